@@ -15,15 +15,24 @@ from numpy.typing import NDArray
 
 from testbed.errors import BadInput
 from testbed.foreign_text import plain_text
-from testbed.web.followed_run import ItemKind, Status
+from testbed.web.followed_run import ItemKind, Status, drawn_number
 from testbed.web.gauges import Gauge, network_gauges
 from testbed.web.page_layout import PageLayout, page_layout
-from testbed.web.run_state import shown
+from testbed.web.run_state import SlotUse, shown
 
 KEPT_SAMPLES = 900
 """Seconds of history of each link."""
 KEPT_TOTALS = 3_600
 ENDED = "the network is no longer up"
+NO_JOBS: dict[str, Any] = {
+    "ended": {},
+    "jobs": [],
+    "more_jobs": 0,
+    "recent": [],
+    "rejections": [],
+    "fidelity": {"verdict": None, "notes": []},
+}
+"""A run's part of a frame, empty: the page has one form for both."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +61,19 @@ class FollowedNetwork:
         self._rates: deque[LinkRates] = deque(maxlen=KEPT_SAMPLES)
         self._totals: deque[dict[str, float]] = deque(maxlen=KEPT_TOTALS)
         self._waiting: deque[str] = deque()
+        # A pipe holds less than a large network's sample: read in the
+        # server's own loop, such a line would stop it until its end is there.
+        # A daemon: the page ends while the feed waits for its next second.
         self._reader = threading.Thread(
             target=self._read, args=(lines,), daemon=True
         )
         self._reader.start()
 
     def _read(self, lines: Iterable[str]) -> None:
-        """The reading thread: a pipe holds less than a large network's sample."""
+        """Queues the feed's lines, from a thread of its own."""
         for line in lines:
             self._waiting.append(line)
+        # The feed can be killed before it writes its own last line.
         self._waiting.append(json.dumps({"end": ENDED}))
 
     def wait(self) -> None:
@@ -84,15 +97,20 @@ class FollowedNetwork:
             self._first = line
             self.layout = page_layout(line["topology"])
         else:
-            self._now_s += line["interval_s"]
-            self.last = line
-            rates = LinkRates(
-                self._now_s,
-                np.array(line["reserved_bps"], np.float32),
-                np.array(line["sent_bps"], np.float32),
-            )
-            self._rates.append(rates)
-            self._totals.append(self._totals_of(line))
+            self._take_sample(line)
+
+    def _take_sample(self, line: dict[str, Any]) -> None:
+        self._now_s += line["interval_s"]
+        self.last = line
+        # 32 bits: 900 samples of a large network's links are kept, and a
+        # curve on a screen shows no more than their seven digits.
+        rates = LinkRates(
+            t=self._now_s,
+            reserved_bps=np.array(line["reserved_bps"], np.float32),
+            sent_bps=np.array(line["sent_bps"], np.float32),
+        )
+        self._rates.append(rates)
+        self._totals.append(self._totals_of(line))
 
     @property
     def ended(self) -> bool:
@@ -137,6 +155,7 @@ class FollowedNetwork:
         """Sizes that the page draws over time."""
         reserved_bps = sum(line["reserved_bps"])
         sent_bps = sum(line["sent_bps"])
+        # A flat network has no links.
         capacity_bps = 1.0
         if self.layout is not None:
             total_bps = float(self.layout.capacity_bps.sum())
@@ -152,26 +171,27 @@ class FollowedNetwork:
 
     def frame(self) -> dict[str, Any]:
         """All that changes on the page, as one JSON value."""
-        layout = self.layout
         frame: dict[str, Any] = {"kind": "frame", "mode": "live"}
-        if layout is None or not self.last:
+        if self.layout is None or not self.last:
             return frame
+        return (
+            frame
+            | NO_JOBS
+            | {
+                "at_s": self._now_s,
+                "totals": self._totals[-1],
+                "log": self._troubles(),
+                "controller": self._parts(),
+                "tenants": self.last["tenants"],
+            }
+            | self._drawing(self.layout)
+        )
+
+    def _drawing(self, layout: PageLayout) -> dict[str, Any]:
+        """Links by use, VMs in their slots and what is down."""
         last = self.last
-        down = set()
-        for number in last.get("down", ()):
-            down.add(layout.link_of[number])
-        return frame | {
-            "at_s": self._now_s,
-            "totals": self._totals[-1],
-            "ended": {},
-            "jobs": [],
-            "more_jobs": 0,
-            "recent": [],
-            "rejections": [],
-            "log": self._troubles(),
-            "fidelity": {"verdict": None, "notes": []},
-            "controller": self._parts(),
-            "tenants": last["tenants"],
+        down = {layout.link_of[number] for number in last.get("down", ())}
+        return {
             "reserved": layout.use(np.array(last["reserved_bps"], float)),
             "sent": layout.use(np.array(last["sent_bps"], float)),
             "placed": self._placed(layout),
@@ -179,6 +199,7 @@ class FollowedNetwork:
         }
 
     def _troubles(self) -> list[tuple[float, str]]:
+        """The network's trouble, and those of tenants that it does not name."""
         whole = self.last["trouble"]
         troubles = [whole]
         for tenant in self.last["tenants"]:
@@ -189,10 +210,9 @@ class FollowedNetwork:
     def _parts(self) -> str:
         """The controller and the switches in a sentence."""
         switches = self.last.get("switches", ())
-        dead = []
-        for switch in switches:
-            if not switch["forwards"]:
-                dead.append(switch["name"])
+        dead = [
+            switch["name"] for switch in switches if not switch["forwards"]
+        ]
         who = self.last["controller"] or "the testbed's controller"
         if dead:
             return f"{who}; ended: {', '.join(dead)}"
@@ -202,16 +222,11 @@ class FollowedNetwork:
         """VMs in their slots: drawn node -> tenant and number of VMs."""
         names = self._first["topology"]["names"]
         number_of = {name: number for number, name in enumerate(names)}
-        placed: dict[int, dict[str, int]] = {}
+        slots = SlotUse(layout)
         for tenant in self.last["tenants"]:
             for server, count in tenant["placed"].items():
-                node = layout.node_of[number_of[server]]
-                here = placed.setdefault(node, {})
-                here[tenant["name"]] = here.get(tenant["name"], 0) + count
-        return {
-            node: [[name, count] for name, count in tenants.items()]
-            for node, tenants in placed.items()
-        }
+                slots.add(number_of[server], tenant["name"], count)
+        return slots.to_json()
 
     def item(self, kind: ItemKind, name: str) -> dict[str, Any]:
         """A tenant, a drawn link or a drawn node. Raises BadInput where there is
@@ -219,77 +234,81 @@ class FollowedNetwork:
         """
         if kind == "job":
             return self._tenant(name)
-        layout = self.layout
-        number = int(name) if name.isdecimal() else -1
-        if layout is None:
+        if self.layout is None:
             raise BadInput("the network's layout is not there yet")
-        if kind == "link" and 0 <= number < len(layout.links):
-            return self._link(layout, number)
-        if kind == "node" and 0 <= number < len(layout.nodes):
-            return self._node(layout, number)
-        raise BadInput(f"there is no {kind} {shown(name)}")
+        number = drawn_number(self.layout, kind, name)
+        if kind == "link":
+            return self._link(self.layout, number)
+        return self._node(self.layout, number)
 
     def _tenant(self, name: str) -> dict[str, Any]:
-        for tenant in self.last.get("tenants", ()):
-            if tenant["name"] == name:
-                break
-        else:
-            raise BadInput(f"there is no tenant {shown(name)}")
-        places = []
-        for server, count in tenant["placed"].items():
-            places.append(f"{server} × {count}")
+        tenant = self._state_of_tenant(name)
         return {
             "title": f"tenant {shown(name)}",
-            "facts": [
-                ("VMs", str(tenant["n_vms"])),
-                ("placed", shown(", ".join(places))),
-                ("enforcement", tenant["enforcement"]),
-                ("packets dropped", str(tenant.get("dropped", 0))),
-            ],
+            "facts": _tenant_facts(tenant),
             "lines": [],
             "text": plain_text(self._texts.get(name, "")),
             "command": f"sudo testbed tenant show {shlex.quote(name)}",
         }
 
+    def _state_of_tenant(self, name: str) -> dict[str, Any]:
+        for tenant in self.last.get("tenants", ()):
+            if tenant["name"] == name:
+                state: dict[str, Any] = tenant
+                return state
+        raise BadInput(f"there is no tenant {shown(name)}")
+
     def _link(self, layout: PageLayout, number: int) -> dict[str, Any]:
         link = layout.links[number]
-        names = self._first["topology"]["names"]
-        ends = self._first["topology"]["links"]
-        lower = names[ends["lower"][link.number]]
-        upper = names[ends["upper"][link.number]]
+        # Directed links: that of link n upward is 2n, downward 2n + 1.
         upward = 2 * link.number
-        curves = []
-        for directed, name in (
-            (upward, f"{lower} -> {upper}"),
-            (upward + 1, f"{upper} -> {lower}"),
-        ):
-            capacity_bps = float(layout.capacity_bps[directed])
-            curves.append(
-                {"name": shown(name), "capacity_bps": capacity_bps}
-                | self._curve(directed)
-            )
-        queued = self.last.get("queued_bytes", ())
-        dropped = self.last.get("dropped", ())
+        both = slice(upward, upward + 2)
+        queued_bytes = sum(self.last.get("queued_bytes", ())[both])
+        dropped = sum(self.last.get("dropped", ())[both])
         return {
             "title": f"link {shown(link.name)}",
             "facts": [
-                ("queued", f"{sum(queued[upward : upward + 2])} bytes"),
-                ("dropped", f"{sum(dropped[upward : upward + 2])} packets"),
+                ("queued", f"{queued_bytes} bytes"),
+                ("dropped", f"{dropped} packets"),
             ],
             "lines": [],
-            "curves": curves,
+            "curves": self._curves(layout, link.number),
             "command": "sudo testbed top",
         }
 
-    def _curve(self, directed: int) -> dict[str, list[float]]:
-        times = []
-        reserved = []
-        sent = []
+    def _curves(
+        self, layout: PageLayout, number: int
+    ) -> list[dict[str, Any]]:
+        """Both directions of a link of the data centre over time."""
+        topology = self._first["topology"]
+        lower = topology["names"][topology["links"]["lower"][number]]
+        upper = topology["names"][topology["links"]["upper"][number]]
+        upward = 2 * number
+        return [
+            self._curve(layout, upward, f"{lower} -> {upper}"),
+            self._curve(layout, upward + 1, f"{upper} -> {lower}"),
+        ]
+
+    def _curve(
+        self,
+        layout: PageLayout,
+        directed: int,
+        name: str,
+    ) -> dict[str, Any]:
+        curve: dict[str, Any] = {
+            "name": shown(name),
+            "capacity_bps": float(layout.capacity_bps[directed]),
+            "t": [],
+            "reserved_bps": [],
+            "sent_bps": [],
+        }
         for rates in self._rates:
-            times.append(rates.t)
-            reserved.append(float(rates.reserved_bps[directed]))
-            sent.append(float(rates.sent_bps[directed]))
-        return {"t": times, "reserved_bps": reserved, "sent_bps": sent}
+            curve["t"].append(rates.t)
+            curve["reserved_bps"].append(
+                float(rates.reserved_bps[directed])
+            )
+            curve["sent_bps"].append(float(rates.sent_bps[directed]))
+        return curve
 
     def _node(self, layout: PageLayout, number: int) -> dict[str, Any]:
         node = layout.nodes[number]
@@ -298,10 +317,20 @@ class FollowedNetwork:
             command = "sudo testbed status"
         return {
             "title": shown(node.name),
-            "facts": [
-                ("servers", f"{node.servers}"),
-                ("VM slots", f"{node.slots}"),
-            ],
+            "facts": node.facts(),
             "lines": [],
             "command": command,
         }
+
+
+def _tenant_facts(tenant: dict[str, Any]) -> list[tuple[str, str]]:
+    places = []
+    for server, count in tenant["placed"].items():
+        places.append(f"{server} × {count}")
+    return [
+        ("VMs", str(tenant["n_vms"])),
+        ("placed", shown(", ".join(places))),
+        ("enforcement", tenant["enforcement"]),
+        # A tenant that came since the last sample has no rates yet.
+        ("packets dropped", str(tenant.get("dropped", 0))),
+    ]

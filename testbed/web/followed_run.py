@@ -71,6 +71,8 @@ class FollowedRun:
         """``interrupted``: it has no end, and nobody writes to it."""
         if self.trouble:
             return "damaged"
+        # Before the look at its process, which writes tables and report after
+        # the last event.
         if self.ended:
             return "finished"
         if running_in(self.folder) is None:
@@ -99,25 +101,35 @@ class FollowedRun:
 
     def header(self) -> dict[str, Any]:
         """The layout, and all that a page needs once."""
-        started = self.state.tally.started
-        layout = self.state.layout
         header: dict[str, Any] = {
             "kind": "layout",
             "of": "run",
+            **self._origin(),
+            "status": self.status,
+            "trouble": shown(self.trouble),
+            "begin_s": self.begin_s,
+            "end_s": self.state.now_s,
+            "curves": list(samples_over_time(self.events, MOMENTS)),
+        }
+        if self.state.layout is not None:
+            header["layout"] = self.state.layout.to_json()
+        return header
+
+    def _origin(self) -> dict[str, Any]:
+        """Name, policy, backend, seed and folder, as the page's head has them."""
+        started = self.state.tally.started
+        return {
             "name": shown(started.run),
             "policy": shown(started.policy),
             "backend": started.backend,
             "seed": started.seed,
             "folder": shown(self.folder),
-            "status": self.status,
-            "trouble": shown(self.trouble),
-            "begin_s": self.events[0].t if self.events else 0.0,
-            "end_s": self.state.now_s,
-            "curves": list(samples_over_time(self.events, MOMENTS)),
         }
-        if layout is not None:
-            header["layout"] = layout.to_json()
-        return header
+
+    @property
+    def begin_s(self) -> float:
+        """Time of the first event; 0 before there is one."""
+        return self.events[0].t if self.events else 0.0
 
     def item(self, kind: ItemKind, name: str) -> dict[str, Any]:
         """The history of a job, of a drawn link or of a drawn node.
@@ -127,14 +139,12 @@ class FollowedRun:
         if kind == "job":
             return self._job(name)
         layout = self.state.layout
-        number = int(name) if name.isdecimal() else -1
         if layout is None:
             raise BadInput("the run has not begun")
-        if kind == "node" and 0 <= number < len(layout.nodes):
-            return self._node(layout, number)
-        if kind == "link" and 0 <= number < len(layout.links):
+        number = drawn_number(layout, kind, name)
+        if kind == "link":
             return self._link(layout, number)
-        raise BadInput(f"there is no {kind} {shown(name)}")
+        return self._node(layout, number)
 
     def _job(self, job_id: str) -> dict[str, Any]:
         explanation = explained(self.events, job_id)
@@ -156,28 +166,30 @@ class FollowedRun:
 
     def _link(self, layout: PageLayout, number: int) -> dict[str, Any]:
         link = layout.links[number]
+        # Directed links: that of link n upward is 2n, downward 2n + 1.
         upward = 2 * link.number
-        known = described_links(self.state.tally.started.topology)
-        curves = []
-        for directed in (upward, upward + 1):
-            name, capacity_bps = known[directed]
-            curves.append(
-                {"name": shown(name), "capacity_bps": capacity_bps}
-                | self._rates(directed)
-            )
-        column = (
-            f"awk -F, 'NR == 1 || $3 == {upward} || $3 == {upward + 1}'"
-        )
+        # The third column of links.csv is the directed link.
+        rows = f"awk -F, 'NR == 1 || $3 == {upward} || $3 == {upward + 1}'"
+        table = shlex.quote(f"{self.folder}/links.csv")
         return {
             "title": f"link {shown(link.name)}",
             "facts": [],
             "lines": [],
-            "curves": curves,
-            "command": f"{column} {shlex.quote(f'{self.folder}/links.csv')}",
+            "curves": [self._curve(upward), self._curve(upward + 1)],
+            "command": f"{rows} {table}",
         }
+
+    def _curve(self, directed: int) -> dict[str, Any]:
+        """A directed link with its rates over time, for the page."""
+        links = described_links(self.state.tally.started.topology)
+        name, capacity_bps = links[directed]
+        head = {"name": shown(name), "capacity_bps": capacity_bps}
+        return head | self._rates(directed)
 
     def _rates(self, directed: int) -> Curve:
         """A directed link's reserved and sent rates over time."""
+        # Rates between two samples follow from all reservations before: one
+        # pass gives those of all links, kept until there are more events.
         if self._n_in_curves != len(self.events):
             self._n_in_curves = len(self.events)
             self._curves = link_curves(self.events)
@@ -190,36 +202,60 @@ class FollowedRun:
         for server, drawn in enumerate(layout.node_of):
             if drawn == number:
                 inside.add(server)
-        spec = self.folder / SPEC
-        if not spec.exists():
-            spec = self.folder.parent / SPEC
         return {
             "title": shown(node.name),
-            "facts": [
-                ("servers", f"{node.servers}"),
-                ("VM slots", f"{node.slots}"),
-            ],
+            "facts": node.facts(),
             "lines": self._placed_on(inside)[-MAX_LINES:],
-            "command": shlex.join(["testbed", "plan", str(spec)]),
+            "command": shlex.join(["testbed", "plan", str(self._spec())]),
         }
+
+    def _spec(self) -> Path:
+        """The experiment file; of a run of several policies it is above theirs."""
+        spec = self.folder / SPEC
+        if spec.exists():
+            return spec
+        return self.folder.parent / SPEC
 
     def _placed_on(self, servers: set[int]) -> list[tuple[float, str]]:
         """Sentences on the jobs that had VMs on one of these servers."""
         lines = []
-        jobs = set()
+        jobs: set[str] = set()
         for event in self.events:
             if not isinstance(event, JobEvent):
                 continue
             vms_on = getattr(event, "vms_on", None)
             if vms_on is not None:
+                # A migration can bring a job here, or away.
                 jobs.discard(event.job_id)
                 if any(server in servers for server, _ in vms_on):
                     jobs.add(event.job_id)
-            sentence = words(event)
-            relevant = not isinstance(event, JobReserved) or vms_on
-            if event.job_id in jobs and sentence and relevant:
-                lines.append((event.t, shown(f"{event.job_id} {sentence}")))
+            if event.job_id in jobs:
+                lines += _line(event)
         return lines
+
+
+def _line(event: JobEvent) -> list[tuple[float, str]]:
+    """Time and sentence of an event; none where it says nothing of its own."""
+    sentence = words(event)
+    # A reservation that names no servers says nothing of this node.
+    if isinstance(event, JobReserved) and not event.vms_on:
+        return []
+    if not sentence:
+        return []
+    return [(event.t, shown(f"{event.job_id} {sentence}"))]
+
+
+def drawn_number(
+    layout: PageLayout,
+    kind: ItemKind,
+    name: str,
+) -> int:
+    """The number of a drawn link or node. Raises BadInput where there is none."""
+    known = len(layout.links if kind == "link" else layout.nodes)
+    # Names come from the browser: "²" is a digit, but no decimal.
+    if name.isdecimal() and int(name) < known:
+        return int(name)
+    raise BadInput(f"there is no {kind} {shown(name)}")
 
 
 def link_curves(stream: Sequence[Event]) -> dict[int, Curve]:
@@ -245,7 +281,7 @@ class Player:
         self._run = run
         self._state = RunState()
         self._n_followed = 0
-        self.at_s = run.events[0].t if run.events else 0.0
+        self.at_s = run.begin_s
         self.speed = 0.0
 
     @property
@@ -254,6 +290,7 @@ class Player:
 
     def seek(self, at_s: float) -> None:
         """Moves to a moment; backwards from the beginning of the events."""
+        # A fold has no way back.
         if at_s < self.at_s:
             self._state = RunState()
             self._n_followed = 0
@@ -313,6 +350,7 @@ class FollowedFolder:
         return new
 
     def _look(self) -> None:
+        # Its cells' folders are there with --keep-runs alone.
         if (self.path / SWEEP).is_file():
             raise BadInput(
                 f"{self.path} is a sweep's folder, which has no page of its runs",
@@ -323,6 +361,8 @@ class FollowedFolder:
         try:
             folders = policy_folders(self.path)
         except BadInput:
+            # A run that has just begun has no events yet, nor folders of
+            # policies.
             if not self._growing:
                 raise
             folders = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,30 +36,52 @@ def run_gauges(state: RunState) -> Iterator[Gauge]:
     """Gauges of a run up to its last event."""
     totals = state.totals()
     yield _single("time", "seconds", "The run's own clock.", state.now_s)
-    jobs = Gauge("jobs", "", "Jobs by state.", ("state",))
-    for name in ("running", "waiting"):
-        jobs.add(totals[name], name)
-    for outcome in ("finished", "rejected", "killed", "unfinished"):
-        jobs.add(state.ended[outcome], outcome)
-    yield jobs
-    used = totals["slots_used"]
-    yield _single("vm_slots_used", "", "VM slots that jobs take.", used)
+    yield _jobs(state, totals)
+    yield _slots_used(totals["slots_used"])
     if state.layout is not None:
-        slots = sum(node.slots for node in state.layout.nodes)
-        yield _single("vm_slots", "", "VM slots of all servers.", slots)
-        rates = {"reserved": state.reserved_bps()}
-        sent = state.sent_bps()
-        if sent is not None:
-            rates["sent"] = sent
-        yield from _link_gauges(state.layout, rates)
+        yield _slots(sum(node.slots for node in state.layout.nodes))
+        yield from _link_gauges(state.layout, _link_rates(state))
     yield _fidelity(state)
     yield from _failures(state)
 
 
-def _single(name: str, unit: str, text: str, value: float) -> Gauge:
+def _single(
+    name: str,
+    unit: str,
+    text: str,
+    value: float,
+) -> Gauge:
     gauge = Gauge(name, unit, text)
     gauge.add(value)
     return gauge
+
+
+def _slots(slots: float) -> Gauge:
+    return _single("vm_slots", "", "VM slots of all servers.", slots)
+
+
+def _slots_used(slots: float) -> Gauge:
+    return _single("vm_slots_used", "", "VM slots that jobs take.", slots)
+
+
+def _jobs(state: RunState, totals: Mapping[str, float]) -> Gauge:
+    jobs = Gauge("jobs", "", "Jobs by state.", ("state",))
+    for name in ("running", "waiting"):
+        jobs.add(totals[name], name)
+    # By name, so that an outcome without jobs is a series at 0: a graph of
+    # one that begins in mid-run shows no increase.
+    for outcome in ("finished", "rejected", "killed", "unfinished"):
+        jobs.add(state.ended[outcome], outcome)
+    return jobs
+
+
+def _link_rates(state: RunState) -> dict[str, NDArray[np.float64]]:
+    rates = {"reserved": state.reserved_bps()}
+    # A simulated run has no samples, and so no series of what was sent.
+    sent = state.sent_bps()
+    if sent is not None:
+        rates["sent"] = sent
+    return rates
 
 
 _RATES = {
@@ -74,6 +96,8 @@ def _link_gauges(
 ) -> Iterator[Gauge]:
     """Rates of the links as the page draws them; of a rack's, the fullest."""
     capacity_bps = layout.drawn_capacity_bps
+    # As for the page, no scrape has 8,000 servers' links; a rack's fullest
+    # share times its capacity is the rate of a link that is there.
     drawn = {"capacity": capacity_bps}
     for name, rates_bps in rates.items():
         drawn[name] = layout.shares(rates_bps) * capacity_bps
@@ -90,6 +114,8 @@ def _fidelity(state: RunState) -> Gauge:
     gauge = Gauge("fidelity", "", text, ("level",))
     verdict = state.tally.fidelity().verdict
     if verdict is not None:
+        # OpenMetrics has no values of words: a series for each level, of
+        # which one is 1.
         for level in LEVELS:
             gauge.add(level == verdict, level)
     return gauge
@@ -128,12 +154,22 @@ def network_gauges(
         "sent": np.array(last["sent_bps"], float),
     }
     yield from _link_gauges(layout, rates)
-    yield _single("vm_slots", "", "VM slots of all servers.", last["slots"])
-    taken = last["slots_taken"]
-    yield _single("vm_slots_used", "", "VM slots that jobs take.", taken)
+    yield _slots(last["slots"])
+    yield _slots_used(last["slots_taken"])
+    yield from _tenant_gauges(last["tenants"], last["interval_s"])
+    down = Gauge("parts_down", "", "Failed parts by kind.", ("part",))
+    down.add(len(last.get("down", ())), "link")
+    yield down
+    yield _switch_parts(last)
+
+
+def _tenant_gauges(
+    tenants: Sequence[Mapping[str, Any]], interval_s: float
+) -> Iterator[Gauge]:
+    """Gauges by tenant; of one that came since the last sample 0."""
     for key, (name, unit, text) in _OF_TENANTS.items():
         gauge = Gauge(name, unit, text, ("tenant",))
-        for tenant in last["tenants"]:
+        for tenant in tenants:
             gauge.add(tenant.get(key, 0.0), tenant["name"])
         yield gauge
     dropped = Gauge(
@@ -142,13 +178,14 @@ def network_gauges(
         "Packets dropped at a tenant's limits.",
         ("tenant",),
     )
-    for tenant in last["tenants"]:
+    for tenant in tenants:
+        # The feed counts over an interval, which a busy machine stretches.
         packets = tenant.get("dropped", 0)
-        dropped.add(packets / last["interval_s"], tenant["name"])
+        dropped.add(packets / interval_s, tenant["name"])
     yield dropped
-    down = Gauge("parts_down", "", "Failed parts by kind.", ("part",))
-    down.add(len(last.get("down", ())), "link")
-    yield down
+
+
+def _switch_parts(last: Mapping[str, Any]) -> Gauge:
     parts = Gauge(
         "switch_part_up",
         "",
@@ -157,4 +194,4 @@ def network_gauges(
     )
     for switch in last.get("switches", ()):
         parts.add(switch["forwards"], switch["name"])
-    yield parts
+    return parts

@@ -50,8 +50,11 @@ def started_feed() -> int:
 
     Raises the keeper's errors where no network is up.
     """
+    # Before the fork, so that its errors are the command's.
     first = _first_line()
     read_fd, write_fd = os.pipe()
+    # A fork, and no new program: it needs nothing that is not loaded, and
+    # nothing of the server's exists yet, no socket, thread or token's holder.
     if os.fork() == 0:
         os.close(read_fd)
         _write_lines(first, write_fd)
@@ -69,12 +72,15 @@ def _write_lines(first: dict[str, Any], write_fd: int) -> NoReturn:
                 _write(pipe, line)
     except BaseException:  # noqa: BLE001 - nobody is left to be told
         os._exit(1)
+    # Not by sys.exit: the handlers of the command's end are the other
+    # process's to run, once.
     os._exit(0)
 
 
 def _write(pipe: IO[str], line: dict[str, Any]) -> None:
     json.dump(line, pipe, separators=(",", ":"))
     pipe.write("\n")
+    # A second is shown when it is over, not when 8 KiB are full.
     pipe.flush()
 
 
@@ -87,6 +93,8 @@ def _lines(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
             for number, (state, sample) in enumerate(taken):
                 if number % PARTS_EVERY == 0:
                     parts = _parts(first["lower_ports"])
+                # Hundreds of kilobytes for many tenants: sent with a change
+                # of theirs alone, and ahead of the sample that shows it.
                 if state.tenants != tenants:
                     tenants = state.tenants
                     yield {"texts": _texts()}
@@ -110,20 +118,43 @@ def _first_line() -> dict[str, Any]:
 
 
 def standing_topology(
-    plan: NetworkPlan, names: dict[str, str], scale_rate: float
+    plan: NetworkPlan,
+    names: dict[str, str],
+    scale_rate: float,
 ) -> dict[str, Any]:
     """A network as it was built, in the form that ``run_started`` has; capacities
     in the experiment's bit/s.
     """
+    return {
+        "names": _node_names(plan, names),
+        "slots": _slots(plan),
+        "links": _link_columns(plan, scale_rate),
+    }
+
+
+def _node_names(plan: NetworkPlan, names: dict[str, str]) -> list[str]:
+    """Names by node. ``names``: those of people, by bridge."""
     n_nodes = 1 + max(bridge.node for bridge in plan.bridges)
     name_of = [""] * n_nodes
     for bridge in plan.bridges:
         name_of[bridge.node] = names[bridge.name]
-    node_of = {bridge.name: bridge.node for bridge in plan.bridges}
+    return name_of
+
+
+def _slots(plan: NetworkPlan) -> list[int]:
+    """Slots by server; one without is in no slot's plan."""
     n_servers = 1 + max(plan.slots_of_server, default=-1)
     slots = [0] * n_servers
     for server, of_server in plan.slots_of_server.items():
         slots[server] = len(of_server)
+    return slots
+
+
+def _link_columns(
+    plan: NetworkPlan, scale_rate: float
+) -> dict[str, list[int]]:
+    """Ends and capacities of all links, by column as ``run_started`` has them."""
+    node_of = {bridge.name: bridge.node for bridge in plan.bridges}
     links: dict[str, list[int]] = {
         "lower": [],
         "upper": [],
@@ -133,35 +164,42 @@ def standing_topology(
     for link in plan.links:
         links["lower"].append(node_of[link.lower.bridge])
         links["upper"].append(node_of[link.upper.bridge])
+        # The plan is in bit/s on the wire, the page in the file's units.
         links["capacity_bps"].append(round(link.up_bps / scale_rate))
         links["capacity_down_bps"].append(round(link.down_bps / scale_rate))
-    return {"names": name_of, "slots": slots, "links": links}
+    return links
 
 
 def sample_line(
     state: NetworkState, sample: TrafficSample
 ) -> dict[str, Any]:
     """A second of the network: rates by directed link, tenants, troubles."""
-    traffic = {tenant.name: tenant for tenant in sample.tenants}
-    tenants = []
-    for tenant in state.tenants:
-        line = _tenant(tenant)
-        rates = traffic.get(tenant.name)
-        if rates is not None:
-            line.update(asdict(rates))
-        tenants.append(line)
-    return {
-        "interval_s": sample.interval_s,
-        "reserved_bps": [link.reserved_bps for link in sample.links],
-        "sent_bps": [link.sent_bps for link in sample.links],
-        "queued_bytes": [link.queued_bytes for link in sample.links],
-        "dropped": [link.dropped for link in sample.links],
-        "tenants": tenants,
+    links = [asdict(link) for link in sample.links]
+    line: dict[str, Any] = {"interval_s": sample.interval_s}
+    for column in ("reserved_bps", "sent_bps", "queued_bytes", "dropped"):
+        line[column] = [link[column] for link in links]
+    return line | {
+        "tenants": _tenants(state, sample),
         "slots": state.slots,
         "slots_taken": state.slots_taken,
         "trouble": state.trouble,
         "controller": state.controller,
     }
+
+
+def _tenants(
+    state: NetworkState, sample: TrafficSample
+) -> list[dict[str, Any]]:
+    """Each tenant with its rates, which one that has just come has not."""
+    traffic = {tenant.name: tenant for tenant in sample.tenants}
+    lines = []
+    for tenant in state.tenants:
+        line = _tenant(tenant)
+        rates = traffic.get(tenant.name)
+        if rates is not None:
+            line.update(asdict(rates))
+        lines.append(line)
+    return lines
 
 
 def _tenant(tenant: TenantState) -> dict[str, Any]:
@@ -185,22 +223,31 @@ def _texts() -> dict[str, str]:
     texts = {}
     for tenant in plans.tenants:
         text = tenant_text(network, tenant, plans.app or None)
+        # A tenant of hundreds of VMs has megabytes, of which the page shows
+        # the beginning; `testbed tenant show` has all.
         texts[tenant.job_id] = text[:LONGEST_TEXT]
     return texts
 
 
 def _parts(lower_ports: list[str]) -> dict[str, Any]:
     """Links that are down, by number, and the Open vSwitches."""
-    number_of = {port: number for number, port in enumerate(lower_ports)}
-    down = []
-    for link in ask(ShowLinks(), tuple[LinkState, ...]):
-        # A VM's cable is none of the data centre's links.
-        numbers = [number_of[p] for p in link.ports if p in number_of]
-        if not link.up:
-            down += numbers
     switches = []
     for switch in ask(ShowSwitches(), tuple[SwitchState, ...]):
         switches.append(
             {"name": switch.name, "forwards": switch.pid is not None}
         )
-    return {"down": down, "switches": switches}
+    return {"down": _down(lower_ports), "switches": switches}
+
+
+def _down(lower_ports: list[str]) -> list[int]:
+    """Numbers of the links that are down."""
+    number_of = {port: number for number, port in enumerate(lower_ports)}
+    down = []
+    for link in ask(ShowLinks(), tuple[LinkState, ...]):
+        if link.up:
+            continue
+        for port in link.ports:
+            # A VM's cable is none of the data centre's links.
+            if port in number_of:
+                down.append(number_of[port])
+    return down

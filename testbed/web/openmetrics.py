@@ -42,6 +42,7 @@ class _Sources(Collector):
         self._sources = list(sources)
 
     def collect(self) -> Iterator[Metric]:
+        # A family may stand once in a text, with the samples of all sources.
         families: dict[str, GaugeMetricFamily] = {}
         info = InfoMetricFamily(
             "hosenet_source",
@@ -52,12 +53,21 @@ class _Sources(Collector):
             label = source.label()
             common = (label["run"], label["policy"])
             info.add_metric(common, {"kind": label["kind"]})
-            for gauge in source.gauges():
-                family = families.setdefault(gauge.name, _family(gauge))
-                for labels, value in gauge.samples:
-                    family.add_metric((*common, *labels), value)
+            _add_samples(families, source.gauges(), common)
         yield info
         yield from families.values()
+
+
+def _add_samples(
+    families: dict[str, GaugeMetricFamily],
+    gauges: Iterable[Gauge],
+    common: tuple[str, str],
+) -> None:
+    """Adds a source's gauges to the families. ``common``: run and policy."""
+    for gauge in gauges:
+        family = families.setdefault(gauge.name, _family(gauge))
+        for labels, value in gauge.samples:
+            family.add_metric((*common, *labels), value)
 
 
 def _family(gauge: Gauge) -> GaugeMetricFamily:
@@ -71,6 +81,7 @@ def _family(gauge: Gauge) -> GaugeMetricFamily:
 
 def metrics_text(sources: Iterable[Measured]) -> bytes:
     """The text of a scrape."""
+    # A registry of its own: the library's has metrics of this process too.
     registry = CollectorRegistry()
     registry.register(_Sources(sources))
     text: bytes = generate_latest(registry)  # type: ignore[no-untyped-call]

@@ -6,7 +6,7 @@ the server's side, so that a browser never gets 8,000 of them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -41,6 +41,13 @@ class PageNode:
     level: int
     servers: int = 0
     slots: int = 0
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What the page says of a node that was chosen."""
+        return [
+            ("servers", f"{self.servers}"),
+            ("VM slots", f"{self.slots}"),
+        ]
 
 
 @dataclass(frozen=True)
@@ -89,6 +96,7 @@ class PageLayout:
         """Used shares of the capacities of the drawn directed links: of several
         links, that of the fullest.
         """
+        # A damaged folder has capacities of 0.
         shares = np.zeros(len(rates_bps))
         np.divide(
             rates_bps,
@@ -157,12 +165,19 @@ def page_layout(topology: Topology) -> PageLayout:
 def parents(topology: Topology) -> list[int]:
     """The node above each node: the upper end of its first link."""
     above = [NO_PARENT] * len(topology["names"])
-    ends = topology["links"]
-    for lower, upper in zip(ends["lower"], ends["upper"], strict=False):
-        known = _is_node(topology, lower) and _is_node(topology, upper)
-        if known and above[lower] == NO_PARENT and lower != upper:
+    for lower, upper in _known_ends(topology):
+        if above[lower] == NO_PARENT and lower != upper:
             above[lower] = upper
     return above
+
+
+def _known_ends(topology: Topology) -> Iterator[tuple[int, int]]:
+    """Lower and upper end of each link between nodes that are there."""
+    ends = topology["links"]
+    # A damaged folder's columns may differ in length.
+    for lower, upper in zip(ends["lower"], ends["upper"], strict=False):
+        if _is_node(topology, lower) and _is_node(topology, upper):
+            yield lower, upper
 
 
 def _is_node(topology: Topology, node: int) -> bool:
@@ -180,7 +195,8 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
     for server in range(n_servers):
         switch = above[server]
         if switch == NO_PARENT:
-            # A number of no switch.
+            # Servers without a switch, as of a flat data centre, are drawn in
+            # at most MAX_GROUPS. A number of no switch.
             switch = -2 - server // per_group
         drawn[server] = rack_of.setdefault(switch, len(rack_of))
     n_drawn = len(rack_of)
@@ -194,10 +210,10 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
 
 
 def _nodes(
-    topology: Topology, above: list[int], node_of: list[int]
+    topology: Topology,
+    above: list[int],
+    node_of: list[int],
 ) -> list[PageNode]:
-    names = topology["names"]
-    slots = topology["slots"]
     members: dict[int, list[int]] = {}
     for node, drawn in enumerate(node_of):
         members.setdefault(drawn, []).append(node)
@@ -209,20 +225,34 @@ def _nodes(
         parent = above[top]
         if parent != NO_PARENT:
             parent = node_of[parent]
-        servers = [node for node in inside if node < len(slots)]
-        nodes.append(
-            PageNode(
-                _name(names, inside, len(slots)),
-                parent,
-                levels[top],
-                len(servers),
-                sum(slots[server] for server in servers),
-            )
-        )
+        nodes.append(_node(topology, inside, parent, levels[top]))
     return nodes
 
 
-def _name(names: list[str], inside: list[int], n_servers: int) -> str:
+def _node(
+    topology: Topology,
+    inside: list[int],
+    parent: int,
+    level: int,
+) -> PageNode:
+    """The drawn node of some nodes of the data centre."""
+    slots = topology["slots"]
+    # Servers have the first numbers.
+    servers = [node for node in inside if node < len(slots)]
+    return PageNode(
+        name=_name(topology["names"], inside, len(slots)),
+        parent=parent,
+        level=level,
+        servers=len(servers),
+        slots=sum(slots[server] for server in servers),
+    )
+
+
+def _name(
+    names: list[str],
+    inside: list[int],
+    n_servers: int,
+) -> str:
     """A rack's is that of its switch; of a group its servers' names."""
     if len(inside) == 1 or inside[-1] >= n_servers:
         return names[inside[-1]]
@@ -232,13 +262,11 @@ def _name(names: list[str], inside: list[int], n_servers: int) -> str:
 def _levels(topology: Topology) -> list[int]:
     """Height of each node over what is below it; 0 for servers."""
     levels = [0] * len(topology["names"])
-    ends = topology["links"]
     # A link's ends differ by a level or more; a damaged folder has circles.
     for _ in range(MAX_LEVELS):
         changed = False
-        for lower, upper in zip(ends["lower"], ends["upper"], strict=False):
-            known = _is_node(topology, lower) and _is_node(topology, upper)
-            if known and levels[upper] <= levels[lower] < MAX_LEVELS:
+        for lower, upper in _known_ends(topology):
+            if levels[upper] <= levels[lower] < MAX_LEVELS:
                 levels[upper] = levels[lower] + 1
                 changed = True
         if not changed:
@@ -250,45 +278,67 @@ def _links(
     topology: Topology, node_of: list[int]
 ) -> tuple[list[PageLink], list[int]]:
     """Drawn links, and the one of each link."""
-    names = topology["names"]
-    ends = topology["links"]
-    downward = ends.get("capacity_down_bps", ends["capacity_bps"])
+    links = topology["links"]
     drawn: list[PageLink] = []
     inside: dict[int, int] = {}
     link_of = []
-    each_link = zip(
-        ends["lower"],
-        ends["upper"],
-        ends["capacity_bps"],
-        downward,
-        strict=False,
-    )
-    for number, (lower, upper, up_bps, down_bps) in enumerate(each_link):
+    ends = zip(links["lower"], links["upper"], strict=False)
+    n_links = min(len(links["capacity_bps"]), len(_downward_bps(topology)))
+    for number, (lower, upper) in zip(range(n_links), ends, strict=False):
         if not (_is_node(topology, lower) and _is_node(topology, upper)):
             link_of.append(UNKNOWN)
             continue
-        ends_drawn = (node_of[lower], node_of[upper])
-        in_rack = ends_drawn[0] == ends_drawn[1] and lower != upper
-        if in_rack and ends_drawn[0] in inside:
-            link_of.append(inside[ends_drawn[0]])
+        rack = node_of[lower]
+        in_rack = rack == node_of[upper] and lower != upper
+        if in_rack and rack in inside:
+            link_of.append(inside[rack])
             continue
         link_of.append(len(drawn))
-        name = f"{names[lower]} – {names[upper]}"
-        n_links = 1
         if in_rack:
-            inside[ends_drawn[0]] = len(drawn)
-            n_links = node_of.count(ends_drawn[0]) - 1
-            name = f"{n_links} links of {names[upper]}, the fullest"
-        drawn.append(
-            PageLink(name, number, *ends_drawn, up_bps, down_bps, n_links)
-        )
+            inside[rack] = len(drawn)
+        drawn.append(_link(topology, node_of, number, in_rack=in_rack))
     return drawn, link_of
 
 
+def _link(
+    topology: Topology,
+    node_of: list[int],
+    number: int,
+    *,
+    in_rack: bool,
+) -> PageLink:
+    """A link as it is drawn; in a rack it stands for all of them."""
+    names = topology["names"]
+    lower = topology["links"]["lower"][number]
+    upper = topology["links"]["upper"][number]
+    name = f"{names[lower]} – {names[upper]}"
+    n_links = 1
+    if in_rack:
+        # All nodes of a rack but its switch have a link to it.
+        n_links = node_of.count(node_of[lower]) - 1
+        name = f"{n_links} links of {names[upper]}, the fullest"
+    return PageLink(
+        name=name,
+        number=number,
+        lower=node_of[lower],
+        upper=node_of[upper],
+        up_bps=topology["links"]["capacity_bps"][number],
+        down_bps=_downward_bps(topology)[number],
+        links=n_links,
+    )
+
+
+def _downward_bps(topology: Topology) -> Sequence[int]:
+    """Capacities downward; runs of before there were two have one."""
+    links = topology["links"]
+    downward: Sequence[int] = links.get(
+        "capacity_down_bps", links["capacity_bps"]
+    )
+    return downward
+
+
 def _capacities(topology: Topology, n_links: int) -> NDArray[np.float64]:
-    ends = topology["links"]
-    downward = ends.get("capacity_down_bps", ends["capacity_bps"])
     capacities = np.empty(2 * n_links)
-    capacities[0::2] = ends["capacity_bps"][:n_links]
-    capacities[1::2] = downward[:n_links]
+    capacities[0::2] = topology["links"]["capacity_bps"][:n_links]
+    capacities[1::2] = _downward_bps(topology)[:n_links]
     return capacities

@@ -56,6 +56,8 @@ STATIC = {
     "page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = {
+    # Nothing in the page's style or from outside; `data:` is for pictures
+    # that uPlot and the style sheet carry in themselves.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self';"
         " connect-src 'self'; img-src 'self' data:; base-uri 'none';"
@@ -175,17 +177,26 @@ class PageServer:
         if self.folder is not None:
             self.sources += self.folder.new_runs()
         for number, source in enumerate(self.sources):
+            # One that had ended before the last round was read to its end
+            # then; of a new one that has ended nothing was read yet.
             if source.ended and number < len(self._statuses):
                 continue
             if source.refresh():
                 self._send_frames(number, source)
+        self._send_statuses()
+
+    def _send_statuses(self) -> None:
+        """Sends the list of sources to all, where a state has changed."""
         statuses = [source.status for source in self.sources]
-        if statuses != self._statuses:
-            self._statuses = statuses
-            for viewer in list(self.viewers):
-                viewer.send(self.contents())
+        if statuses == self._statuses:
+            return
+        self._statuses = statuses
+        # A copy: a viewer whose connection has ended leaves the set.
+        for viewer in list(self.viewers):
+            viewer.send(self.contents())
 
     def _send_frames(self, number: int, source: PageSource) -> None:
+        # Players go their own way, by `play`.
         viewers = [
             viewer
             for viewer in self.viewers
@@ -196,6 +207,7 @@ class PageServer:
         # Encoded once for all.
         text = json.dumps(source.frame(), separators=(",", ":"))
         for viewer in viewers:
+            # Its run had not begun when it came.
             if not viewer.has_layout:
                 viewer.show()
             else:
@@ -205,14 +217,8 @@ class PageServer:
         """The list of sources, with the state of each."""
         listed = []
         for source in self.sources:
-            header = source.label()
-            listed.append(
-                {
-                    **header,
-                    "status": source.status,
-                    "trouble": source.trouble,
-                }
-            )
+            state = {"status": source.status, "trouble": source.trouble}
+            listed.append({**source.label(), **state})
         return {"kind": "sources", "sources": listed}
 
     def play(self) -> None:
@@ -237,15 +243,19 @@ class _Guarded(RequestHandler):
     def set_default_headers(self) -> None:
         for name, value in HEADERS.items():
             self.set_header(name, value)
+        # Tornado's release is nobody's business.
         self.clear_header("Server")
 
     def write_error(self, status_code: int, **_: object) -> None:
+        # In place of Tornado's page of HTML, which quotes the request.
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"{status_code}: {self._reason}\n")
 
 
 def require_own_host(host: str) -> None:
     """Raises HTTPError 403 for a Host header that is not loopback's."""
+    # A site can have its own name resolve to 127.0.0.1, and its script then
+    # counts as the page's. The header still has the site's name.
     if urlsplit(f"//{host}").hostname not in HOSTS:
         raise HTTPError(403, reason=FOREIGN_HOST)
 
@@ -272,12 +282,13 @@ class Metrics(_Guarded):
         self._page = page
 
     def get(self) -> None:
-        scheme, _, token = self.request.headers.get(
-            "Authorization", ""
-        ).partition(" ")
+        authorization = self.request.headers.get("Authorization", "")
+        scheme, _, token = authorization.partition(" ")
+        # The name of a scheme has no case (RFC 9110, 11.1).
         if scheme.lower() != "bearer" or not self._page.allows(token):
             self.set_header("WWW-Authenticate", "Bearer")
             raise HTTPError(401, reason="the token is missing or wrong")
+        # A scrape has what is there now, not what there was a second ago.
         self._page.follow()
         self.set_header("Content-Type", CONTENT_TYPE)
         self.finish(metrics_text(self._page.sources))
@@ -329,6 +340,7 @@ class Viewer(WebSocketHandler):
         self._allowed = True
         self._page.viewers.add(self)
         self._page.follow()
+        # Of several policies the one that runs now.
         for number, source in enumerate(self._page.sources):
             if source.status == "live":
                 self.number = number
@@ -336,6 +348,7 @@ class Viewer(WebSocketHandler):
         self.show()
 
     def _obey(self, message: Message) -> None:
+        # A run that has just begun has no policy yet.
         if self.number >= len(self._page.sources):
             return
         source = self._page.sources[self.number]
@@ -344,22 +357,28 @@ class Viewer(WebSocketHandler):
                 last = len(self._page.sources) - 1
                 self.number = max(0, min(last, message.number))
                 self.show()
-            case Seek():
-                player = self._playing(source)
-                if player is not None:
-                    player.seek(message.at_s)
-                    self.send(player.frame())
-            case Play():
-                player = self._playing(source)
-                if player is not None:
-                    player.speed = message.speed
-                    self.send(player.frame())
+            case Seek() | Play():
+                self._move(source, message)
             case Follow():
                 self.show()
             case Ask():
-                item = source.item(message.of, message.name)
-                asked = {"of": message.of, "name": message.name}
-                self.send({"kind": "item", **asked, **item})
+                self._answer(source, message)
+
+    def _move(self, source: PageSource, message: Seek | Play) -> None:
+        player = self._playing(source)
+        if player is None:
+            return
+        if isinstance(message, Seek):
+            player.seek(message.at_s)
+        else:
+            player.speed = message.speed
+        self.send(player.frame())
+
+    def _answer(self, source: PageSource, message: Ask) -> None:
+        item = source.item(message.of, message.name)
+        # Answers come later than another choice may: they name their item.
+        asked = {"of": message.of, "name": message.name}
+        self.send({"kind": "item", **asked, **item})
 
     def _playing(self, source: PageSource) -> Player | None:
         """The viewer's player; None where there is nothing to be played again."""
@@ -389,6 +408,8 @@ class Viewer(WebSocketHandler):
         """Sends a message; a frame is left out while the one before is on its
         way.
         """
+        # A slow viewer would otherwise have frames wait in this process's
+        # memory; the next frame has all that this one has.
         if not always and self._sent is not None and not self._sent.done():
             return
         try:
@@ -400,6 +421,7 @@ class Viewer(WebSocketHandler):
 
 
 async def _sending(written: Any) -> None:
+    # A future whose error nobody asks for is logged at its end.
     try:
         await written
     except WebSocketClosedError:
@@ -407,23 +429,26 @@ async def _sending(written: Any) -> None:
 
 
 async def serve_page(
-    page: PageServer, listening: socket, stop: asyncio.Event
+    page: PageServer,
+    listening: socket,
+    stop: asyncio.Event,
 ) -> None:
     """Serves until ``stop`` is set."""
+    # No request has a body.
     server = HTTPServer(page.application(), max_body_size=0)
     server.add_socket(listening)
     page.follow()
-    timers = [
-        PeriodicCallback(page.follow, FOLLOW_MS),
-        PeriodicCallback(page.play, PLAY_MS),
-    ]
-    for timer in timers:
-        timer.start()
+    following = PeriodicCallback(page.follow, FOLLOW_MS)
+    playing = PeriodicCallback(page.play, PLAY_MS)
+    following.start()
+    playing.start()
     try:
         await stop.wait()
     finally:
-        for timer in timers:
-            timer.stop()
+        following.stop()
+        playing.stop()
         server.stop()
+        # 1001: the endpoint goes away (RFC 6455, 7.4.1); the page then says
+        # that the server has ended.
         for viewer in list(page.viewers):
             viewer.close(1001, "the server ends")

@@ -41,6 +41,32 @@ def shown(text: object) -> str:
     return f"{plain[:LONGEST_TEXT]}…"
 
 
+class SlotUse:
+    """VMs in the slots of drawn nodes, by the job or tenant that they are of."""
+
+    def __init__(self, layout: PageLayout) -> None:
+        self._node_of = layout.node_of
+        self._counts: dict[int, Counter[str]] = {}
+
+    def add(
+        self,
+        server: int,
+        name: str,
+        count: int,
+    ) -> None:
+        # A damaged folder has servers that the data centre has not.
+        if 0 <= server < len(self._node_of):
+            node = self._node_of[server]
+            self._counts.setdefault(node, Counter())[name] += count
+
+    def to_json(self) -> dict[int, list[list[Any]]]:
+        """Drawn node -> pairs of name and number of VMs, as they were added."""
+        pairs: dict[int, list[list[Any]]] = {}
+        for node, counts in self._counts.items():
+            pairs[node] = [[name, count] for name, count in counts.items()]
+        return pairs
+
+
 class RunState:
     """A run up to the last event that was followed.
 
@@ -71,6 +97,7 @@ class RunState:
         if isinstance(event, events.LinkSample):
             self._sample = event
         elif isinstance(event, events.JobSubmitted):
+            # The tally's own object: it follows the job from now on.
             life = self.tally.lives.jobs[str(event.job["id"])]
             self._active[life.job_id] = life
         elif isinstance(event, events.JobEnded):
@@ -82,6 +109,7 @@ class RunState:
 
     def _end(self, event: events.JobEnded) -> None:
         life = self._active.pop(event.job_id, None)
+        # Ends of jobs that were never submitted stand in damaged folders.
         if life is None:
             return
         self.ended[event.outcome] += 1
@@ -169,12 +197,17 @@ class RunState:
     def _n_directed(self) -> int:
         return 0 if self.layout is None else len(self.layout.capacity_bps)
 
-    def totals(self) -> dict[str, float]:
-        """Sizes that the page draws over time."""
-        reserved = self.reserved_bps()
+    def _reserved_share(self) -> float:
+        """Reserved bandwidth in parts of all capacity; 0 without links."""
         capacity_bps = 0.0
         if self.layout is not None:
             capacity_bps = float(self.layout.capacity_bps.sum())
+        if capacity_bps == 0:
+            return 0.0
+        return float(self.reserved_bps().sum()) / capacity_bps
+
+    def totals(self) -> dict[str, float]:
+        """Sizes that the page draws over time."""
         running = 0
         slots = 0
         for life in self._active.values():
@@ -186,13 +219,11 @@ class RunState:
             "running": running,
             "waiting": len(self._active) - running,
             "slots_used": slots,
-            "reserved_share": _share(float(reserved.sum()), capacity_bps),
+            "reserved_share": self._reserved_share(),
         }
 
     def frame(self) -> dict[str, Any]:
         """All that changes on the page, as one JSON value."""
-        layout = self.layout
-        sent = self.sent_bps()
         frame: dict[str, Any] = {
             "kind": "frame",
             "totals": self.totals(),
@@ -205,14 +236,25 @@ class RunState:
             "fidelity": self._fidelity(),
             "controller": self._controller(),
         }
-        if layout is not None:
-            frame["reserved"] = layout.use(self.reserved_bps())
-            frame["sent"] = None if sent is None else layout.use(sent)
-            frame["placed"] = self._placed(layout)
-            frame["down"] = self._down(layout)
+        if self.layout is not None:
+            frame |= self._drawing(self.layout)
         return frame
 
+    def _drawing(self, layout: PageLayout) -> dict[str, Any]:
+        """Links by use, VMs in their slots and what is down."""
+        drawing: dict[str, Any] = {
+            "reserved": layout.use(self.reserved_bps()),
+            "sent": None,
+            "placed": self._placed(layout),
+            "down": self._down(layout),
+        }
+        sent = self.sent_bps()
+        if sent is not None:
+            drawing["sent"] = layout.use(sent)
+        return drawing
+
     def _jobs(self) -> list[list[Any]]:
+        """Running jobs before waiting ones, of which a backlog has thousands."""
         ordered = sorted(self._active.values(), key=_waits)
         return [self._row(life) for life in ordered[:SHOWN_JOBS]]
 
@@ -247,26 +289,20 @@ class RunState:
             return round(min(1.0, life.share), 3)
         if life.start_s is None or not life.estimate_s:
             return None
+        # A simulated job reports no share: its time says how far it is.
         until_s = self.now_s if life.end_s is None else life.end_s
         share = (until_s - life.start_s) / life.estimate_s
         return round(min(1.0, share), 3)
 
     def _placed(self, layout: PageLayout) -> dict[int, list[list[Any]]]:
         """VMs in their slots: drawn node -> job and number of VMs."""
-        placed: dict[int, dict[str, int]] = {}
+        slots = SlotUse(layout)
         for life in self._active.values():
             if life.hold is None:
                 continue
             for server, count in life.vms_on:
-                if not 0 <= server < len(layout.node_of):
-                    continue
-                here = placed.setdefault(layout.node_of[server], {})
-                job = shown(life.job_id)
-                here[job] = here.get(job, 0) + count
-        return {
-            node: [[job, count] for job, count in jobs.items()]
-            for node, jobs in placed.items()
-        }
+                slots.add(server, shown(life.job_id), count)
+        return slots.to_json()
 
     def _down(self, layout: PageLayout) -> dict[str, list[int]]:
         """Drawn links and nodes of which something is down."""
@@ -311,10 +347,6 @@ def _waits(life: JobLife) -> bool:
     return life.hold is None
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole else 0.0
-
-
 def samples_over_time(
     stream: list[events.Event], n: int
 ) -> Iterator[dict[str, float]]:
@@ -322,12 +354,14 @@ def samples_over_time(
     if not stream:
         return
     begin_s = stream[0].t
+    # All events of a short simulated run may be of one instant.
     step_s = max(stream[-1].t - begin_s, 1e-9) / n
     state = RunState()
     next_s = begin_s
     for event in stream:
         if event.t > next_s:
             yield {**state.totals(), "t": next_s}
+            # Moments without an event would repeat this point.
             behind = int((event.t - next_s) / step_s)
             next_s += step_s * (behind + 1)
         state.follow(event)

@@ -11,7 +11,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -62,19 +62,30 @@ def shared_page(path: Path) -> str:
         if run.trouble:
             raise BadInput(run.trouble)
         runs.append(_recorded(run))
-    recording = json.dumps({"runs": runs}, separators=(",", ":"))
-    # Without the time, so that the same run makes the same file.
-    packed = gzip.compress(recording.encode(), mtime=0)
     static = files("testbed.web") / "static"
     script = (static / "page.js").read_text("utf-8")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    # Names from experiment files cannot become code: the policy allows one
+    # script, by its digest, and the recording is text of 64 characters.
     return _PAGE.format(
-        rules=_RULES.format(digest=f"sha256-{digest.decode()}"),
+        rules=_RULES.format(digest=_digest(script)),
         title=escape(runs[0]["header"]["name"]),
         style=(static / "page.css").read_text("utf-8"),
-        recording=base64.b64encode(packed).decode(),
+        recording=_packed({"runs": runs}),
         script=script,
     )
+
+
+def _digest(script: str) -> str:
+    """A script's source expression for a content security policy."""
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
+    return f"sha256-{digest.decode()}"
+
+
+def _packed(value: dict[str, Any]) -> str:
+    """A JSON value as base64 of its gzip, which browsers unpack by themselves."""
+    text = json.dumps(value, separators=(",", ":"))
+    # Without the time, so that the same run makes the same file.
+    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
 def _recorded(run: FollowedRun) -> dict[str, Any]:
@@ -89,9 +100,12 @@ def _recorded(run: FollowedRun) -> dict[str, Any]:
 
 
 def _frames(
-    run: FollowedRun, begin_s: float, end_s: float
+    run: FollowedRun,
+    begin_s: float,
+    end_s: float,
 ) -> Iterator[dict[str, Any]]:
     """The state at moments evenly over the run."""
+    # Forward alone: going back begins the fold anew.
     player = Player(run)
     for number in range(MOMENTS + 1):
         player.seek(begin_s + (end_s - begin_s) * number / MOMENTS)
@@ -101,18 +115,13 @@ def _frames(
 def _items(run: FollowedRun) -> Iterator[tuple[str, dict[str, Any]]]:
     """Histories by kind and name; of a large run, of its first items."""
     n_jobs = min(MAX_ITEMS, MAX_EVENTS_READ // max(1, len(run.events)))
-    for job_id in list(run.state.tally.lives.jobs)[:n_jobs]:
-        yield _item(run, "job", job_id)
+    names: dict[ItemKind, Iterable[object]] = {
+        "job": list(run.state.tally.lives.jobs)[:n_jobs]
+    }
     layout = run.state.layout
-    if layout is None:
-        return
-    for number in range(min(MAX_ITEMS, len(layout.links))):
-        yield _item(run, "link", str(number))
-    for number in range(min(MAX_ITEMS, len(layout.nodes))):
-        yield _item(run, "node", str(number))
-
-
-def _item(
-    run: FollowedRun, kind: ItemKind, name: str
-) -> tuple[str, dict[str, Any]]:
-    return f"{kind} {name}", run.item(kind, name)
+    if layout is not None:
+        names["link"] = range(min(MAX_ITEMS, len(layout.links)))
+        names["node"] = range(min(MAX_ITEMS, len(layout.nodes)))
+    for kind, of_kind in names.items():
+        for name in of_kind:
+            yield f"{kind} {name}", run.item(kind, str(name))
