@@ -56,11 +56,11 @@ def writer(file: IO[str], reserve: DiskReserve) -> Write:
     """One flushed line an answer."""
 
     def write(answer: dict[str, Any]) -> None:
+        # Not a number and infinity are no JSON: other readers would stop.
+        line = json.dumps(answer, separators=(",", ":"), allow_nan=False)
         with reserve.guarding():
-            file.write(
-                json.dumps(answer, separators=(",", ":"), allow_nan=False)
-                + "\n"
-            )
+            file.write(f"{line}\n")
+            # The trace of a killed run is as long as its events.
             file.flush()
 
     return write
@@ -80,7 +80,12 @@ class _JobCalls:
     handled alike.
     """
 
-    def about(self, call: str, job_id: str, *arguments: object) -> None:
+    def about(
+        self,
+        call: str,
+        job_id: str,
+        *arguments: object,
+    ) -> None:
         raise NotImplementedError
 
     rescale = _about("rescale")
@@ -111,9 +116,8 @@ class TracingBackend(_JobCalls):
 
     def wait(self, until_s: float | None) -> list[Completion]:
         done = self._backend.wait(until_s)
-        self._write(
-            {"wait": until_s, "done": [each._asdict() for each in done]}
-        )
+        ended = [completion._asdict() for completion in done]
+        self._write({"wait": until_s, "done": ended})
         return done
 
     def start(
@@ -130,11 +134,19 @@ class TracingBackend(_JobCalls):
             raise
         self._write({"start": job.id})
 
+    # Calls without an answer are written before they are made: one that
+    # raises ends the run, and a replay is to come as far.
+
     def fail(self, failure: Failure) -> None:
         self._write({"fail": failure.kind})
         self._backend.fail(failure)
 
-    def about(self, call: str, job_id: str, *arguments: object) -> None:
+    def about(
+        self,
+        call: str,
+        job_id: str,
+        *arguments: object,
+    ) -> None:
         self._write({call: job_id})
         getattr(self._backend, call)(job_id, *arguments)
 
@@ -155,13 +167,14 @@ class ReplayBackend(_JobCalls):
 
     def _next(self, call: str, of: object) -> dict[str, Any]:
         number, answer = next(self._trace, (0, {}))
-        if answer.get(call, _NOTHING) != of:
-            then = f"line {number}: {answer}" if number else "nothing more"
-            asked = call if of is None else f"{call} {of}"
-            raise RunFailed(
-                f"replay: the engine asks for {asked}, the run's trace holds {then}"
-            )
-        return answer
+        # None is an answer: of a wait without an end.
+        if answer.get(call, _NOTHING) == of:
+            return answer
+        held = f"line {number}: {answer}" if number else "nothing more"
+        asked = call if of is None else f"{call} {of}"
+        raise RunFailed(
+            f"replay: the engine asks for {asked}, the run's trace holds {held}"
+        )
 
     def now_s(self) -> float:
         number, answer = next(self._trace, (0, {}))
@@ -172,10 +185,8 @@ class ReplayBackend(_JobCalls):
         return float(answer["now_s"])
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        return [
-            Completion(**done)
-            for done in self._next("wait", until_s).get("done", [])
-        ]
+        ended = self._next("wait", until_s).get("done", [])
+        return [Completion(**completion) for completion in ended]
 
     def start(self, job: JobRequest, *_: object) -> None:
         failed = self._next("start", job.id).get("failed")
@@ -196,15 +207,7 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Every answer with its line, from 1. Raises BadInput where there is none
     to read.
     """
-    try:
-        with open_regular(path) as file:
-            lines = file.read().splitlines()
-    except OSError as error:
-        raise BadInput(
-            f"{path}: {error.strerror}",
-            "only live runs keep a trace: testbed run writes it",
-        ) from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(_trace_lines(path), 1):
         try:
             answer = from_json(line)
         except UnicodeDecodeError as error:
@@ -215,3 +218,14 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             return  # cut short: the process was killed here
         typed_record(_ANSWER, answer, Path(f"{path}:{number}"), "answer")
         yield number, answer
+
+
+def _trace_lines(path: Path) -> list[bytes]:
+    try:
+        with open_regular(path) as file:
+            return file.read().splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}",
+            "only live runs keep a trace: testbed run writes it",
+        ) from error

@@ -14,7 +14,8 @@ from contextlib import (
     suppress,
 )
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
+from typing import IO
 
 from jobs.live.agent_pool import AgentPoolError
 from testbed import events
@@ -35,6 +36,7 @@ from testbed.backends.emu.live_backend import LiveBackend
 from testbed.backends.emu.machine_checks import require_launchers
 from testbed.backends.emu.preflight import (
     Peak,
+    Preflight,
     load_test,
     passed_load_test,
 )
@@ -99,16 +101,22 @@ def run_live(
     folder is complete then.
     """
     recorded = show.recorded
+    run = _Run(
+        top, replace(options, own=experiment.controller), show, command
+    )
     try:
         try:
-            _run_policies(experiment, top, options, show, command)
+            _run_policies(run, experiment)
         except BaseException as error:
             # What stopped the run is what the caller must hear.
             with uninterrupted(), suppress(OSError):
                 conclude_several(experiment, top, recorded)
                 # One that is refused before anything is written leaves none.
+                # Logs go with the machine's refusals alone: an application
+                # that does not start says why in its log.
                 if isinstance(error, MachineCannot) and not recorded:
                     remove_lone_folder(top.path, names.LOGS)
+                # A folder with anything in it stays, by an OSError.
                 top.path.rmdir()
             raise
         with uninterrupted():
@@ -122,80 +130,102 @@ def run_live(
     return recorded
 
 
-def _run_policies(
-    experiment: Experiment,
-    top: RunFolder,
-    options: LiveOptions,
-    show: LiveRun,
-    command: list[str],
-) -> None:
+@dataclass(frozen=True)
+class _Run:
+    """What the policies of a live run share, beside the experiment."""
+
+    top: RunFolder
+    options: LiveOptions
+    show: LiveRun
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class _Plans:
+    """A policy's dry run each, and the busiest instant of each."""
+
+    events: list[list[events.Event]]
+    peaks: list[Peak]
+
+    @property
+    def n_agents(self) -> int:
+        """The most VMs that run at once: each has an agent."""
+        return max(map(_n_vms, self.peaks))
+
+
+def _n_vms(busiest: Peak) -> int:
+    return sum(n for job in busiest for _, n in job.vms_on)
+
+
+def _run_policies(run: _Run, experiment: Experiment) -> None:
     """Plays policy by policy: whatever stops the run, those before are recorded."""
     check_reachable(experiment.datacentre, experiment.jobs)
     require_launchers(job.demand for job in experiment.jobs)
-    options = replace(options, own=experiment.controller)
-    plans = [dry_run(experiment, policy) for policy in experiment.policies]
-    peaks = [peak(plan, experiment.datacentre) for plan in plans]
-    network = partial(
-        _network,
-        top=top,
-        options=options,
-        show=show,
-        plans=plans,
-        n_agents=max(map(_agents, peaks)),
-    )
+    plans = _planned(experiment)
     with terminated_as_interrupt(), ExitStack() as stack:
-        emulation = stack.enter_context(network(experiment))
-        for line in _computing(plans, experiment):
-            show.narrate(line)
-        test = partial(load_test, emulation, experiment.seed, rings(plans))
-        accepted = options.force or experiment.expect.fidelity == "invalid"
-        found = passed_load_test(
-            test, peaks, experiment.scale, show.narrate, force=accepted
-        )
-        if found.rate != experiment.scale.rate and found.refusal is None:
+        emulation = stack.enter_context(_network(run, experiment, plans))
+        for line in _computing(plans.events, experiment):
+            run.show.narrate(line)
+        tested = _tested(run, experiment, plans, emulation)
+        fits = tested.refusal is None
+        if fits and tested.rate != experiment.scale.rate:
             # Limits of links and VMs are written for one rate: it is built anew.
             stack.close()
-            experiment = replace(
-                experiment, scale=replace(experiment.scale, rate=found.rate)
+            scale = replace(experiment.scale, rate=tested.rate)
+            experiment = replace(experiment, scale=scale)
+            emulation = stack.enter_context(
+                _network(run, experiment, plans)
             )
-            emulation = stack.enter_context(network(experiment))
         for policy, plan, finding in zip(
-            experiment.policies, plans, found.findings, strict=True
+            experiment.policies, plans.events, tested.findings, strict=True
         ):
-            if found.refusal is not None and finding is not found.worst:
+            # A refused run has one folder that says so, of the policy whose
+            # busiest instant is the machine's heaviest.
+            if not fits and finding is not tested.worst:
                 continue
-            folder = top
-            if len(experiment.policies) > 1:
-                folder = top.policy(policy.label)
             emulation.network.forbid_borrowing()
-            _one_policy(
-                experiment,
-                policy,
-                plan,
-                finding,
-                found.refusal,
-                emulation,
-                folder,
-                show,
-                command,
+            policy_run = _PolicyRun(
+                run, experiment, policy, emulation, finding, tested.refusal
             )
-        show.narrate("taking the network down")
+            policy_run.play_and_conclude(_ends_s(plan))
+        run.show.narrate("taking the network down")
 
 
-def _agents(busiest: Peak) -> int:
-    """VMs that run at once at a peak: each has an agent."""
-    return sum(n for job in busiest for _, n in job.vms_on)
+def _planned(experiment: Experiment) -> _Plans:
+    histories = []
+    for policy in experiment.policies:
+        histories.append(dry_run(experiment, policy))
+    peaks: list[Peak] = []
+    for history in histories:
+        peaks.append(peak(history, experiment.datacentre))
+    return _Plans(events=histories, peaks=peaks)
+
+
+def _tested(
+    run: _Run,
+    experiment: Experiment,
+    plans: _Plans,
+    emulation: Emulation,
+) -> Preflight:
+    test = partial(
+        load_test, emulation, experiment.seed, rings(plans.events)
+    )
+    # Who expects an invalid run wants to see one.
+    accepted = run.options.force or experiment.expect.fidelity == "invalid"
+    return passed_load_test(
+        test,
+        plans.peaks,
+        experiment.scale,
+        run.show.narrate,
+        force=accepted,
+    )
 
 
 @contextmanager
 def _network(
+    run: _Run,
     experiment: Experiment,
-    *,
-    top: RunFolder,
-    options: LiveOptions,
-    show: LiveRun,
-    plans: list[list[events.Event]],
-    n_agents: int,
+    plans: _Plans,
 ) -> Iterator[Emulation]:
     """The live network of the plans, noted as a run while it stands."""
     slots = list(map(int, experiment.datacentre.slots))
@@ -203,14 +233,16 @@ def _network(
         emulate(
             experiment.datacentre,
             experiment.scale,
-            options,
-            top.path / names.LOGS,
-            experiment.name,
-            show.narrate,
-            namespaces_per_server(plans, slots),
-            n_agents,
+            run.options,
+            log_dir=run.top.path / names.LOGS,
+            name=experiment.name,
+            narrate=run.show.narrate,
+            namespaces_per_server=namespaces_per_server(
+                plans.events, slots
+            ),
+            n_agents=plans.n_agents,
         ) as emulation,
-        _announced(top, experiment, plans, emulation),
+        _announced(run.top, experiment, plans.events, emulation),
     ):
         emulation.network.forbid_borrowing()
         yield emulation
@@ -244,6 +276,8 @@ def _announced(
         top.path, experiment.name, labels, len(experiment.jobs), ends_s
     )
     with noted(top, run), ExitStack() as stack:
+        # Other commands' finds, no part of the run: it goes on without, as
+        # on a machine whose /run is read-only.
         with suppress(MachineCannot):
             stack.enter_context(_noted_places(emulation))
             stack.enter_context(noted_among_others(state_dir(), run))
@@ -260,6 +294,8 @@ def _noted_places(emulation: Emulation) -> Iterator[None]:
     links = link_places(emulation.plan, nodes, namespaces)
 
     def note_vms(tenants: Iterable[TenantPlan]) -> None:
+        # Not synced: a job's start would wait for the disk, and after a
+        # crash there are no VMs to be captured.
         with suppress(OSError):
             folder.write_bytes(
                 VMS_NOTE, note(vm_places(tenants)), sync=False
@@ -268,6 +304,7 @@ def _noted_places(emulation: Emulation) -> Iterator[None]:
     try:
         with suppress(OSError):
             folder.write_bytes(LINKS_NOTE, note(links), sync=False)
+        # Those of a run that was killed may still be there.
         note_vms(())
         emulation.on_tenants = note_vms
         yield
@@ -278,92 +315,118 @@ def _noted_places(emulation: Emulation) -> Iterator[None]:
                 (folder.path / name).unlink()
 
 
-def _one_policy(
-    experiment: Experiment,
-    policy: PolicySpec,
-    plan: list[events.Event],
-    finding: Finding,
-    refusal: MachineCannot | None,
-    emulation: Emulation,
-    folder: RunFolder,
-    show: LiveRun,
-    command: list[str],
-) -> None:
-    """Raises RunFailed, OSError, the refusal; what there is of the run is
-    recorded anyway.
+def _ends_s(plan: list[events.Event]) -> dict[str, float]:
+    """Times at which the dry run's jobs end, for the progress bar."""
+    ends_s = {}
+    for event in plan:
+        if isinstance(event, events.JobEnded):
+            ends_s[event.job_id] = event.t
+    return ends_s
 
-    ``finding``: the preflight's.
+
+@dataclass(frozen=True)
+class _PolicyRun:
+    """One policy on the live network, into a folder of its own.
+
+    ``finding``: the preflight's. ``refusal``: raised in place of the first job.
     """
-    began = time.monotonic()
 
-    def conclude() -> None:
+    run: _Run
+    experiment: Experiment
+    policy: PolicySpec
+    emulation: Emulation
+    finding: Finding
+    refusal: MachineCannot | None
+
+    @cached_property
+    def folder(self) -> RunFolder:
+        if len(self.experiment.policies) > 1:
+            return self.run.top.policy(self.policy.label)
+        return self.run.top
+
+    def play_and_conclude(self, ends_s: dict[str, float]) -> None:
+        """Raises RunFailed, OSError, the refusal; what there is of the run is
+        recorded anyway.
+        """
+        began = time.monotonic()
+        try:
+            self._play(ends_s)
+        except BaseException:
+            # What stopped the run is what the caller must hear, whatever the
+            # folder still allows.
+            with uninterrupted(), suppress(BadInput, OSError):
+                self._conclude(began)
+            raise
+        # Whoever asks the run to end now is heard when it is written down.
+        with uninterrupted():
+            self._conclude(began)
+
+    def _conclude(self, began: float) -> None:
         wall_s = time.monotonic() - began
-        show.recorded.append(
-            conclude_run(folder, experiment, policy, wall_s)
+        record = conclude_run(
+            self.folder, self.experiment, self.policy, wall_s
         )
+        self.run.show.recorded.append(record)
 
-    expected = {
-        e.job_id: e.t for e in plan if isinstance(e, events.JobEnded)
-    }
-    try:
+    def _play(self, ends_s: dict[str, float]) -> None:
+        progress = self.run.show.progress(
+            ends_s, self.experiment.scale.time, self.policy.label
+        )
         with (
-            DiskReserve(folder.path) as reserve,
-            _begun(
-                folder, experiment, policy, command, emulation, reserve
-            ) as log,
-            os.fdopen(
-                new_file(folder.path / TRACE, FILE_MODE, None),
-                "w",
-                encoding="utf-8",
-            ) as trace,
-            show.progress(
-                expected, experiment.scale.time, policy.label
-            ) as bar,
+            DiskReserve(self.folder.path) as reserve,
+            self._begun(reserve) as log,
+            self._trace() as trace,
+            progress as bar,
         ):
             sink = tee(reserve.guarded(log), bar)
-            weighted = policy.kind.sharing_of({}).weights == "proximate"
-            backend = LiveBackend(
-                emulation,
-                experiment.scale,
-                experiment.seed,
-                sink,
-                weighted=weighted,
-                enforcement=experiment.enforcement,
-                expect=experiment.expect,
-            )
-            traced = TracingBackend(backend, writer(trace, reserve))
+            backend = self._backend(sink)
+            # The samplers' first counts are from before the first job.
             backend.begin()
-            noting = _before_the_end(
-                sink, backend, finding, emulation.flow_findings
+            play(
+                self.experiment,
+                self.policy,
+                TracingBackend(backend, writer(trace, reserve)),
+                _before_the_end(
+                    sink,
+                    backend,
+                    self.finding,
+                    self.emulation.flow_findings,
+                ),
+                refusal=self.refusal,
             )
-            play(experiment, policy, traced, noting, refusal=refusal)
-    except BaseException:
-        # What stopped the run is what the caller must hear, whatever the folder
-        # still allows.
-        with uninterrupted(), suppress(BadInput, OSError):
-            conclude()
-        raise
-    # Whoever asks the run to end now is heard when it is written down.
-    with uninterrupted():
-        conclude()
 
+    def _begun(self, reserve: DiskReserve) -> EventLog:
+        """The folder with all that is known before the first event. Raises
+        RunFailed, OSError.
+        """
+        scale = asdict(self.experiment.scale)
+        with reserve.guarding():
+            begin_folder(
+                self.folder,
+                self.experiment,
+                self.policy,
+                "live",
+                self.run.command,
+                {**self.emulation.facts(), "scale": scale},
+            )
+            self.emulation.write_plans_to(self.folder.write_text)
+            return self.folder.open_events()
 
-def _begun(
-    folder: RunFolder,
-    experiment: Experiment,
-    policy: PolicySpec,
-    command: list[str],
-    emulation: Emulation,
-    reserve: DiskReserve,
-) -> EventLog:
-    """The folder with all that is known before the first event. Raises
-    RunFailed, OSError.
-    """
-    with reserve.guarding():
-        facts = {**emulation.facts(), "scale": asdict(experiment.scale)}
-        begin_folder(folder, experiment, policy, "live", command, facts)
-        emulation.write_plans_to(folder.write_text)
-        return folder.open_events()
+    def _trace(self) -> IO[str]:
+        descriptor = new_file(self.folder.path / TRACE, FILE_MODE, None)
+        return os.fdopen(descriptor, "w", encoding="utf-8")
+
+    def _backend(self, sink: Sink) -> LiveBackend:
+        sharing = self.policy.kind.sharing_of({})
+        return LiveBackend(
+            self.emulation,
+            self.experiment.scale,
+            self.experiment.seed,
+            sink,
+            weighted=sharing.weights == "proximate",
+            enforcement=self.experiment.enforcement,
+            expect=self.experiment.expect,
+        )
 
 
 def _before_the_end(
@@ -374,20 +437,24 @@ def _before_the_end(
 ) -> Sink:
     """Note the fidelity checks just before ``run_ended``."""
 
-    def passed(event: events.Event) -> None:
+    def noting(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):
             watch = backend.watch
             findings = [first, *watch.findings(), *flows()]
-            for found in weighed(findings, watch.evidence.ended):
-                sink(
-                    events.FidelityNoted(
-                        event.t,
-                        found.level,
-                        found.check,
-                        found.reason,
-                        found.metrics,
-                    )
-                )
+            # Together, since evidence of the jobs decides how much checks of
+            # the machine count.
+            for finding in weighed(findings, watch.evidence.ended):
+                sink(_noted_finding(event.t, finding))
         sink(event)
 
-    return passed
+    return noting
+
+
+def _noted_finding(t: float, finding: Finding) -> events.FidelityNoted:
+    return events.FidelityNoted(
+        t,
+        level=finding.level,
+        check=finding.check,
+        reason=finding.reason,
+        figures=finding.metrics,
+    )

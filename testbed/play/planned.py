@@ -4,6 +4,7 @@ effects.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -50,32 +51,31 @@ class Planned:
         """The part about one job (None: about all of them), with the network's
         own or without.
         """
+        tenants = []
+        for tenant in self.tenants:
+            if job_id in (None, tenant.job_id):
+                tenants.append(tenant)
+        refused = []
+        for refused_id, reason in self.refused:
+            if job_id in (None, refused_id):
+                refused.append((refused_id, reason))
         return replace(
             self,
             network_text=self.network_text if network else None,
-            tenants=tuple(
-                t for t in self.tenants if job_id in (None, t.job_id)
-            ),
-            refused=tuple(
-                r for r in self.refused if job_id in (None, r[0])
-            ),
+            tenants=tuple(tenants),
+            refused=tuple(refused),
         )
 
     def __str__(self) -> str:
         """The texts one after another, each below a line that says whose it is."""
+        head = f"### policy {self.policy}"
         parts: list[str] = []
         if self.network_text is not None:
-            parts.append(
-                f"### policy {self.policy}: the network\n{self.network_text}"
-            )
-        parts += [
-            f"### policy {self.policy}: {t.summary}\n{t.text}"
-            for t in self.tenants
-        ]
-        parts += [
-            f"### policy {self.policy}: {job_id} is rejected: {reason}\n"
-            for job_id, reason in self.refused
-        ]
+            parts.append(f"{head}: the network\n{self.network_text}")
+        for tenant in self.tenants:
+            parts.append(f"{head}: {tenant.summary}\n{tenant.text}")
+        for job_id, reason in self.refused:
+            parts.append(f"{head}: {job_id} is rejected: {reason}\n")
         return "\n".join(parts)
 
     @property
@@ -109,10 +109,10 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     for event in history:
         plans.follow(event)
     return Planned(
-        policy.label,
-        network_text(network, experiment.controller),
-        tuple(plans.tenants),
-        tuple(plans.refused),
+        policy=policy.label,
+        network_text=network_text(network, experiment.controller),
+        tenants=tuple(plans.tenants),
+        refused=tuple(plans.refused),
     )
 
 
@@ -143,9 +143,12 @@ class _Plans:
             case events.JobStarted(job_id=job_id):
                 self._place(event.t, booked.pop(job_id), event.rate_bps)
             case events.JobMigrated(job_id=job_id):
+                # Its old slots are free before it takes new ones: it may come
+                # back to some of them.
                 self._place(event.t, event, self._give_back(job_id))
             case events.JobEnded(outcome="rejected"):
                 self.refused.append((event.job_id, event.reason))
+            # A failure moves trees of jobs that wait for their start, too.
             case events.JobRerooted(job_id=job_id) if job_id in booked:
                 booked[job_id] = replace(
                     booked[job_id], root=event.root, links=event.links
@@ -167,18 +170,15 @@ class _Plans:
         """A job where an event puts it, as the tenant that it would be there."""
         experiment = self._experiment
         job = self._requests[event.job_id]
-        slots: list[Slot] = []
-        for server, count in event.vms_on:
-            for _ in range(count):
-                slots.append(self._free[server].pop(0))
+        vms_on = tuple((server, count) for server, count in event.vms_on)
         tenant = tenant_plan(
             experiment.datacentre,
             self._network,
-            Placement(event.root, tuple((s, n) for s, n in event.vms_on)),
-            tuple(slots),
-            len(self.tenants) + 1,
-            job.id,
-            scaled_bps(rate_bps, experiment.scale.rate),
+            Placement(event.root, vms_on),
+            self._take_slots(vms_on),
+            tenant_id=len(self.tenants) + 1,
+            job_id=job.id,
+            rate_bps=scaled_bps(rate_bps, experiment.scale.rate),
         )
         tenant = sending(tenant, job, experiment.scale, rate_bps)
         if not job.is_best_effort(rate_bps):
@@ -188,6 +188,16 @@ class _Plans:
         self.tenants.append(
             PlannedTenant(job.id, _summary(tenant, start_s), text)
         )
+
+    def _take_slots(
+        self, vms_on: Iterable[tuple[int, int]]
+    ) -> tuple[Slot, ...]:
+        """Slots in the order of servers, as the live network takes them."""
+        slots: list[Slot] = []
+        for server, count in vms_on:
+            for _ in range(count):
+                slots.append(self._free[server].pop(0))
+        return tuple(slots)
 
     def _give_back(self, job_id: str) -> int:
         """A job's VM slots are free again; returns its rate in experiment

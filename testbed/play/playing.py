@@ -5,7 +5,13 @@ backend trace.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,10 +41,12 @@ from testbed.record.comparison import (
 from testbed.record.conclusion import Results, conclude, conclude_all
 from testbed.record.event_file import paused_collection, read_events
 from testbed.record.folder import DEFAULT_OUT, EVENTS, RunFolder, Sink
+from testbed.record.metrics import Fidelity
 from testbed.record.provenance import provenance
 from testbed.record.reading import policy_folders, policy_of, read_recording
 from testbed.record.running import noted, running_run
 from testbed.record.topology_record import topology_record
+from testbed.record.verdicts import Verdicts
 from testbed.report.page import write_overview, write_report
 from testbed.schedulers.policy import Policy
 from testbed.spec.experiment import Experiment, PolicySpec
@@ -129,17 +137,12 @@ def play(
     try:
         built = _built(experiment, policy)
     except Exception as error:
-        sink(
-            events.RunEnded(
-                0.0, "failed", str(error) or type(error).__name__
-            )
-        )
+        sink(_failed(0.0, error))
         raise
-    observed = built if around is None else around(built)
     engine = Engine(
         experiment.datacentre,
         experiment.jobs,
-        observed,
+        built if around is None else around(built),
         backend,
         sink,
         after_step,
@@ -155,12 +158,14 @@ def play(
         sink(events.RunEnded(engine.now_s, "interrupted", why))
         raise
     except Exception as error:
-        sink(
-            events.RunEnded(
-                engine.now_s, "failed", str(error) or type(error).__name__
-            )
-        )
+        sink(_failed(engine.now_s, error))
         raise
+
+
+def _failed(now_s: float, error: Exception) -> events.RunEnded:
+    """The end of a run by an error; by its kind where it says nothing."""
+    why = str(error) or type(error).__name__
+    return events.RunEnded(now_s, "failed", why)
 
 
 def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
@@ -175,6 +180,8 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     except TestbedError:
         raise
     except Exception as error:
+        # The testbed's own fault keeps its traceback; a plug-in's is named
+        # with its line.
         if policy.kind.source is None:
             raise
         raise RunFailed(
@@ -195,7 +202,9 @@ def dry_run(
 
 
 def simulated(
-    experiment: Experiment, policy: PolicySpec, meter: Meter | None = None
+    experiment: Experiment,
+    policy: PolicySpec,
+    meter: Meter | None = None,
 ) -> SimulatedBackend:
     """The experiment's simulated backend, where best-effort jobs compete by the
     policy's rule.
@@ -234,17 +243,14 @@ def run_simulated(
     there.
     """
     recorded = [] if recorded is None else recorded
-    policies = experiment.policies
-    labels = [policy.label for policy in policies]
+    labels = [policy.label for policy in experiment.policies]
     run = running_run(
         top.path, experiment.name, labels, len(experiment.jobs)
     )
     try:
         with noted(top, run):
-            for policy in policies:
-                folder = (
-                    top.policy(policy.label) if len(policies) > 1 else top
-                )
+            for policy in experiment.policies:
+                folder = _folder_of(policy, top, several=len(labels) > 1)
                 _one_policy(
                     experiment, policy, folder, progress, command, recorded
                 )
@@ -253,13 +259,25 @@ def run_simulated(
     return recorded
 
 
+def _folder_of(
+    policy: PolicySpec,
+    top: RunFolder,
+    *,
+    several: bool,
+) -> RunFolder:
+    return top.policy(policy.label) if several else top
+
+
 def conclude_several(
-    experiment: Experiment, top: RunFolder, recorded: list[RunRecord]
+    experiment: Experiment,
+    top: RunFolder,
+    recorded: list[RunRecord],
 ) -> None:
     """The summary and the page above several policies, of those that there are."""
     if len(experiment.policies) > 1 and recorded:
-        conclude_all(top, [one.results for one in recorded])
-        write_overview(top, [(one.results, one.audit) for one in recorded])
+        conclude_all(top, [record.results for record in recorded])
+        pairs = [(record.results, record.audit) for record in recorded]
+        write_overview(top, pairs)
 
 
 def _one_policy(
@@ -278,23 +296,15 @@ def _one_policy(
             folder.open_events() as log,
             progress(policy.label, len(experiment.jobs)) as bar,
         ):
-            play(
-                experiment,
-                policy,
-                simulated(experiment, policy),
-                tee(log, bar),
-            )
+            backend = simulated(experiment, policy)
+            play(experiment, policy, backend, tee(log, bar))
+            # Closing the log and the bar is no part of playing.
             took_s = time.monotonic() - began
     finally:
+        wall_s = took_s or time.monotonic() - began
         # What was simulated until then is written down, whatever stopped it.
-        recorded.append(
-            conclude_run(
-                folder,
-                experiment,
-                policy,
-                took_s or time.monotonic() - began,
-            )
-        )
+        record = conclude_run(folder, experiment, policy, wall_s)
+        recorded.append(record)
 
 
 # -- the run folder, before and after the events
@@ -324,46 +334,53 @@ class RunRecord:
 
     def sentences(self) -> list[str]:
         """Verdicts in words, and where the report is."""
-        verdicts = self.results.verdicts
-        fidelity = self.results.summary.fidelity
-        complaints = verdicts.complaints
-        out = [
-            f"outside what was expected: {text}"
-            for text in complaints[:SHOWN_COMPLAINTS]
+        return [
+            *_complaints(self.results.verdicts),
+            *_fidelity(self.results.summary.fidelity),
+            *_failed_checks(self.audit),
+            f"report: {self.folder.path / names.REPORT}",
         ]
-        if (more := len(complaints) - SHOWN_COMPLAINTS) > 0:
-            out.append(
-                f"outside what was expected: {more:,} more; the report names all"
-            )
-        if verdicts.met and verdicts.bad:
-            bad = number_of(len(verdicts.bad), "job")
-            out.append(
-                f"late, early or killed, which the file accepts: {bad}"
-            )
-        elif verdicts.met and verdicts.judged:
-            out.append("every job is within what was expected")
-        if fidelity.verdict is not None:
-            why = (
-                f": {'; '.join(fidelity.reasons)}"
-                if fidelity.reasons
-                else ""
-            )
-            out.append(f"fidelity: {fidelity.verdict}{why}")
-        failed = [
-            result
-            for result in self.audit.results
-            if result.status == "failed"
-        ]
-        out += [
-            f"audit: {one.name} FAILED: {one.says}" for one in failed
-        ] or ["audit: passed"]
-        out.append(f"report: {self.folder.path / names.REPORT}")
-        return out
 
     @property
     def good(self) -> bool:
         """All reservations held, all expectations met, and the audit passed."""
         return self.results.verdicts.met and self.audit.passed
+
+
+def _complaints(verdicts: Verdicts) -> Iterator[str]:
+    """What is outside the file's expectations, or that nothing is."""
+    complaints = verdicts.complaints
+    outside = "outside what was expected"
+    for text in complaints[:SHOWN_COMPLAINTS]:
+        yield f"{outside}: {text}"
+    more = len(complaints) - SHOWN_COMPLAINTS
+    if more > 0:
+        yield f"{outside}: {more:,} more; the report names all"
+    if verdicts.met and verdicts.bad:
+        bad = number_of(len(verdicts.bad), "job")
+        yield f"late, early or killed, which the file accepts: {bad}"
+    elif verdicts.met and verdicts.judged:
+        yield "every job is within what was expected"
+
+
+def _fidelity(fidelity: Fidelity) -> Iterator[str]:
+    """The verdict on the emulation; a simulated run has none."""
+    if fidelity.verdict is None:
+        return
+    sentence = f"fidelity: {fidelity.verdict}"
+    if fidelity.reasons:
+        sentence += f": {'; '.join(fidelity.reasons)}"
+    yield sentence
+
+
+def _failed_checks(checked: Audit) -> Iterator[str]:
+    passed = True
+    for result in checked.results:
+        if result.status == "failed":
+            passed = False
+            yield f"audit: {result.name} FAILED: {result.says}"
+    if passed:
+        yield "audit: passed"
 
 
 def begin_folder(
@@ -464,13 +481,18 @@ class Replay:
         """The verdict for a person."""
         if self.same:
             return f"all {self.n_decisions} decisions are the live run's"
-        found = self.difference
-        where = "" if found is None else f"decision {found.place} differs: "
-        then = ""
-        if found is not None:
-            then = f"live {found.first}; replayed {found.second}"
-        why = "" if self.stopped is None else f" ({self.stopped})"
-        return f"{where}{then}{why}"
+        sentence = ""
+        if self.difference is not None:
+            sentence = (
+                f"decision {self.difference.place} differs: "
+                f"live {self.difference.first}; "
+                f"replayed {self.difference.second}"
+            )
+        # An engine that decides differently soon asks for what the trace does
+        # not hold: the difference is the cause, this its end.
+        if self.stopped is not None:
+            sentence += f" ({self.stopped})"
+        return sentence
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -499,30 +521,42 @@ def replay_sources(
     """The live run's folder of every policy, read. Raises BadInput; makes
     nothing.
     """
-    found = policy_folders(live)
-    several = len(experiment.policies) > 1
-    by_policy = {policy_of(path): path for path in found}
-    out = []
+    folders = policy_folders(live)
+    sources = []
     for policy in experiment.policies:
-        path = (
-            found[0]
-            if len(found) == 1 and not several
-            else by_policy.get(policy.label)
+        # The only run of the only policy, under whatever label: the file may
+        # name its policy anew.
+        if len(folders) == len(experiment.policies) == 1:
+            path = folders[0]
+        else:
+            path = _folder_of_policy(live, folders, policy)
+        sources.append(_replay_source(policy, path))
+    return sources
+
+
+def _folder_of_policy(
+    live: Path,
+    folders: list[Path],
+    policy: PolicySpec,
+) -> Path:
+    by_policy = {policy_of(path): path for path in folders}
+    if policy.label in by_policy:
+        return by_policy[policy.label]
+    known = ", ".join(sorted(filter(None, by_policy))) or "nothing"
+    raise BadInput(
+        f"{live} holds no run of the policy {policy.label}, only of {known}",
+        "replay the file that was run, or choose with --set policies=[…]",
+    )
+
+
+def _replay_source(policy: PolicySpec, path: Path) -> ReplaySource:
+    trace = list(read_trace(path / TRACE))
+    history = read_events(path / EVENTS).events
+    if not history:
+        raise BadInput(
+            f"{path / EVENTS} is empty: that run was killed before it began"
         )
-        if path is None:
-            there = ", ".join(sorted(filter(None, by_policy)))
-            raise BadInput(
-                f"{live} holds no run of the policy {policy.label}, only of {there or 'nothing'}",
-                "replay the file that was run, or choose with --set policies=[…]",
-            )
-        trace = list(read_trace(path / TRACE))
-        history = read_events(path / EVENTS).events
-        if not history:
-            raise BadInput(
-                f"{path / EVENTS} is empty: that run was killed before it began"
-            )
-        out.append(ReplaySource(policy, path, history, trace))
-    return out
+    return ReplaySource(policy, path, history, trace)
 
 
 def run_replayed(
@@ -535,18 +569,14 @@ def run_replayed(
     them.
     """
     several = len(sources) > 1
-    return [
-        _one(
-            experiment,
-            source,
-            top.policy(source.policy.label) if several else top,
-            command,
-        )
-        for source in sources
-    ]
+    replays = []
+    for source in sources:
+        folder = _folder_of(source.policy, top, several=several)
+        replays.append(_replay(experiment, source, folder, command))
+    return replays
 
 
-def _one(
+def _replay(
     experiment: Experiment,
     source: ReplaySource,
     folder: RunFolder,
@@ -557,20 +587,19 @@ def _one(
     backend = ReplayBackend(iter(source.trace))
     facts = {"replay_of": str(source.path)}
     begin_folder(folder, experiment, policy, backend.name, command, facts)
-    now: list[Event] = []
+    replayed: list[Event] = []
     stopped = None
     try:
         with folder.open_events() as log:
-            play(experiment, policy, backend, tee(log, now.append))
+            play(experiment, policy, backend, tee(log, replayed.append))
     except RunFailed as error:
         stopped = error.message
-    recorded = conclude_run(
-        folder, experiment, policy, time.monotonic() - began
-    )
-    decided = decisions(now)
+    wall_s = time.monotonic() - began
+    recorded = conclude_run(folder, experiment, policy, wall_s)
+    decided = decisions(replayed)
     return Replay(
         recorded,
-        len(decided),
-        first_difference(decisions(source.events), decided),
-        stopped,
+        n_decisions=len(decided),
+        difference=first_difference(decisions(source.events), decided),
+        stopped=stopped,
     )

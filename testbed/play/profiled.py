@@ -41,7 +41,9 @@ class Profiled:
 
 
 def profiled(
-    experiment: Experiment, recorded: RunRecord, to: Path | None
+    experiment: Experiment,
+    recorded: RunRecord,
+    to: Path | None,
 ) -> Profiled:
     """Write the profile of a finished run into its folder, and to ``to`` where
     that is named.

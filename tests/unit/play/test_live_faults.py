@@ -81,7 +81,9 @@ def run(
         path.write_text(FILE % (rate, policies) + expect)
 
         @contextmanager
-        def fake(datacentre: Any, *_: Any) -> Iterator[FakeEmulation]:
+        def fake(
+            datacentre: Any, *_: Any, **__: Any
+        ) -> Iterator[FakeEmulation]:
             emulation = FakeEmulation(datacentre, (3,) * 4)
             emulation.agents.otherwise_s = 0.05
             prepare(emulation)
