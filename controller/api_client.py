@@ -120,11 +120,11 @@ class ControllerClient:
 
     def foreign_flows(self) -> dict[str, int]:
         """Switches -> flow rules of others that were found there and removed."""
-        found = {}
+        counts = {}
         for switch in self._call("GET", "/v1/state")["switches"]:
             if switch["foreign_flows"]:
-                found[switch["name"]] = switch["foreign_flows"]
-        return found
+                counts[switch["name"]] = switch["foreign_flows"]
+        return counts
 
     def add_tenant(
         self,
@@ -235,6 +235,7 @@ class ControllerClient:
         text = response.read()
         if response.will_close:
             self.close()
+        # The bucket is the owner's, whose other clients have emptied it.
         if response.status == 429 and attempts > 1:
             time.sleep(float(response.headers["Retry-After"]))
             return self._exchange(

@@ -112,6 +112,7 @@ def read(requirements: Path) -> str:
             raise CannotMake(f"{path}: {error}", EXIT_BAD_FILE) from None
         texts.append(text)
         for included in INCLUDED.findall(text):
+            # What is elsewhere is pip's to fetch, and may change unseen.
             if "://" not in included:
                 waiting.append(path.parent / included)
     return "\n".join(texts)
@@ -156,22 +157,29 @@ def locked(cache: Path) -> Iterator[None]:
 def make(folder: Path) -> None:
     """An environment with pip. Raises CannotMake."""
     # Not with pip at once: its complaints would be kept back.
-    for python, *module in (
-        (sys.executable, "venv", "--without-pip", str(folder)),
-        (str(folder / "bin" / "python"), "ensurepip", "--default-pip"),
-    ):
-        done = subprocess.run(
-            [python, "-I", "-m", *module],
-            capture_output=True,
-            check=False,
-            text=True,
+    run_module(sys.executable, "venv", "--without-pip", str(folder))
+    python = str(folder / "bin" / "python")
+    run_module(python, "ensurepip", "--default-pip")
+
+
+def run_module(
+    python: str,
+    module: str,
+    *arguments: str,
+) -> None:
+    """Runs a module of Python's own. Raises CannotMake where it fails."""
+    done = subprocess.run(
+        [python, "-I", "-m", module, *arguments],
+        capture_output=True,
+        check=False,
+        text=True,
+    )
+    if done.returncode:
+        last = last_of((done.stdout + done.stderr).splitlines())
+        raise CannotMake(
+            f"{module} fails (Debian: python3-venv): {last}",
+            EXIT_MACHINE_CANNOT,
         )
-        if done.returncode:
-            last = last_of((done.stdout + done.stderr).splitlines())
-            raise CannotMake(
-                f"{module[0]} fails (Debian: python3-venv): {last}",
-                EXIT_MACHINE_CANNOT,
-            )
 
 
 def tools_of(text: str, folder: Path) -> dict[str, str]:
@@ -186,7 +194,9 @@ def tools_of(text: str, folder: Path) -> dict[str, str]:
 
 
 def install(
-    python: Path, requirements: Path, environment: dict[str, str]
+    python: Path,
+    requirements: Path,
+    environment: dict[str, str],
 ) -> None:
     """Has pip install a file's packages. Raises CannotMake."""
     command = [str(python), "-I", "-m", "pip", "install", *OPTIONS]

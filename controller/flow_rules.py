@@ -323,18 +323,24 @@ def move_steps(
     for dpid in sorted(old.keys() | new.keys()):
         before = {flow.key: flow for flow in old.get(dpid, ())}
         after = {flow.key: flow for flow in new.get(dpid, ())}
-        common = before.keys() & after.keys()
-        additions = [after[key] for key in after if key not in common]
-        turns = [after[key] for key in after if key in common]
-        turns = [flow for flow in turns if flow != before[flow.key]]
-        removals = [before[key] for key in before if key not in common]
-        if additions:
-            added[dpid] = tuple(map(AddFlow, additions))
-        if turns:
-            turned[dpid] = tuple(map(AddFlow, turns))
-        if removals:
-            removed[dpid] = tuple(map(RemoveFlow, removals))
+        for key, flow in after.items():
+            if key not in before:
+                _append(added, dpid, AddFlow(flow))
+            elif flow != before[key]:
+                # The same packets, and another port.
+                _append(turned, dpid, AddFlow(flow))
+        for key, flow in before.items():
+            if key not in after:
+                _append(removed, dpid, RemoveFlow(flow))
     return added, turned, removed
+
+
+def _append(
+    step: Step,
+    dpid: int,
+    change: AddFlow | RemoveFlow,
+) -> None:
+    step[dpid] = (*step.get(dpid, ()), change)
 
 
 def is_ours(cookie: int) -> bool:

@@ -381,7 +381,11 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _hand_over(descriptor: int, directory: Path, user: User) -> None:
+def _hand_over(
+    descriptor: int,
+    directory: Path,
+    user: User,
+) -> None:
     """Gives the state directory and its files to the user alone."""
     if os.fstat(descriptor).st_uid not in (0, user.uid):
         raise CannotStart(

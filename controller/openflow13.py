@@ -211,6 +211,7 @@ def _flow_stats(data: bytes) -> Iterator[bytes]:
                 "flow statistics end in the middle of an entry"
             )
         length = FLOW_STATS.unpack_from(data, offset)[0]
+        # A length of 0 would have it read the same entry for ever.
         if length < FLOW_STATS.size or offset + length > len(data):
             raise ValueError(
                 f"flow statistics have an entry of {length} bytes"
@@ -241,7 +242,11 @@ def _flow_mod(
     )
 
 
-def _bundle_control(bundle_id: int, kind: int, xid: int) -> bytes:
+def _bundle_control(
+    bundle_id: int,
+    kind: int,
+    xid: int,
+) -> bytes:
     body = BUNDLE_CONTROL.pack(
         ONF_EXPERIMENTER_ID,
         ONF_ET_BUNDLE_CONTROL,
@@ -330,6 +335,7 @@ def _oxm_fields(data: bytes) -> Iterator[tuple[int, str | int | bool]]:
         offset += _OXM.size
         value = data[offset : offset + length]
         offset += length
+        # Others are experimenters': of Nicira's, Open vSwitch's own.
         if oxm_class != _OXM_BASIC:
             raise ValueError(f"match class {oxm_class:#x}")
         number = number_and_mask >> 1

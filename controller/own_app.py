@@ -158,15 +158,18 @@ class OwnApps:
         needed: dict[LibraryName, str] = {}
         for part in self.parts:
             if isinstance(part, OwnFile):
-                name, used = part.path.name, _libraries(part.imports)
+                name = part.path.name
+                used = _libraries(part.imports)
             else:
-                name, used = part, _libraries([part])
+                name = part
+                used = _libraries([part])
+            # A file that imports both tries one after the other, and runs on
+            # either.
             if len(used) == 1:
                 needed[used.pop()] = name
         if len(needed) > 1:
-            ryu, os_ken = needed["ryu"], needed["os-ken"]
             raise UnusableApps(
-                f"{ryu} is for Ryu and {os_ken} for os-ken: "
+                f"{needed['ryu']} is for Ryu and {needed['os-ken']} for os-ken: "
                 "a process runs on one of them"
             )
         return choose_library(next(iter(needed), wanted))

@@ -138,45 +138,60 @@ def start_controller(
     else:
         needed = (Path(sys.prefix), PROJECT, *confined_to)
         command = confined(command, needed)
-    # By the environment: a command line is for all users to read.
-    environment = handed_down(os.environ) | {TOKEN_VARIABLE: token}
+    descriptors = (writer, passes.descriptor, *listeners, *held.values())
     # Without a buffer, in which a second line would wait unseen.
     with os.fdopen(reader, "rb", buffering=0) as ready:
         try:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                cwd=PROJECT,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[
-                    writer,
-                    passes.descriptor,
-                    *listeners,
-                    *held.values(),
-                ],
-                # Ctrl-C in the terminal is the parent's to handle.
-                start_new_session=True,
-            )
+            process = _started(command, token, log, descriptors)
         finally:
             # The child's alone: its end ends the wait.
             os.close(writer)
         answer = _next_line(ready)
         if answer.pop("executes_app", False):
-            # A person's code can write there, and end with any exit code: of
-            # what follows only whether it is ready is believed.
-            last = _last_line_of_app(ready, narrate)
-            answer["ready"] = last.get("ready") is True
-            answer["error"] = APP_ERROR
-            answer["message"] = last.get("message", "")
-            answer["pages_port"] = _port(last.get("pages_port"))
+            answer |= _answer_of_app(ready, narrate)
     error = answer.pop("error", None)
     message = answer.pop("message", "")
     if not answer.pop("ready", False):
         raise _not_started(process, log, error, message, answer.get("port"))
     answer.pop("pid")
     return ControllerProcess(process, passes, token, **answer)
+
+
+def _started(
+    command: Sequence[str],
+    token: str,
+    log: IO[bytes],
+    descriptors: Sequence[int],
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command,
+        # By the environment: a command line is for all users to read.
+        env=handed_down(os.environ) | {TOKEN_VARIABLE: token},
+        cwd=PROJECT,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=descriptors,
+        # Ctrl-C in the terminal is the parent's to handle.
+        start_new_session=True,
+    )
+
+
+def _answer_of_app(
+    ready: IO[bytes], narrate: Callable[[str], object]
+) -> dict[str, Any]:
+    """What an application's start comes to.
+
+    A person's code can write there, and end with any exit code: of what follows
+    only whether it is ready is believed.
+    """
+    last = _last_line_of_app(ready, narrate)
+    return {
+        "ready": last.get("ready") is True,
+        "error": APP_ERROR,
+        "message": last.get("message", ""),
+        "pages_port": _port(last.get("pages_port")),
+    }
 
 
 def handed_down(variables: Mapping[str, str]) -> dict[str, str]:

@@ -72,6 +72,7 @@ class SparseLog:
 
     def warning(self, text: str) -> None:
         """Writes a line, or counts it."""
+        # Written outside of the lock: nobody waits for another's line.
         with self._lock:
             now_s = self._clock()
             if now_s - self._last_s >= PAUSE_S:

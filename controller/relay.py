@@ -29,7 +29,9 @@ def require_listener(host: str, port: int) -> None:
 
 
 def serve(
-    listeners: Sequence[socket.socket], host: str, port: int
+    listeners: Sequence[socket.socket],
+    host: str,
+    port: int,
 ) -> NoReturn:
     """Carries all connections of `listeners` to the address."""
     asyncio.run(_serve(listeners, host, port))
@@ -37,7 +39,9 @@ def serve(
 
 
 async def _serve(
-    listeners: Sequence[socket.socket], host: str, port: int
+    listeners: Sequence[socket.socket],
+    host: str,
+    port: int,
 ) -> None:
     async def carry(
         from_switch: asyncio.StreamReader, to_switch: asyncio.StreamWriter

@@ -45,7 +45,12 @@ class LocalConnection:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
 
-    def setsockopt(self, level: int, option: int, value: int) -> None:
+    def setsockopt(
+        self,
+        level: int,
+        option: int,
+        value: int,
+    ) -> None:
         """Sets an option that is not TCP's."""
         if level != socket.IPPROTO_TCP:
             self._connection.setsockopt(level, option, value)

@@ -50,6 +50,7 @@ class StandingMininet(AttachedMininet):
         Raises RunFailed for another network.
         """
         state = ask(ShowNetwork(), NetworkState)
+        # Its nodes would be another network's namespaces.
         if state.pid != self._keeper:
             raise RunFailed(
                 "this network is down, and another is up",
@@ -159,6 +160,7 @@ class Script(StandingPrompt):
         lines: Iterable[str],
     ) -> None:
         self._lines = lines
+        # A pipe without a writer: reading from it ends at once.
         reading, writing = os.pipe()
         with os.fdopen(reading) as nothing, os.fdopen(writing, "w"):
             super().__init__(net, stdin=nothing)

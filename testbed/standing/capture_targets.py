@@ -4,13 +4,17 @@ a run in progress.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from testbed.backends.emu.capture_places import (
+    CaptureLink,
     CapturePlaces,
     link_at,
     noted_places,
 )
 from testbed.backends.emu.cleanup_journal import state_dir
 from testbed.backends.emu.packet_capture import CapturePoint
+from testbed.backends.emu.vm_process import VmPlace
 from testbed.plan.batch_lines import VM_DEVICE
 from testbed.standing.keeper_protocol import (
     NothingUp,
@@ -30,22 +34,26 @@ def capture_places() -> CapturePlaces:
         if error.run is None:
             raise
         return noted_places(state_dir())
-    links = ask(ShowLinks(), tuple[LinkState, ...])
-    layout = ask(ShowLayout(), NetworkLayout)
     tenants = {}
     hosts = {}
     for tenant in network.tenants:
-        points = []
+        tenants[tenant.name] = tuple(map(_vm_point, tenant.vms))
+        # Hosts of a topology that names them have two names.
         for vm in tenant.vms:
-            points.append(
-                CapturePoint(vm.name, VM_DEVICE, vm.netns, vm.hosts)
-            )
             if vm.host:
                 hosts[vm.host] = vm.name
-        tenants[tenant.name] = tuple(points)
+    return CapturePlaces(tenants, tuple(_capture_links()), hosts)
+
+
+def _vm_point(vm: VmPlace) -> CapturePoint:
+    return CapturePoint(vm.name, VM_DEVICE, vm.netns, vm.hosts)
+
+
+def _capture_links() -> Iterator[CaptureLink]:
+    """Each link at its lower end, in the namespace of that end's switch."""
+    layout = ask(ShowLayout(), NetworkLayout)
     bridges = {port.name: port.bridge for port in layout.plan.ports}
-    of_links = []
-    for link in links:
-        _, netns = layout.switches[bridges[link.ports[0]]]
-        of_links.append(link_at(link.ends, link.ports[0], netns))
-    return CapturePlaces(tenants, tuple(of_links), hosts)
+    for link in ask(ShowLinks(), tuple[LinkState, ...]):
+        lower_port = link.ports[0]
+        _, netns = layout.switches[bridges[lower_port]]
+        yield link_at(link.ends, lower_port, netns)

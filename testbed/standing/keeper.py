@@ -106,6 +106,8 @@ def bring_up(setup: StandingSetup, narrate: Narrate) -> NetworkState:
     _check_setup(setup)
     log = standing_dir() / "keeper.log"
     read_fd, write_fd = os.pipe()
+    # A fork, not a new program: the file has been read, and the command's
+    # modules, a second's work, are loaded.
     pid = os.fork()
     if pid == 0:
         os.close(read_fd)
@@ -153,7 +155,9 @@ def _narrated(lines: Iterable[bytes], narrate: Narrate) -> bytes:
 
 
 def _become_keeper(
-    setup: StandingSetup, log: Path, client_fd: int
+    setup: StandingSetup,
+    log: Path,
+    client_fd: int,
 ) -> NoReturn:
     """Leaves the terminal and keeps the network, in the child; never returns."""
     code = RunFailed.exit_code
@@ -368,10 +372,8 @@ class Keeper:
     def layout(self) -> NetworkLayout:
         """The network as it was built."""
         switches = {}
-        for (
-            name,
-            switch,
-        ) in self._emulation.network.switch_of_bridge.items():
+        switch_of_bridge = self._emulation.network.switch_of_bridge
+        for name, switch in switch_of_bridge.items():
             switches[name] = (str(switch.run_dir), switch.netns)
         port = self._emulation.controller.openflow_port
         return NetworkLayout(

@@ -210,7 +210,12 @@ class StandingTenants:
         self._retry()
         return self.state(name)
 
-    def set_capacity(self, number: int, up_bps: int, down_bps: int) -> None:
+    def set_capacity(
+        self,
+        number: int,
+        up_bps: int,
+        down_bps: int,
+    ) -> None:
         """Changes a link's capacities, in the experiment's bit/s.
 
         Raises DoesNotFit below what is reserved on it, RunFailed; then nothing
