@@ -150,20 +150,21 @@ def scaling(
 
 def _bandwidths_bps(text: str | None) -> tuple[int, ...]:
     """The rates of ``--bandwidths``. Raises BadInput."""
-    found = []
-    for rate in (text or "").split(",") if text else ():
+    rates = text.split(",") if text else ()
+    bandwidths_bps = []
+    for rate in rates:
         try:
-            found.append(parse_bandwidth(rate.strip()))
+            bandwidths_bps.append(parse_bandwidth(rate.strip()))
         except UnitError as error:
             raise BadInput(
                 f"--bandwidths {text}: {error}",
                 "write rates, as --bandwidths 600Mbit/s,300Mbit/s",
             ) from None
-    if 0 in found:
+    if 0 in bandwidths_bps:
         raise BadInput(
             f"--bandwidths {text}: a job that sends needs more than 0 bit/s"
         )
-    return tuple(found)
+    return tuple(bandwidths_bps)
 
 
 def _show(done: Scaling) -> None:
