@@ -146,6 +146,8 @@ FEATURE_TOKENS: dict[str, int] = {
     "no garbage collections while a command starts": 33,
     "descriptions of files' keys are read where one is shown": 363,
     "what a VM, a controller and a student's code may hold and call": 1_227,
+    # Head, docstring and call of each part that long functions came to.
+    "page and live runs in named parts": 1_240,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
