@@ -180,7 +180,7 @@ def _started(
 def _answer_of_app(
     ready: IO[bytes], narrate: Callable[[str], object]
 ) -> dict[str, Any]:
-    """What an application's start comes to.
+    """The outcome of an application's start.
 
     A person's code can write there, and end with any exit code: of what follows
     only whether it is ready is believed.

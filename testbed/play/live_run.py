@@ -132,7 +132,7 @@ def run_live(
 
 @dataclass(frozen=True)
 class _Run:
-    """What the policies of a live run share, beside the experiment."""
+    """The part of a live run that its policies share, beside the experiment."""
 
     top: RunFolder
     options: LiveOptions
@@ -276,7 +276,7 @@ def _announced(
         top.path, experiment.name, labels, len(experiment.jobs), ends_s
     )
     with noted(top, run), ExitStack() as stack:
-        # Other commands' finds, no part of the run: it goes on without, as
+        # Other commands' finds, no part of the run: it does without, as
         # on a machine whose /run is read-only.
         with suppress(MachineCannot):
             stack.enter_context(_noted_places(emulation))

@@ -348,7 +348,7 @@ class RunRecord:
 
 
 def _complaints(verdicts: Verdicts) -> Iterator[str]:
-    """What is outside the file's expectations, or that nothing is."""
+    """Sentences on results outside the file's expectations, or one on none."""
     complaints = verdicts.complaints
     outside = "outside what was expected"
     for text in complaints[:SHOWN_COMPLAINTS]:

@@ -43,7 +43,7 @@ class PageNode:
     slots: int = 0
 
     def facts(self) -> list[tuple[str, str]]:
-        """What the page says of a node that was chosen."""
+        """Lines of the page on a node that was chosen."""
         return [
             ("servers", f"{self.servers}"),
             ("VM slots", f"{self.slots}"),
