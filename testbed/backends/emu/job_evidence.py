@@ -340,6 +340,10 @@ class EvidenceTaker:
         later = disturbance(time.monotonic(), outage_s)
         self._disturbed[tenant_id] = earlier.then(later)
 
+    def is_disturbed(self, tenant_id: int, since_s: float) -> bool:
+        """True if the experiment may have stopped its traffic since an instant."""
+        return since_s < self._disturbed.get(tenant_id, NONE).until_s
+
     def woke(self, late_s: float) -> None:
         """The run's own process woke up now, so late."""
         self._wakeups.append((time.monotonic(), late_s))

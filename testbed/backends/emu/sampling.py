@@ -353,9 +353,12 @@ class Watch:
             rows["packet_bits"],
             rows["bucket_bits"] / interval_s,
         )
-        self._starved.take(samples, on_link)
+        free = self._undisturbed(rows)
+        self._starved.take(samples, on_link & free)
         of_limited = np.isin(rows["tenant"], list(cap_limited))
-        self._cap_limited.take(samples, ~on_link & at_rate & of_limited)
+        self._cap_limited.take(
+            samples, ~on_link & at_rate & of_limited & free
+        )
         self._exceeding.take(samples, rows["what"] != WHOLE_LINK)
         self._count_drops(samples, on_link & at_rate, now)
         known = on_link & samples.known
@@ -374,6 +377,15 @@ class Watch:
             interval_s[receiving],
             samples.where(receiving),
         )
+
+    def _undisturbed(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Rows of tenants that the experiment has not stopped meanwhile."""
+        disturbed = [
+            tenant
+            for tenant in set(rows["tenant"].tolist())
+            if self.evidence.is_disturbed(tenant, self._last_s or 0.0)
+        ]
+        return ~np.isin(rows["tenant"], disturbed)
 
     def _count_drops(
         self,

@@ -737,3 +737,15 @@ def test_time_without_a_quota_is_no_wait_for_the_machine(
     assert waits.look([]) == pytest.approx(0.25)
     group_with(tmp_path, cpu_stat=f"nr_throttled 9\n{line.format(8)}\n")
     assert waits.look([]) == pytest.approx(0.05)
+
+
+def test_a_disturbance_lasts_until_traffic_may_be_at_its_rate_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: 100.0)
+    taker = EvidenceTaker()
+    taker.disturb(1, outage_s=2.0)
+    settled_s = 102.0 + SETTLES_S
+    assert taker.is_disturbed(1, settled_s - 0.1)
+    assert not taker.is_disturbed(1, settled_s)
+    assert not taker.is_disturbed(2, 100.0)

@@ -478,3 +478,21 @@ def test_a_short_job_is_counted_between_two_samples(
     watch._cost_s = 2 * SAMPLES_SHARE
     watch.look(1.0, lambda: [SimpleNamespace(tenant=TENANT)])
     assert kernel.dumps == 2
+
+
+@pytest.mark.parametrize("limiter", ["send cap", "link"])
+def test_what_the_experiment_stops_is_not_starved(
+    limiter: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until TCP may send at its rate again after a failure of the file."""
+    kernel = Kernel(limiter, {limiter: 0.4})
+    watch, _ = sampled(monkeypatch, kernel)
+    bad = ("starved class", "starved VM")
+    levels = {f.check: f.level for f in watch.findings()}
+    assert "invalid" in {levels[check] for check in bad}
+    monkeypatch.setattr(
+        watch_module.EvidenceTaker, "is_disturbed", lambda *_: True
+    )
+    watch, _ = sampled(monkeypatch, Kernel(limiter, {limiter: 0.4}))
+    levels = {f.check: f.level for f in watch.findings()}
+    assert {levels[check] for check in bad} == {"ok"}
