@@ -19,8 +19,10 @@ _ESCAPES = re.compile(
 )
 _UNSEEN = re.compile(
     # All controls but tab and line feed; what changes the direction of writing
-    # or separates lines without being seen.
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+    # or separates lines without being seen; bytes that are no text, for which
+    # Python has lone surrogates, and which no stream takes.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ud800-\udfff]"
 )
 _FORMULA = frozenset("=+-@\t\n＝＋－＠")
 """First characters of what spreadsheets evaluate."""

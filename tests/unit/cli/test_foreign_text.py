@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,10 @@ def test_a_name_that_is_none_is_told_with_its_line(
         TraceErrors, match=r":1:1: field 1 \(job\): .* is no name"
     ):
         read_swim(path)
+
+
+def test_bytes_that_are_no_text_reach_no_stream() -> None:
+    """Of a file's name, for example: Python has surrogates for them."""
+    name = os.fsdecode(b"a\xffb")
+    for text in (plain_text(name), csv_text(name), json_text(name)):
+        assert text.encode("utf-8").startswith(b"a")
