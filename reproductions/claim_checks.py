@@ -4,17 +4,22 @@ A claim is one or more *checks*: a quantity computed from the grid seed by seed,
 and the band it must lie in. Seeds alone give an interval: one seed decides
 nothing. With Student's t over seeds, 2.5 % on either side:
 
-- *reproduced*: every check's whole interval is inside its band;
+- *reproduced*: every check's whole interval is inside its band, with Holm's
+  correction for the number of claims of the figure;
 - *not reproduced*: some check's interval is outside, with Holm's correction for
-  the number of checks;
+  the number of checks of the figure;
 - otherwise *inconclusive*.
+
+The paper's claims of a figure are one family; each own check is a family of its
+own. Where seeds were added until the claims were decided, the level is divided
+by the number of times that were planned to look.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -116,15 +121,16 @@ def _tail(t: float, freedom: int) -> float:
     return float(student.sf(t, freedom))
 
 
-def holm(probabilities: Sequence[float], level: float) -> list[bool]:
-    """The hypotheses that are rejected, all together at ``level`` (Holm 1979)."""
-    order = sorted(range(len(probabilities)), key=probabilities.__getitem__)
-    rejected = [False] * len(probabilities)
-    for rank, index in enumerate(order):
-        if probabilities[index] > level / (len(probabilities) - rank):
-            break
-        rejected[index] = True
-    return rejected
+def holm(probabilities: Sequence[float], level: float) -> float:
+    """The largest probability at which a hypothesis of the family is rejected,
+    all together at ``level`` (Holm 1979).
+    """
+    left = len(probabilities)
+    for probability in sorted(probabilities):
+        if probability > level / left:
+            return level / left
+        left -= 1
+    return level
 
 
 @dataclass(frozen=True)
@@ -169,26 +175,31 @@ class Claim:
     """A sentence or figure of a paper. ``published`` is the value or ordering
     it gives.
 
-    ``interpretation`` is how an ambiguous sentence was taken; ``cause`` what is
-    known of why it is not reproduced. ``beside``: the same on another measure,
-    shown and not counted. ``replaced``: its rules of before.
+    ``quote``: the paper's own words, and ``where`` they stand. ``interpretation``
+    is how an ambiguous sentence was taken; ``cause`` what is known of why it is
+    not reproduced, or the test that looked for it. ``headline``: one of the
+    paper's main results. ``beside``: the same on another measure, shown and not
+    counted. ``replaced``: its rules of before.
     """
 
     text: str
     published: str
     checks: tuple[Check, ...]
     status: Status = "free"
+    quote: str = ""
+    where: str = ""
+    headline: bool = False
     interpretation: str = ""
     cause: str = ""
     beside: tuple[Check, ...] = ()
     replaced: tuple[FormerRule, ...] = ()
 
     def judge(self, grid: Grid, needed: int = LEAST_SEEDS) -> JudgedClaim:
-        """The verdict of a grid's values; ``needed``: seeds to decide at all."""
-        beside = None
-        if self.beside:
-            beside = JudgedClaim(self, judged(self.beside, grid, needed))
-        return JudgedClaim(self, judged(self.checks, grid, needed), beside)
+        """The verdict of a grid's values, as a family of its own; ``needed``:
+        seeds to decide at all.
+        """
+        (alone,) = judge_family((self,), grid, (needed,))
+        return alone
 
     @property
     def two_ended(self) -> bool:
@@ -216,29 +227,76 @@ def rule_of(checks: Sequence[Check]) -> str:
     )
 
 
-def judged(
-    checks: Sequence[Check], grid: Grid, needed: int
-) -> tuple[Judged, ...]:
-    """The checks of a family with their verdicts."""
-    values = [check.quantity.values(grid) for check in checks]
-    found = [
-        chances(own, check.band, exact=grid.exact, needed=needed)
-        for own, check in zip(values, checks, strict=True)
+@dataclass(frozen=True)
+class _Tested:
+    """The checks of a claim with their values by seed and their chances."""
+
+    checks: tuple[Check, ...]
+    values: tuple[Values, ...]
+    found: tuple[Chances, ...]
+
+    @classmethod
+    def of(
+        cls, checks: tuple[Check, ...], grid: Grid, needed: int
+    ) -> _Tested:
+        values = tuple(check.quantity.values(grid) for check in checks)
+        found = tuple(
+            chances(own, check.band, exact=grid.exact, needed=needed)
+            for own, check in zip(values, checks, strict=True)
+        )
+        return cls(checks, values, found)
+
+    @property
+    def inside(self) -> float:
+        """The chance of the conjunction: that of its weakest check."""
+        return max((chance.inside for chance in self.found), default=1.0)
+
+    def judged(self, inside: float, outside: float) -> tuple[Judged, ...]:
+        """The verdicts where chances of at most so much decide."""
+        rows = zip(self.checks, self.values, self.found, strict=True)
+        return tuple(
+            Judged(check, estimate(own), _verdict(chance, inside, outside))
+            for check, own, chance in rows
+        )
+
+
+def _verdict(chance: Chances, inside: float, outside: float) -> Verdict:
+    if chance.inside <= inside:
+        return "reproduced"
+    if chance.outside <= outside:
+        return "not reproduced"
+    return "inconclusive"
+
+
+def judge_family(
+    claims: Sequence[Claim],
+    grid: Grid,
+    needed: Sequence[int],
+    stages: int = 1,
+) -> tuple[JudgedClaim, ...]:
+    """The claims of a family with their verdicts, all together at the level.
+
+    ``needed``: seeds without which a claim decides nothing; ``stages``: how often
+    it was planned to look whether the seeds are enough.
+    """
+    tested = [
+        _Tested.of(claim.checks, grid, seeds)
+        for claim, seeds in zip(claims, needed, strict=True)
     ]
-    outside = holm([chance.outside for chance in found], LEVEL)
-    verdicts: list[Verdict] = []
-    for chance, rejected in zip(found, outside, strict=True):
-        if chance.inside <= LEVEL:
-            verdicts.append("reproduced")
-        elif rejected:
-            verdicts.append("not reproduced")
-        else:
-            verdicts.append("inconclusive")
-    rows = zip(checks, values, verdicts, strict=True)
-    return tuple(
-        Judged(check, estimate(own), verdict)
-        for check, own, verdict in rows
+    level = LEVEL / stages
+    inside = holm([of_claim.inside for of_claim in tested], level)
+    outside = holm(
+        [c.outside for of_claim in tested for c in of_claim.found], level
     )
+    judged = []
+    for claim, seeds, of_claim in zip(claims, needed, tested, strict=True):
+        beside = None
+        if claim.beside:
+            other = replace(claim, checks=claim.beside, beside=())
+            beside = other.judge(grid, seeds)
+        checks = of_claim.judged(inside, outside)
+        judged.append(JudgedClaim(claim, checks, beside))
+    return tuple(judged)
 
 
 @dataclass(frozen=True)

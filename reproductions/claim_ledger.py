@@ -9,6 +9,7 @@ entry with several measures, series or places stands for all combinations.
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -130,7 +131,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     claims = []
     for entry in document["claims"]:
         try:
-            claims.append(_claim(entry, measures))
+            claims.append(_claim(entry, document["where"], measures))
         except (KeyError, TypeError, ValueError) as error:
             text = entry.get("claim", "a claim without its sentence")
             raise LedgerError(f"{section}.yaml: {text}: {error}") from error
@@ -143,7 +144,18 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     )
 
 
-def _claim(entry: Entry, measures: Measures) -> Claim:
+def rules_in(content: bytes) -> str:
+    """The digest of what judges in a file of the ledger: its seeds, and every
+    sentence with its rule. Quotations, causes and statuses are no part of it.
+    """
+    document = yaml.load(content, yaml.CSafeLoader)
+    claims = [
+        [entry["claim"], entry["rule"]] for entry in document["claims"]
+    ]
+    return digest_of(json.dumps([document["seeds"], claims]).encode())
+
+
+def _claim(entry: Entry, where: str, measures: Measures) -> Claim:
     status = entry["status"]
     if status not in STATUSES:
         raise ValueError(f"status {status}: use {', '.join(STATUSES)}")
@@ -153,6 +165,9 @@ def _claim(entry: Entry, measures: Measures) -> Claim:
         published=str(entry["published"]),
         checks=tuple(_checks(entry["rule"], measures)),
         status=status,
+        quote=entry.get("quote", ""),
+        where=entry.get("where", where),
+        headline=entry.get("headline", False),
         interpretation=entry.get("interpretation", ""),
         cause=entry.get("cause", ""),
         beside=tuple(_checks(entry.get("beside", ()), measures)),

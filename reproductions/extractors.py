@@ -36,6 +36,7 @@ def _day(run: PlayedRun) -> Measures:
     were there. Uses are shares of all VM slots and of the capacity of all
     servers' uplinks over 24 hours: ``*_day`` count what ran within the first 24
     hours; the others all work, as if what runs later had run that day.
+    ``traffic_day``: what VMs sent each other, over the capacity of those uplinks.
     """
     rows, held, datacentre = (
         run.rows,
@@ -62,6 +63,7 @@ def _day(run: PlayedRun) -> Measures:
         "vm_use_day": held.slot_s(DAY_S) / slots_s,
         "link_use": held.uplink_bits() / uplink_bits,
         "link_use_day": held.uplink_bits(DAY_S) / uplink_bits,
+        "traffic_day": held.between_vms_bits(DAY_S) / uplink_bits,
         "revenue": run.summary.revenue,
         **_decision_times(run),
     }

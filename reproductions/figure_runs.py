@@ -59,12 +59,25 @@ test, down.
 
 @dataclass(frozen=True)
 class Request:
-    """A command's options: seeds, size, folder."""
+    """A command's options: seeds, size, folder.
+
+    ``most``: seeds are doubled up to so many while a claim of the paper is
+    undecided; 0 where their number is fixed.
+    """
 
     out: Path
     seeds: int
     quick: bool
     command: list[str]
+    most: int = 0
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The numbers of seeds at which the claims are looked at."""
+        stages = [self.seeds]
+        while 2 * stages[-1] <= self.most:
+            stages.append(2 * stages[-1])
+        return tuple(stages)
 
 
 def reproduce_figure(
@@ -73,13 +86,23 @@ def reproduce_figure(
     """A figure from its runs; those that are stored already are not computed
     again.
     """
-    points = figure.configurations(request.seeds, quick=request.quick)
     store = ResultStore(request.out / CACHE)
-    runs = (one for own in points.values() for one in own)
-    results = compute(runs, store, executor, report)
-    return Reproduced.of(
-        figure, request.seeds, results, quick=request.quick
-    )
+    stages = request.stages if request.most else ()
+
+    def done_with(seeds: int) -> Reproduced:
+        points = figure.configurations(seeds, quick=request.quick)
+        runs = (one for own in points.values() for one in own)
+        results = compute(runs, store, executor, report)
+        return Reproduced.of(
+            figure, seeds, results, quick=request.quick, stages=stages
+        )
+
+    *earlier, last = request.stages
+    for seeds in earlier:
+        done = done_with(seeds)
+        if done.decided:
+            return done
+    return done_with(last)
 
 
 def write(

@@ -45,6 +45,7 @@ def to_json(
         "size": "quick" if done.quick else "full",
         "simulated": figure.quick_size if done.quick else figure.size,
         "seeds": done.seeds,
+        "stages": list(done.stages),
         "cpu_s": round(done.cpu_s, 1),
         "x": figure.x_label,
         "measures": [_panel(done, panel) for panel in figure.tables],
@@ -83,6 +84,8 @@ def _claim(judged: JudgedClaim) -> dict[str, Any]:
         "rule": judged.claim.rule,
         "interpretation": judged.claim.interpretation,
         "cause": judged.claim.cause,
+        "quote": judged.claim.quote,
+        "where": judged.claim.where,
         "seeds": judged.seeds,
         "checks": [
             {
@@ -128,6 +131,8 @@ def to_markdown(done: Reproduced) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+DRAWN = "drawn in "
+"""Beginning of a quotation where the paper shows a curve and says nothing."""
 HEADER = (
     "the paper's sentence",
     "published",
@@ -164,8 +169,12 @@ def _row(texts: Sequence[str]) -> str:
 def _texts(judged: JudgedClaim) -> tuple[str, ...]:
     claim = judged.claim
     text = claim.text
+    if claim.quote.startswith(DRAWN):
+        text = f"{text} ({claim.quote})"
+    elif claim.quote:
+        text = f"{text}: “{claim.quote}” ({claim.where})"
     if claim.interpretation:
-        text = f"{text} ({claim.interpretation})"
+        text = f"{text}. Here: {claim.interpretation}"
     ours = judged.ours
     if judged.beside is not None:
         ours = (

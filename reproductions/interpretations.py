@@ -102,7 +102,16 @@ INTERPRETATIONS = {
 }
 """By paper."""
 
-SENSITIVITY = ("dcloud-bl", "dcloud-requests", "jsa-interpretations")
+SENSITIVITY = (
+    "dcloud-bl",
+    "dcloud-requests",
+    "dcloud-revenue",
+    "jsa-interpretations",
+    "adaba-interpretations",
+    "bgmbf-interpretations",
+    "mbfcbs-priority",
+    "mbfcbs-haizea",
+)
 """Figures whose rows are other interpretations."""
 
 LIVE_ONLY = {

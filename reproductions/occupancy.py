@@ -11,8 +11,8 @@ from testbed import events
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """A job's time on its servers without a break: slots (VMs times cores) and
-    uplink bandwidth.
+    """A job's time on its servers without a break: slots (VMs times cores),
+    uplink bandwidth, and what its VMs send each other under a reservation.
     """
 
     job_id: str
@@ -20,6 +20,7 @@ class Stay:
     until_s: float
     n_slots: int
     uplink_bps: int
+    between_vms_bps: int
 
 
 class Occupancy:
@@ -34,6 +35,9 @@ class Occupancy:
     def __init__(self) -> None:
         self.stays: list[Stay] = []
         self._sent: list[tuple[float, float, float]] = []
+        self._exchanged: list[tuple[float, float, float]] = []
+        self._vms: dict[str, int] = {}
+        self._rates: dict[str, int] = {}
         self._lower: Sequence[int] = ()
         self._n_servers = 0
         self._slots: dict[str, int] = {}
@@ -51,30 +55,46 @@ class Occupancy:
                 self._slots[str(job["id"])] = int(job["n_vms"]) * int(
                     job.get("cores", 1)
                 )
-            case events.JobReserved():
-                self._uplinks[event.job_id] = self._uplink_bps(event.links)
+                self._vms[str(job["id"])] = int(job["n_vms"])
+            case events.JobReserved() | events.JobRescaled():
+                self._reserve(event)
             case events.JobStarted() | events.JobResumed():
                 self._enter(event.job_id, event.t)
             case events.JobMigrated():
                 self._leave(event.job_id, event.t)
                 self._uplinks[event.job_id] = self._uplink_bps(event.links)
                 self._enter(event.job_id, event.t)
-            case events.JobRescaled():
-                running = event.job_id in self._since
-                self._leave(event.job_id, event.t)
-                self._uplinks[event.job_id] = self._uplink_bps(event.links)
-                if running:
-                    self._enter(event.job_id, event.t)
             case events.JobPreempted() | events.JobEnded():
                 self._leave(event.job_id, event.t)
             case _:
                 pass
 
-    def sent(self, since_s: float, until_s: float, bps: float) -> None:
-        """Records what best-effort jobs sent up the servers' links in a stretch
-        of time.
+    def _reserve(
+        self, event: events.JobReserved | events.JobRescaled
+    ) -> None:
+        """Takes a job's links and rate from now on."""
+        job_id = event.job_id
+        running = job_id in self._since
+        self._leave(job_id, event.t)
+        self._uplinks[job_id] = self._uplink_bps(event.links)
+        n_vms = self._vms[job_id]
+        # A single VM has nobody to send to.
+        self._rates[job_id] = event.rate_bps * n_vms if n_vms > 1 else 0
+        if running:
+            self._enter(job_id, event.t)
+
+    def sent(
+        self,
+        since_s: float,
+        until_s: float,
+        uplink_bps: float,
+        between_vms_bps: float,
+    ) -> None:
+        """Records what best-effort jobs sent in a stretch of time: up the
+        servers' links, and in all.
         """
-        self._sent.append((since_s, until_s, bps))
+        self._sent.append((since_s, until_s, uplink_bps))
+        self._exchanged.append((since_s, until_s, between_vms_bps))
 
     def slot_s(self, until_s: float = math.inf) -> float:
         """Slot seconds held before ``until_s``."""
@@ -95,6 +115,16 @@ class Occupancy:
             bps * _before(a, b, until_s) for a, b, bps in self._sent
         )
 
+    def between_vms_bits(self, until_s: float = math.inf) -> float:
+        """Bits that VMs sent each other before ``until_s``, inside servers too."""
+        reserved = sum(
+            s.between_vms_bps * _before(s.since_s, s.until_s, until_s)
+            for s in self.stays
+        )
+        return reserved + sum(
+            bps * _before(a, b, until_s) for a, b, bps in self._exchanged
+        )
+
     def _uplink_bps(self, links: Iterable[Sequence[int]]) -> int:
         """Directed links with an even number lead up; a server's own has it at
         its lower end.
@@ -113,10 +143,14 @@ class Occupancy:
     def _leave(self, job_id: str, now_s: float) -> None:
         since_s = self._since.pop(job_id, None)
         if since_s is not None:
-            uplink_bps = self._uplinks.get(job_id, 0)
             self.stays.append(
                 Stay(
-                    job_id, since_s, now_s, self._slots[job_id], uplink_bps
+                    job_id,
+                    since_s,
+                    now_s,
+                    self._slots[job_id],
+                    self._uplinks.get(job_id, 0),
+                    self._rates.get(job_id, 0),
                 )
             )
 

@@ -97,12 +97,11 @@ def _overview(every: Stored) -> str:
         name: result for name, result in every.items() if not result.live
     }
     live = {name: result for name, result in every.items() if result.live}
-    sentences = [
-        f"- {NAMES[paper]}: {_plainly(_of_paper(every, paper))}"
-        for paper in PAPERS
-    ]
     tables = [
-        "\n".join(sentences),
+        _fates(every),
+        "The main results of each paper, in its order:",
+        _headlines(every),
+        "All verdicts:",
         counts_by_paper(every),
         _table(simulated, "link"),
     ]
@@ -117,28 +116,77 @@ def _overview(every: Stored) -> str:
     return "\n\n".join(tables)
 
 
-def _plainly(own: Stored) -> str:
-    """The fates of a paper's sentences, in one of ours."""
-    counts = {
-        heading: sum(
-            _belongs(judged, verdict, two_ended)
+def _fates(every: Stored) -> str:
+    """A row a paper: what became of its sentences, fitted ones in brackets."""
+    headings = " | ".join(heading.lower() for heading in OUTCOMES)
+    lines = [
+        f"| paper | judged | {headings} | old, not counted |",
+        f"|{'---|' * (len(OUTCOMES) + 3)}",
+    ]
+    for paper in PAPERS:
+        own = _of_paper(every, paper)
+        counts = [
+            [
+                judged.claim.status
+                for result in own.values()
+                if not result.old
+                for judged in result.done.judged
+                if _belongs(judged, verdict, two_ended)
+            ]
+            for verdict, two_ended in OUTCOMES.values()
+        ]
+        old = sum(
+            judged.claim.status != "own check"
             for result in own.values()
-            if not result.old
+            if result.old
             for judged in result.done.judged
         )
-        for heading, (verdict, two_ended) in OUTCOMES.items()
-    }
-    old = sum(
-        judged.claim.status != "own check"
-        for result in own.values()
-        if result.old
-        for judged in result.done.judged
-    )
-    total = sum(counts.values())
-    parts = [f"{heading.lower()}: {n}" for heading, n in counts.items()]
-    return (
-        f"of {total} sentences {'; '.join(parts)}. Not counted, old: {old}."
-    )
+        total = [status for statuses in counts for status in statuses]
+        numbers = " | ".join(map(_with_fitted, [total, *counts]))
+        lines.append(f"| {NAMES[paper]} | {numbers} | {old} |")
+    return "\n".join(lines)
+
+
+def _with_fitted(statuses: Sequence[str]) -> str:
+    """A number of claims; how many of them are fitted in brackets."""
+    fitted = sum(status == "fitted" for status in statuses)
+    if not fitted:
+        return str(len(statuses))
+    return f"{len(statuses)} ({fitted} fitted)"
+
+
+def _headlines(every: Stored) -> str:
+    """The main results of the papers with what became of them."""
+    lines = [
+        "| paper | its sentence | published | verdict | |",
+        "|---|---|---|---|---|",
+    ]
+    for paper in PAPERS:
+        for name, result in _of_paper(every, paper).items():
+            lines += [
+                f"| {NAMES[paper]} | {_headline(judged, name, paper)} | {_fate(judged, result)} |"
+                for judged in result.done.judged
+                if judged.claim.headline
+            ]
+    return "\n".join(lines)
+
+
+def _headline(judged: JudgedClaim, name: str, paper: str) -> str:
+    claim = judged.claim
+    link = f"[{name}]({paper}.md#{name})"
+    return f"{claim.text} ({link}) | {claim.published}"
+
+
+def _fate(judged: JudgedClaim, result: StoredResult) -> str:
+    """The verdict, and how much it says."""
+    if result.old:
+        return "| old, not counted"
+    remarks = []
+    if judged.verdict == "reproduced" and not judged.claim.two_ended:
+        remarks.append("as a direction")
+    if judged.claim.status == "fitted":
+        remarks.append("fitted")
+    return f"{MARKS[judged.verdict]} | {', '.join(remarks)}"
 
 
 def _commands(every: Stored) -> str:
@@ -150,9 +198,10 @@ def _commands(every: Stored) -> str:
         if result.old or not result.in_advance:
             done, seeds = result.done, max(result.done.seeds, 1)
             minutes = _took_s(result.record) / 60
-            minutes *= done.figure.seeds / seeds
+            if not done.stages:
+                minutes *= done.figure.seeds / seeds
             lines.append(
-                f"$ {_command(done):64} # {minutes:.0f} min, {name}"
+                f"$ {_command(done, done.figure.seeds):64} # {minutes:.0f} min, {name}"
             )
     return "\n".join(lines)
 
@@ -286,10 +335,11 @@ def _section(name: str, result: StoredResult) -> str:
     values = f"[values]({DATA}/{name}.json)"
     above = "/".join([os.pardir] * len(FOLDER.parts))
     rules = f"[rules]({above}/{RULES}/{name}.yaml) `{figure.ledger}`"
+    taken = max(done.seeds, figure.seeds)
     parts = [
         f"## {name}",
         f"**{figure.title}** ({figure.source}; {figure.where}). {size}.",
-        f"`{_command(done)}`; {_taken(result)}; {values}, {rules}",
+        f"`{_command(done, taken)}`; {_taken(result)}; {values}, {rules}",
         f"![{figure.title}]({DATA}/{name}.svg)",
         claims_table(done),
     ]
@@ -303,10 +353,12 @@ def _section(name: str, result: StoredResult) -> str:
     causes = [
         f"- *{judged.claim.text}*: {judged.claim.cause}"
         for judged in done.judged
-        if judged.verdict != "reproduced" and judged.claim.cause
+        if judged.verdict == "not reproduced" and judged.claim.cause
     ]
     if causes:
-        parts.append("Known causes:\n\n" + "\n".join(causes))
+        parts.append(
+            "Causes, or what looked for them:\n\n" + "\n".join(causes)
+        )
     if result.live:
         parts.append(" ".join(_of_runs(record["runs"])))
     return "\n\n".join(parts)
@@ -315,10 +367,12 @@ def _section(name: str, result: StoredResult) -> str:
 def _taken(result: StoredResult) -> str:
     """Commit, machine, and whether the rules came first."""
     commit = str(result.record["code"]["commit"] or "unknown")[:10]
-    ledger = result.record.get("ledger")
+    ledger = result.record.get("ledger") or {}
     rules = "taken before its rules were fixed"
-    if ledger is not None:
+    if result.in_advance:
         rules = f"taken under the rules `{ledger['digest']}`"
+    elif ledger:
+        rules = "its rules were changed after its runs"
     return f"commit {commit}, {_machine(result.record)}; {rules}"
 
 
@@ -341,9 +395,14 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{where}: {run['replay']}."
 
 
-def _command(done: Reproduced) -> str:
+def _command(done: Reproduced, seeds: int) -> str:
+    """The command that takes a figure with so many seeds, or in its stages."""
     figure = done.figure
-    command = f"testbed reproduce {figure.name} --seeds {figure.seeds}"
+    command = f"testbed reproduce {figure.name} --seeds {seeds}"
+    if done.stages:
+        first, most = done.stages[0], done.stages[-1]
+        stages = f"--seeds {first} --most-seeds {most}"
+        command = f"testbed reproduce {figure.name} {stages}"
     if isinstance(figure, LiveFigure):
         return f"sudo {command} --live"
     return command

@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from reproductions.claim_checks import Claim, JudgedClaim
+from reproductions.claim_checks import (
+    Claim,
+    JudgedClaim,
+    judge_family,
+)
 from reproductions.grid_quantities import Grid, Measure, Measures
 from testbed.sweeps.intervals import Estimate, estimate
 
@@ -169,12 +173,17 @@ class Figure(AnyFigure):
 
 @dataclass(frozen=True)
 class Reproduced:
-    """A figure with the measures of all its runs."""
+    """A figure with the measures of all its runs.
+
+    ``stages``: the numbers of seeds at which it was planned to look whether they
+    are enough; empty where the number was fixed.
+    """
 
     figure: AnyFigure
     seeds: int
     quick: bool
     grid: Grid
+    stages: tuple[int, ...] = ()
 
     @classmethod
     def of(
@@ -184,6 +193,7 @@ class Reproduced:
         results: Mapping[Configuration, Measures],
         *,
         quick: bool,
+        stages: tuple[int, ...] = (),
     ) -> Reproduced:
         points = figure.configurations(seeds, quick=quick)
         runs = {
@@ -191,16 +201,34 @@ class Reproduced:
             for point, own in points.items()
         }
         n = 1 if figure.exact else seeds
-        return cls(figure, n, quick, Grid(runs, figure.exact))
+        return cls(figure, n, quick, Grid(runs, figure.exact), stages)
 
     def estimate(self, measure: Measure, series: str, x: float) -> Estimate:
         return estimate(self.grid.values(measure, series, x))
 
     @property
     def judged(self) -> tuple[JudgedClaim, ...]:
+        """Every claim with its verdict: the paper's as one family, each own
+        check by itself.
+        """
+        papers = [c for c in self.figure.claims if c.status != "own check"]
+        needed = [self._needed(claim) for claim in papers]
+        stages = max(1, len(self.stages))
+        family = iter(judge_family(papers, self.grid, needed, stages))
         return tuple(
             claim.judge(self.grid, self._needed(claim))
+            if claim.status == "own check"
+            else next(family)
             for claim in self.figure.claims
+        )
+
+    @property
+    def decided(self) -> bool:
+        """True where no claim of the paper is inconclusive."""
+        return all(
+            judged.verdict != "inconclusive"
+            for judged in self.judged
+            if judged.claim.status != "own check"
         )
 
     @property

@@ -80,6 +80,15 @@ Seeds = Annotated[
         help="Repetitions: the seeds 1 to this; default 3, or as many as were published.",
     ),
 ]
+MostSeeds = Annotated[
+    int,
+    typer.Option(
+        "--most-seeds",
+        min=0,
+        metavar="N",
+        help="Double the seeds, up to N, until every claim of the paper is decided.",
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -129,6 +138,7 @@ def reproduce(
     everything: All = False,
     quick: Quick = False,
     seeds: Seeds = None,
+    most_seeds: MostSeeds = 0,
     processes: Processes = None,
     cluster: Cluster = None,
     out: OutFolder = DEFAULT_OUT,
@@ -157,6 +167,11 @@ def reproduce(
         raise BadInput(
             "--live measures on this machine", "leave --cluster away"
         )
+    if live and most_seeds:
+        raise BadInput(
+            "--most-seeds is for simulated figures",
+            "give --live a number of --seeds",
+        )
     _check_out(out)
     usable = processes or len(os.sched_getaffinity(0))
     command = ["testbed", *sys.argv[1:]]
@@ -165,7 +180,7 @@ def reproduce(
     with executor(cluster, usable, console.say) as runs:
         for figure in wanted:
             repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
-            request = Request(out, repeated, quick, command)
+            request = Request(out, repeated, quick, command, most_seeds)
             try:
                 if isinstance(figure, LiveFigure):
                     records.append(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES
+from reproductions.claim_ledger import path_of, rules_in
 from reproductions.grid_quantities import Grid
 from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
@@ -27,7 +28,7 @@ from reproductions.published_figure import (
     AnyFigure,
     Reproduced,
 )
-from testbed.record.provenance import unsound_commit
+from testbed.record.provenance import content_at, unsound_commit
 
 FOLDER = Path("docs/papers")
 DATA = "data"
@@ -36,6 +37,7 @@ KEPT = (
     "name",
     "size",
     "seeds",
+    "stages",
     "cpu_s",
     "code",
     "ledger",
@@ -60,20 +62,17 @@ class StoredResult:
     """A figure's stored values, judged by the ledger of now.
 
     ``old``: the reason why it is not counted; empty where it is.
+    ``in_advance``: its rules were fixed before its runs, and are the same now.
     """
 
     done: Reproduced
     record: Record
     old: str
+    in_advance: bool
 
     @property
     def live(self) -> bool:
         return "runs" in self.record
-
-    @property
-    def in_advance(self) -> bool:
-        """True where the figure's rules were fixed before its runs."""
-        return self.record.get("ledger") is not None
 
 
 def sections() -> dict[str, AnyFigure]:
@@ -113,7 +112,7 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
 
 def compact(record: Record) -> str:
     """The part of a ``results.json`` that pages need: one line per measure."""
-    kept = {key: record[key] for key in KEPT}
+    kept = {key: record[key] for key in KEPT if key in record}
     if "runs" in record:
         kept["runs"] = [
             {key: run[key] for key in KEPT_OF_RUNS}
@@ -155,8 +154,9 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
     grid = Grid(
         {point: tuple(own) for point, own in runs.items()}, figure.exact
     )
+    stages = tuple(record.get("stages", ()))
     return Reproduced(
-        figure, record["seeds"], record["size"] == "quick", grid
+        figure, record["seeds"], record["size"] == "quick", grid, stages
     )
 
 
@@ -172,9 +172,12 @@ def stored(folder: Path = FOLDER) -> Stored:
         path = folder / DATA / f"{name}.json"
         if path.exists():
             record = json.loads(path.read_text("utf-8"))
-            old = verdicts.get(name, {}).get("old", "")
+            made = verdicts.get(name, {})
             found[name] = StoredResult(
-                restored(figure, record), record, old
+                restored(figure, record),
+                record,
+                made.get("old", ""),
+                made.get("rules_first", False),
             )
     return found
 
@@ -207,6 +210,16 @@ def standing(result: StoredResult) -> str:
     return ""
 
 
+def rules_first(result: StoredResult) -> bool:
+    """True where the ledger that a result names has the rules of now."""
+    commit = (result.record.get("ledger") or {}).get("commit")
+    path = path_of(result.done.figure.section)
+    before = content_at(commit, path) if commit else None
+    if before is None:
+        return False
+    return rules_in(before.encode()) == rules_in(path.read_bytes())
+
+
 def _revised(result: StoredResult) -> bool:
     figure = result.done.figure
     if "played" in result.record:
@@ -221,6 +234,7 @@ def write_verdicts(folder: Path = FOLDER) -> None:
         name: {
             "ledger": result.done.figure.ledger,
             "old": standing(result),
+            "rules_first": rules_first(result),
             "verdicts": verdicts_of(result),
         }
         for name, result in stored(folder).items()

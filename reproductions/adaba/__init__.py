@@ -1,8 +1,12 @@
 """AdaBa's acceptance (Figures 4, 5) and BgMBF's scheduling (Figures 6 to 8),
-simulated and live.
+simulated and live, and both under other interpretations.
 """
 
 from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
+from reproductions.adaba.adaba_interpretations import (
+    INTERPRETATIONS_OF_ADABA,
+    INTERPRETATIONS_OF_BGMBF,
+)
 from reproductions.adaba.bgmbf_live import KTH_LIVE
 from reproductions.adaba.bgmbf_scheduling import (
     FIGURE_6,
@@ -10,5 +14,13 @@ from reproductions.adaba.bgmbf_scheduling import (
     FIGURE_8,
 )
 
-FIGURES = (FIGURE_4, FIGURE_5, FIGURE_6, FIGURE_7, FIGURE_8)
+FIGURES = (
+    FIGURE_4,
+    FIGURE_5,
+    FIGURE_6,
+    FIGURE_7,
+    FIGURE_8,
+    INTERPRETATIONS_OF_ADABA,
+    INTERPRETATIONS_OF_BGMBF,
+)
 LIVE_FIGURES = (KTH_LIVE,)

@@ -37,7 +37,8 @@ LOADS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 HOURS = 1 / 3600
 
 
-def _waiting(log: Log) -> Measure:
+def waiting(log: Log) -> Measure:
+    """Mean waiting in a log."""
     return log.measure("queued_s", "mean waiting", "h", HOURS, 2)
 
 
@@ -45,7 +46,8 @@ def _slowdown(log: Log) -> Measure:
     return log.measure("slowdown", "mean bounded slowdown")
 
 
-def _migrations(log: Log) -> Measure:
+def migrations(log: Log) -> Measure:
+    """Migrations in a log."""
     return log.measure("migrations", "migrations", digits=0)
 
 
@@ -90,7 +92,7 @@ FIGURE_6 = Figure(
     xs=LOADS,
     series=FIVE,
     configuration=_logs,
-    panels=tuple(Panel(_waiting(log)) for log in LOGS),
+    panels=tuple(Panel(waiting(log)) for log in LOGS),
     also=(*ALSO, CPU),
     size=FULL,
     quick_size=QUICK,
@@ -119,7 +121,7 @@ FIGURE_8 = Figure(
     xs=LOADS,
     series=(BGMBF, BGMBF_SDF),
     configuration=_logs,
-    panels=tuple(Panel(_migrations(log)) for log in LOGS),
+    panels=tuple(Panel(migrations(log)) for log in LOGS),
     also=(*(_restoring(log) for log in LOGS), *ALSO, CPU),
     size=FULL,
     quick_size=QUICK,

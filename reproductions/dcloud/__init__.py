@@ -7,6 +7,7 @@ from reproductions.dcloud.dcloud_arrivals import (
     FIGURE_8,
     FIGURE_9,
     REQUESTS,
+    REVENUE_INTERPRETATIONS,
 )
 from reproductions.dcloud.dcloud_live import FIGURE_11
 from reproductions.dcloud.dcloud_pricing import CHARGING
@@ -30,5 +31,6 @@ FIGURES = (
     BL_INTERPRETATIONS,
     REQUESTS,
     PROFILES,
+    REVENUE_INTERPRETATIONS,
 )
 LIVE_FIGURES = (*FIGURES_10, FIGURE_11)

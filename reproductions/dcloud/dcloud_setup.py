@@ -41,11 +41,17 @@ VM_DAY = Measure(
 LINK_DAY = Measure(
     "link_use_day", "server link use within the first 24 hours", "%", 100.0
 )
+TRAFFIC = Measure(
+    "traffic_day",
+    "traffic among VMs within the first 24 hours, of the servers' links",
+    "%",
+    100.0,
+)
 UNDISTURBED = Measure(
     "undisturbed", "jobs that ran in their stated time", "%", 100.0
 )
 CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
-ALSO = (VM_DAY, LINK_DAY, UNDISTURBED, SLOWEST, CPU)
+ALSO = (VM_DAY, LINK_DAY, TRAFFIC, UNDISTURBED, SLOWEST, CPU)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,11 @@
-"""MBFCBS's simulations (Figures 4 to 11), and its small cluster live."""
+"""MBFCBS's simulations (Figures 4 to 11), other priorities and Haizea's traces,
+and its small cluster live.
+"""
 
+from reproductions.mbfcbs.mbfcbs_interpretations import (
+    HAIZEA,
+    PRIORITIES,
+)
 from reproductions.mbfcbs.mbfcbs_leases import (
     FIGURE_4,
     FIGURE_5,
@@ -21,5 +27,7 @@ FIGURES = (
     FIGURE_9,
     FIGURE_10,
     FIGURE_11,
+    PRIORITIES,
+    HAIZEA,
 )
 LIVE_FIGURES = (LEASES,)

@@ -109,6 +109,14 @@ def commit_of(file: Path) -> str | None:
     return _git(TREE, "log", "-1", "--format=%H", "--", str(file)) or None
 
 
+def content_at(commit: str, file: Path) -> str | None:
+    """A file of this work tree as it was at a commit; None where there is none."""
+    if not (TREE / ".git").exists():
+        return None
+    inside = file.resolve().relative_to(TREE).as_posix()
+    return _git(TREE, "show", f"{commit}:{inside}")
+
+
 def unsound_commit(record: Mapping[str, Any]) -> str:
     """The reason why a result cannot be taken again from the commit that its
     ``code`` names; empty where it can.

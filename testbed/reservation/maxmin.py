@@ -58,6 +58,26 @@ def max_min_rates(
     return rates
 
 
+def even_rates(
+    capacity: FloatArray,
+    start: IntArray,
+    link: IntArray,
+    weight: FloatArray,
+    cap: FloatArray,
+) -> FloatArray:
+    """Rates of all units, shape ``cap``, where a link's capacity is divided
+    evenly: the least share of a unit's links, at most its cap.
+
+    What a unit cannot use of its share is wasted. Arguments as above.
+    """
+    load = np.bincount(link, weight, minlength=len(capacity))
+    share = np.maximum(capacity[link], 0.0) / load[link]
+    rates = np.asarray(cap, dtype=np.float64).copy()
+    unit = np.repeat(np.arange(len(cap)), np.diff(start))
+    np.minimum.at(rates, unit, share)
+    return rates
+
+
 def fill_loop(
     capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray,
     priority: FloatArray,

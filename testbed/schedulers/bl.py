@@ -7,6 +7,8 @@ that has not ended by its deadline is killed then.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from jobs.request import JobRequest
@@ -25,7 +27,13 @@ from testbed.schedulers.actions import (
     Start,
 )
 from testbed.schedulers.charging import is_service, job_price
-from testbed.schedulers.policy import PolicyKind, SharingModel, View
+from testbed.schedulers.policy import (
+    ALLOCATIONS,
+    PolicyKind,
+    SharingModel,
+    View,
+    parameter,
+)
 from topologies.datacentre import DataCentre, IntArray
 
 
@@ -93,11 +101,27 @@ def _fill(
     return placement_below(datacentre, switch, servers[used], counts[used])
 
 
+@dataclass(frozen=True)
+class Competition:
+    """The network that BL's jobs compete for in the simulator."""
+
+    allocation: str = parameter(
+        "max-min",
+        "a link's division among its flows in the simulator",
+        choices=ALLOCATIONS,
+    )
+    capped: bool = parameter(
+        True,  # noqa: FBT003
+        "a VM sends at most its bandwidth in the simulator",
+    )
+
+
 POLICIES = (
     PolicyKind(
         "bl",
         "no guarantees: lowest subtree with free slots, TCP shares the network",
         lambda _, __: Baseline(),
+        Competition,
         sharing=SharingModel(),
         on_failure=("wait", "kill"),
         claims=("no-preemption",),

@@ -157,6 +157,13 @@ slowest; or each flow ends by itself.
 
 FLOW_DEPENDENCIES: tuple[FlowDependency, ...] = get_args(FlowDependency)
 
+Allocation = Literal["max-min", "even"]
+"""Division of a link among its flows: max-min fair, as TCP tends to; or the
+link's capacity over its flows, where what a flow cannot use is wasted.
+"""
+
+ALLOCATIONS: tuple[Allocation, ...] = get_args(Allocation)
+
 FlowWeights = Literal["equal", "proximate"]
 """Weights of flows on a shared link: all alike, as with TCP, or FairCloud's
 PS-P: every VM counts alike on the links of its own side of a path, however many
@@ -170,12 +177,15 @@ class SharingModel:
 
     A setting of the simulator; a file may choose another flow-dependency model
     (key ``coupling``). ``recompute_s``: how often rates are computed anew at
-    least, where flows are ``independent``.
+    least, where flows are ``independent``. ``capped``: a VM sends no faster than
+    the bandwidth it asked for; otherwise than the fastest link.
     """
 
     flow_dependency: FlowDependency = "slowest"
     weights: FlowWeights = "equal"
     recompute_s: float = 60.0
+    allocation: Allocation = "max-min"
+    capped: bool = True
 
 
 @dataclass(frozen=True)
@@ -338,12 +348,14 @@ class PolicyKind:
 
     def sharing_of(self, values: Mapping[str, Any]) -> SharingModel:
         """The sharing model for jobs without a reservation, with a file's
-        ``coupling``.
+        ``coupling``, ``allocation`` and ``capped``.
         """
         model = self.sharing or SharingModel()
         return replace(
             model,
             flow_dependency=values.get("coupling", model.flow_dependency),
+            allocation=values.get("allocation", model.allocation),
+            capped=values.get("capped", model.capped),
         )
 
     def on_failure_of(self, values: Mapping[str, Any]) -> OnFailure:

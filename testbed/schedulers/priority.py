@@ -27,6 +27,7 @@ from testbed.schedulers.policy import PolicyKind, parameter
 from topologies.datacentre import IntArray
 
 SLOT_S = 3600.0
+CRITERIA = ("type", "work")
 _WHOLE = (1.0, 1_000_000.0)
 
 
@@ -59,8 +60,22 @@ class Priorities:
     depth: int = parameter(
         100, "waiting leases that are looked at", limits=_WHOLE
     )
+    criterion: str = parameter(
+        "type",
+        "what a lease's priority goes by: its type, or its type over the work that it asks for",
+        choices=CRITERIA,
+    )
 
-    def of(self, lease: HeldLease) -> int:
+    def of(self, lease: HeldLease) -> float:
+        """A lease's priority, on any scale."""
+        priority = float(self._of_type(lease))
+        if self.criterion == "work":
+            request = lease.request
+            vm_s = request.n_vms * request.stated_s
+            priority /= lease.each.cores * vm_s / SLOT_S
+        return priority
+
+    def _of_type(self, lease: HeldLease) -> int:
         if lease.type == "advance":
             return self.advance
         if lease.type == "immediate":
@@ -170,11 +185,9 @@ class Priority(LeasePolicy):
         return on
 
     def _put_off(self, victim: HeldLease, by: HeldLease) -> None:
-        """A best-effort lease waits again; an immediate one cannot, and has
-        failed.
-        """
-        if victim.type == "immediate":
-            reason = f"preempted by lease {by.id}: an immediate lease cannot wait"
+        """A best-effort lease waits again; another one cannot, and has failed."""
+        if victim.type in ("advance", "immediate"):
+            reason = f"preempted by lease {by.id}: an {victim.type} lease cannot wait"
             self.actions.append(Kill(victim.id, reason))
         else:
             self.actions.append(

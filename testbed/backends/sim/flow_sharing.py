@@ -38,7 +38,11 @@ from testbed.embedding.placement import (
     tree_of,
     vms_below,
 )
-from testbed.reservation.maxmin import FloatArray, max_min_rates
+from testbed.reservation.maxmin import (
+    FloatArray,
+    even_rates,
+    max_min_rates,
+)
 from testbed.schedulers.policy import SharingModel
 from topologies.datacentre import DataCentre, IntArray
 
@@ -189,15 +193,17 @@ on them, caps of the units, and priorities on the links.
 class _BestEffortJob:
     """A best-effort job and its flows.
 
-    ``flow_bits``: the volume of a flow. ``left_bits``: what each flow of a
-    bundle has left to send, by bundle (``independent`` only). ``flow_bps``:
-    the rate of each flow of a bundle, by bundle (unused with ``lockstep``).
+    ``cap_bps``: the most that a VM sends. ``flow_bits``: the volume of a flow.
+    ``left_bits``: what each flow of a bundle has left to send, by bundle
+    (``independent`` only). ``flow_bps``: the rate of each flow of a bundle, by
+    bundle (unused with ``lockstep``).
     ``priority``: of a flow, on each of its bundle's links. ``vm_bps``: the
     job's rate per VM. ``cut``: it sends nothing.
     """
 
     request: JobRequest
     flows: Traffic
+    cap_bps: float
     flow_bits: float
     left_bits: FloatArray
     flow_bps: FloatArray
@@ -244,9 +250,7 @@ class _BestEffortJob:
     def as_unit(self) -> Units:
         """The whole job as one unit, whose rate is the job's rate per VM."""
         links, load = self.load
-        cap = np.array(
-            [0.0 if self.cut else float(self.request.bandwidth_bps)]
-        )
+        cap = np.array([0.0 if self.cut else self.cap_bps])
         return np.array([len(links)]), links, load, cap, self.job_priority
 
     def bundles(self) -> Units:
@@ -257,9 +261,7 @@ class _BestEffortJob:
             np.where(active, self.width, 0),
             self.flows.links[keep],
             self.weight[keep],
-            np.where(
-                active, self.request.bandwidth_bps / self.flows.per_vm, 0.0
-            ),
+            np.where(active, self.cap_bps / self.flows.per_vm, 0.0),
             self.priority[keep],
         )
 
@@ -307,8 +309,11 @@ class SharedNetwork:
         if running is not None:
             left = running.left_bits
         bps = np.zeros(flows.n_bundles)
+        cap_bps = float(job.bandwidth_bps)
+        if not self.model.capped:
+            cap_bps = float(self._datacentre.directed_capacity_bps.max())
         self._jobs[job.id] = _BestEffortJob(
-            job, flows, bits, left, bps, priority
+            job, flows, cap_bps, bits, left, bps, priority
         )
         self._stale = True
 
@@ -362,14 +367,17 @@ class SharedNetwork:
             np.concatenate, zip(*units, strict=True)
         )
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
-        rates = max_min_rates(
-            self._left,
-            start,
-            link,
-            weight,
-            cap,
-            priority if self.model.weights == "proximate" else None,
-        )
+        if self.model.allocation == "even":
+            rates = even_rates(self._left, start, link, weight, cap)
+        else:
+            rates = max_min_rates(
+                self._left,
+                start,
+                link,
+                weight,
+                cap,
+                priority if self.model.weights == "proximate" else None,
+            )
         first = 0
         for job, unit in zip(jobs, units, strict=True):
             last = first + len(unit[0])
@@ -380,7 +388,7 @@ class SharedNetwork:
                 continue
             job.flow_bps = bps
             slowest = float(bps.min(initial=math.inf)) * job.flows.per_vm
-            job.vm_bps = min(slowest, float(job.request.bandwidth_bps))
+            job.vm_bps = min(slowest, job.cap_bps)
 
     # -- independent flows -----------------------------------------------------
 
@@ -420,14 +428,26 @@ class SharedNetwork:
 
     def server_uplink_bps(self) -> float:
         """Sum of the best-effort jobs' present rates up the servers' own links."""
-        total = 0.0
-        for job in self._jobs.values():
-            carried = job.flow_bps
-            if self.model.flow_dependency == "lockstep":
-                carried = np.full(
-                    job.flows.n_bundles, job.vm_bps / job.flows.per_vm
-                )
-            elif self.model.flow_dependency == "slowest":
-                carried = np.minimum(carried, job.vm_bps / job.flows.per_vm)
-            total += float(np.dot(job.sending, carried))
-        return total
+        return sum(
+            float(np.dot(job.sending, self._carried_bps(job)))
+            for job in self._jobs.values()
+        )
+
+    def between_vms_bps(self) -> float:
+        """Sum of the best-effort jobs' present rates, those inside servers
+        included.
+        """
+        return sum(
+            float(np.dot(job.flows.count, self._carried_bps(job)))
+            for job in self._jobs.values()
+        )
+
+    def _carried_bps(self, job: _BestEffortJob) -> FloatArray:
+        """The rate at which each flow of a bundle makes use of its share."""
+        if self.model.flow_dependency == "independent":
+            return job.flow_bps
+        of_job = np.full(job.flows.n_bundles, job.vm_bps / job.flows.per_vm)
+        if self.model.flow_dependency == "lockstep":
+            return of_job
+        carried: FloatArray = np.minimum(job.flow_bps, of_job)
+        return carried

@@ -27,7 +27,7 @@ from testbed.schedulers.policy import SharingModel
 from testbed.units import with_tolerance_s
 from topologies.datacentre import DataCentre
 
-Meter = Callable[[float, float, float], None]
+Meter = Callable[[float, float, float, float], None]
 
 
 @dataclass(slots=True)
@@ -454,7 +454,10 @@ class SimulatedBackend:
         ):
             if self._meter is not None:
                 self._meter(
-                    self._now_s, until_s, self._shared.server_uplink_bps()
+                    self._now_s,
+                    until_s,
+                    self._shared.server_uplink_bps(),
+                    self._shared.between_vms_bps(),
                 )
             if self._shared.independent:
                 self._shared.advance(until_s - self._now_s)

@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from reproductions import claim_command
 from reproductions.claim_files import digest_of
+from reproductions.figure_runs import LiveReproduced, Request
+from reproductions.live_figure import LiveFigure
+from reproductions.stored_results import restored
 from testbed.cli import main
 
 ROOT = Path(__file__).parents[3]
@@ -88,6 +92,40 @@ def test_what_is_no_figure_and_no_file(
     assert main.run(["claim", "check"]) == 2
     assert main.run(["claim", "check", str(tmp_path / "none")]) == 2
     assert main.run(["claim", "mbfcbs-fig5", "--run"]) == 2
+
+
+def test_a_live_figure_is_measured_again(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(ROOT)
+    path = tmp_path / "live.claim.json"
+    none = ("--results", str(tmp_path / "none"))
+    assert main.run(["claim", "mbfcbs-leases-live", "--out", str(path), *none]) == 0  # fmt: skip
+    record = json.loads(path.read_text("utf-8"))["results"]
+    asked: list[Request] = []
+
+    def measured(
+        figure: LiveFigure, request: Request, *_: object
+    ) -> LiveReproduced:
+        asked.append(request)
+        return LiveReproduced(restored(figure, record), figure, {})
+
+    monkeypatch.setattr(claim_command, "reproduce_live", measured)
+    monkeypatch.setattr(claim_command, "write_live", lambda *_: None)
+    assert main.run(["claim", "check", str(path), "--run", *none]) == 0
+    assert "verdicts, each as in the file" in capsys.readouterr().out
+    assert [request.seeds for request in asked] == [record["seeds"]]
+    record["values of use"] = [
+        [series, x, [99.0] * record["seeds"]]
+        for series, x, _ in record["values of use"]
+    ]
+    assert main.run(["claim", "check", str(path), "--run", *none]) == 1
+    assert (
+        "run again, MBFCBS uses the cluster better"
+        in capsys.readouterr().out
+    )
 
 
 @pytest.mark.slow

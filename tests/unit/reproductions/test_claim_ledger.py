@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from reproductions.claim_ledger import LEDGER, LedgerError, read
+from reproductions.catalogue import PAPERS as PAPER_NAMES
+from reproductions.catalogue import paper_of
+from reproductions.claim_ledger import LEDGER, LedgerError, read, rules_in
+from reproductions.figure_tables import DRAWN
 from reproductions.stored_results import (
     read_verdicts,
+    rules_first,
     sections,
     standing,
     stored,
@@ -48,6 +53,86 @@ def test_every_figure_says_where_it_stands_and_how_many_seeds_it_needs() -> (
         assert len(figure.ledger) == 16
         assert figure.exact or figure.seeds >= 3, name
     assert sections()["dcloud-fig11-live"].seeds >= 5
+
+
+def test_the_paper_s_claims_are_quoted_with_where_they_stand() -> None:
+    for name, figure in sections().items():
+        for claim in figure.claims:
+            if claim.status != "own check":
+                assert claim.quote, (name, claim.text)
+                assert claim.where, (name, claim.text)
+
+
+PAPERS = os.environ.get("TESTBED_PAPERS", "")
+IN_PLAIN_TEXT = {
+    "$": "",
+    r"\bar{r}": "r̄",
+    r"\lambda": "λ",
+    r"\geq": "≥",
+    "*": "",
+}
+
+
+@pytest.mark.skipif(
+    not PAPERS, reason="TESTBED_PAPERS names no folder of the papers' texts"
+)
+def test_quotations_are_verbatim() -> None:
+    text = ""
+    for path in sorted(Path(PAPERS).glob("*.txt")):
+        content = path.read_text("utf-8")
+        for mark, plain in IN_PLAIN_TEXT.items():
+            content = content.replace(mark, plain)
+        text += " ".join(content.split())
+    assert text
+    for name, figure in sections().items():
+        for claim in figure.claims:
+            drawn = claim.quote.startswith(DRAWN)
+            assert drawn or claim.quote in text, (name, claim.quote)
+
+
+def test_what_does_not_hold_has_a_cause_or_a_test_that_looked_for_it() -> (
+    None
+):
+    for name, result in stored(PAGES).items():
+        for judged in result.done.judged:
+            if judged.claim.status == "own check" or result.old:
+                continue
+            if judged.verdict == "not reproduced" and not result.live:
+                assert judged.claim.cause, (name, judged.claim.text)
+
+
+def test_every_paper_has_main_results() -> None:
+    for paper in PAPER_NAMES:
+        assert any(
+            claim.headline
+            for figure in sections().values()
+            if paper_of(figure) == paper
+            for claim in figure.claims
+        )
+
+
+def test_a_rule_that_changes_is_another_and_a_quotation_is_none() -> None:
+    text = HEAD + RULED.format(status="free", rule="{quantity: level}")
+    quoted = text.replace("  rule", "  quote: as it says\n  rule")
+    assert rules_in(quoted.encode()) == rules_in(text.encode())
+    for old, new in (
+        ("level", "spread"),
+        ("made\n  pub", "told\n  pub"),
+        ("seeds: 3", "seeds: 4"),
+    ):
+        assert old in text
+        changed = text.replace(old, new)
+        assert rules_in(changed.encode()) != rules_in(text.encode())
+
+
+def test_rules_are_first_where_the_named_ledger_has_them() -> None:
+    _require_history()
+    verdicts = read_verdicts(PAGES)
+    for name, result in stored(PAGES).items():
+        assert verdicts[name]["rules_first"] == rules_first(result), (
+            f"{name}: run python -m reproductions.paper_pages"
+        )
+    assert any(result.in_advance for result in stored(PAGES).values())
 
 
 def test_own_checks_are_not_the_paper_s() -> None:

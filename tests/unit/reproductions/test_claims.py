@@ -14,6 +14,7 @@ from reproductions.claim_checks import (
     chances,
     combined,
     holm,
+    judge_family,
 )
 from reproductions.claim_ledger import read
 from reproductions.grid_quantities import (
@@ -221,14 +222,13 @@ def test_equality_is_no_order() -> None:
 
 
 def test_holm_rejects_in_turn_until_one_is_kept() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005], 0.05) == [
-        True,
-        False,
-        False,
-        True,
-    ]
-    assert holm([0.02], 0.05) == [True]
-    assert holm([], 0.05) == []
+    family = [0.01, 0.04, 0.03, 0.005]
+    most = holm(family, 0.05)
+    assert [p <= most for p in family] == [True, False, False, True]
+    assert holm([0.02], 0.05) == 0.05
+    assert holm([0.2, 0.001], 0.05) == 0.05
+    assert holm([0.2, 0.1, 0.04], 0.06) == pytest.approx(0.02)
+    assert holm([], 0.05) == 0.05
 
 
 def test_one_of_many_checks_must_miss_by_more_than_chance() -> None:
@@ -243,6 +243,54 @@ def test_one_of_many_checks_must_miss_by_more_than_chance() -> None:
     assert Claim("", "", checks).judge(found).verdict == "inconclusive"
     clear = grid(a=[(5.0, 5.1, 5.2)] * 39 + [(-5.0, -5.001, -5.0005)])
     assert Claim("", "", checks).judge(clear).verdict == "not reproduced"
+
+
+CLEAR, CLOSE = (5.0, 5.1, 5.2), (2.0, 3.0, 2.5)
+
+
+def single(x: float, band: Band, status: str = "free") -> Claim:
+    return Claim(
+        f"at {x:g}", "", (Check(Level(YIELD, "a", x), band),), status
+    )  # type: ignore[arg-type]
+
+
+def test_claims_of_a_figure_are_a_family() -> None:
+    above = Band(low=0.0)
+    found = grid(a=[CLOSE] * 12)
+    alone = single(0.0, above)
+    assert alone.judge(found).verdict == "reproduced"
+    # Nine claims that no value decides take part in the correction.
+    wide = [single(float(x), Band(low=2.5)) for x in range(1, 10)]
+    family = judge_family([alone, *wide], found, [2] * 10)
+    assert {judged.verdict for judged in family} == {"inconclusive"}
+    missed = grid(a=[(-2.0, -3.0, -2.5), *[CLOSE] * 9])
+    assert alone.judge(missed).verdict == "not reproduced"
+    family = judge_family([alone, *wide], missed, [2] * 10)
+    assert family[0].verdict == "inconclusive"
+
+
+def test_every_look_that_was_planned_costs_confidence() -> None:
+    found = grid(a=[CLOSE])
+    claim = single(0.0, Band(low=0.0))
+    for stages, verdict in ((1, "reproduced"), (4, "inconclusive")):
+        (judged,) = judge_family([claim], found, [2], stages)
+        assert judged.verdict == verdict
+
+
+def test_own_checks_are_no_part_of_the_family() -> None:
+    own = [single(1.0, Band(low=1.1), "own check")] * 20
+    stated = figure(single(1.0, Band(low=0.0)), *own)
+    results = {
+        run: run.run()
+        for runs in stated.configurations(2, quick=False).values()
+        for run in runs
+    }
+    done = Reproduced.of(stated, 2, results, quick=False)
+    alone = Reproduced.of(
+        figure(single(1.0, Band(low=0.0))), 2, results, quick=False
+    )
+    assert done.judged[0].verdict == alone.judged[0].verdict == "reproduced"
+    assert len(done.judged) == 21
 
 
 def test_a_conjunction_fails_with_its_weakest_part() -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from reproductions import catalogue, figure_runs
 from reproductions import reproduce as verb
-from reproductions.claim_checks import Claim
+from reproductions.claim_checks import Band, Check, Claim
+from reproductions.grid_quantities import Level
 from testbed.cli import main
 from testbed.errors import MachineCannot
 from tests.support.made_claims import more
@@ -239,3 +240,25 @@ def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
         in shown
     )
     assert not Sum.computed
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_seeds_are_doubled_until_every_claim_is_decided(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def seeds_of(*arguments: str) -> tuple[int, list[int]]:
+        capsys.readouterr()
+        assert command(tmp_path, *arguments, "--json") == 0
+        (record,) = json.loads(capsys.readouterr().out)
+        return record["seeds"], record["stages"]
+
+    # Two seeds decide that b is above a by as much for either.
+    doubled = ("--seeds", "2", "--most-seeds", "9")
+    assert seeds_of("made-fig2", *doubled) == (2, [2, 4, 8])
+    # That a + seed lies at its own mean is never decided.
+    check = Check(Level(YIELD, "a", 1.0), Band(101.49, 101.51))
+    near = Claim("a is 1.5", "1.5", (check,))
+    catalogue.FIGURES["made-fig2"] = figure(near, name="made-fig2")
+    assert seeds_of("made-fig2", *doubled) == (8, [2, 4, 8])
+    assert seeds_of("made-fig2", "--seeds", "3") == (3, [])
+    assert command(tmp_path, "--live", "--all", "--most-seeds", "4") == 2

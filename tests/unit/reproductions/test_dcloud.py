@@ -61,6 +61,16 @@ def test_where_all_are_accepted_uses_are_sums_over_the_jobs() -> None:
         for job in jobs
     )
     assert found["vm_use_day"] == pytest.approx(day / (24 * 4 * DAY_S))
+    uplink_bits = float(empty.experiment().datacentre.nic_bps.sum()) * DAY_S
+    exchanged = sum(
+        job.n_vms
+        * job.bandwidth_bps
+        * min(job.duration_s, DAY_S - job.submit_s)
+        for job in jobs
+        if job.n_vms > 1
+    )
+    assert found["traffic_day"] == pytest.approx(exchanged / uplink_bits)
+    assert found["traffic_day"] > found["link_use_day"]
     dollars = sum(
         request_price(
             j.n_vms,
@@ -79,6 +89,13 @@ def test_a_busy_network_disturbs_best_effort_jobs_alone() -> None:
     assert run_of("bl", **busy).run()["undisturbed"] < 0.9
     vc = run_of(**busy).run()
     assert vc["undisturbed"] == vc["success"] < 1
+
+
+def test_best_effort_jobs_alone_exchange_what_reserved_ones_do() -> None:
+    # At so few jobs nobody competes.
+    reserved = run_of(per_hour="0.3").run()["traffic_day"]
+    shared = run_of("bl", per_hour="0.3").run()["traffic_day"]
+    assert shared == pytest.approx(reserved, rel=0.05)
 
 
 def test_equal_configurations_measure_the_same() -> None:

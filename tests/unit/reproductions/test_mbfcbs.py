@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import asdict, replace
 
 import pytest
@@ -9,10 +10,21 @@ import pytest
 from jobs.demand import Lease, LeaseType
 from jobs.request import JobRequest
 from reproductions import catalogue
-from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.configuration import (
+    FOLDER,
+    RunConfiguration,
+    Variant,
+    settings,
+)
 from reproductions.extractors import LEASE_METRICS, lease_measures
 from reproductions.grid_quantities import BetweenMeasures, Grid
 from reproductions.mbfcbs import FIGURES
+from reproductions.mbfcbs.mbfcbs_interpretations import (
+    BACKGROUND,
+    SETS,
+    TYPES,
+    haizea_leases,
+)
 from reproductions.mbfcbs.mbfcbs_leases import (
     AR,
     FIGURE_7,
@@ -25,6 +37,7 @@ from reproductions.occupancy import Occupancy
 from testbed import events
 from testbed.play.playing import tee
 from testbed.record.metrics import Tally
+from testbed.spec.document import find_file
 
 HOSTS = (("topology.nodes", "4"),)
 SMALL = Variant(
@@ -120,13 +133,13 @@ def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> (
 
 
 def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:
-    assert [figure.name for figure in FIGURES] == [
-        f"mbfcbs-fig{n}" for n in range(4, 12)
-    ]
+    names = [figure.name for figure in FIGURES]
+    assert names[:8] == [f"mbfcbs-fig{n}" for n in range(4, 12)]
+    assert names[8:] == ["mbfcbs-priority", "mbfcbs-haizea"]
     for figure in FIGURES:
         assert catalogue.FIGURES[figure.name].claims
         for own in figure.configurations(1, quick=True).values():
-            assert own[0].cost() < 1000.0
+            assert own[0].cost() <= 1000.0
 
 
 def test_types_are_compared_under_one_policy() -> None:
@@ -137,3 +150,32 @@ def test_types_are_compared_under_one_policy() -> None:
     quantity = BetweenMeasures(AR, IM, MBFCBS, 800.0)
     assert quantity.values(Grid(runs)) == (25.0,)
     assert str(quantity) == "success rate of AR − success rate of IM at 800"
+
+
+def test_haizea_s_traces_have_immediate_leases_interleaved() -> None:
+    for injected in SETS.values():
+        for name in (BACKGROUND, injected):
+            if find_file(name, FOLDER) is None:
+                pytest.skip(f"there is no {name} here")
+        leases = haizea_leases(injected, 1)
+        kinds = Counter(lease.kind for lease in leases)
+        assert sum(kinds.values()) == 1000
+        assert kinds["IM"] == 400
+        assert kinds["AR"] > 30
+        arrivals = [lease.arrival_s for lease in leases]
+        assert arrivals == sorted(arrivals)
+        assert {(lease.cores, lease.memory_mb) for lease in leases} == set(
+            TYPES
+        )
+        assert leases == haizea_leases(injected, 1)
+        others = haizea_leases(injected, 2)
+        for kind in ("AR", "BE"):
+            # The traces are what they are; a seed draws the immediate leases.
+            of_kind = [
+                [lease.name for lease in drawn if lease.kind == kind]
+                for drawn in (leases, others)
+            ]
+            assert of_kind[0] == of_kind[1]
+        assert [x.arrival_s for x in leases if x.kind == "IM"] != [
+            x.arrival_s for x in others if x.kind == "IM"
+        ]

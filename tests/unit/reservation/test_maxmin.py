@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import linprog
 
-from testbed.reservation.maxmin import max_min_rates
+from testbed.reservation.maxmin import even_rates, max_min_rates
 from tests.support.examples import examples
 from tests.support.loops import fill_vectors, loops
 
@@ -210,3 +210,33 @@ def test_units_without_a_link_get_their_cap() -> None:
         7.0,
         1.0,
     ]
+
+
+def test_an_even_share_is_the_capacity_over_the_flows() -> None:
+    # Three units on link 0, one of them on link 1 too, which is its own.
+    problem: Problem = (
+        [12.0, 2.0],
+        [[(0, 1.0)], [(0, 1.0), (1, 1.0)], [(0, 1.0)], []],
+        [3.0, 9.0, 9.0, 5.0],
+    )
+    # Of the shares of 4 the first unit's cap and the second's link waste some.
+    assert solve(problem, even_rates).tolist() == [3.0, 2.0, 4.0, 5.0]
+    assert solve(problem).tolist() == [3.0, 2.0, 7.0, 5.0]
+
+
+@given(problems())
+@examples(50)
+def test_even_shares_are_within_capacity_and_caps(
+    problem: Problem,
+) -> None:
+    capacity, units, caps = problem
+    rates = solve(problem, even_rates)
+    assert np.all(rates <= np.array(caps) + 1e-9)
+    for link, most in enumerate(capacity):
+        used = sum(
+            weight * rates[u]
+            for u, its in enumerate(units)
+            for at, weight in its
+            if at == link
+        )
+        assert used <= most + 1e-9

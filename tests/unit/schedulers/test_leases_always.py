@@ -69,6 +69,9 @@ POLICIES = {
     ),
     "v-mct": lambda: build_policy("v-mct", embedder("oktopus"), {}),
     "priority": lambda: build_policy("priority", embedder("oktopus"), {}),
+    "priority by work": lambda: build_policy(
+        "priority", embedder("oktopus"), {"criterion": "work"}
+    ),
 }
 
 

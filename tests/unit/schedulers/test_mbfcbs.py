@@ -409,6 +409,20 @@ def test_priority_preempts_the_lower_as_often_as_it_takes() -> None:
     }  # fmt: skip
 
 
+def test_priority_by_work_puts_the_smaller_before_its_type() -> None:
+    dc = flat(1, 4)
+    jobs = [im("long", 0, 20, 4), im("short", 5, 2, 4), be("b", 6, 1, 4)]
+    by_type = fate(play(jobs, baseline("priority"), dc))
+    assert by_type["long"] == ("finished", 20.0)
+    assert by_type["short"][0] == "rejected"
+    by_work = {"criterion": "work"}
+    policy = build_policy("priority", embedder("oktopus"), by_work)
+    found = fate(play(jobs, policy, dc))
+    assert found["long"] == ("killed", 5.0)
+    assert found["short"] == ("finished", 7.0)
+    assert found["b"] == ("finished", 8.0)
+
+
 def test_the_priority_vector_is_the_eigenvector_of_the_comparison_matrix() -> (
     None
 ):

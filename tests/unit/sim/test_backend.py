@@ -367,7 +367,7 @@ def test_permutations_depend_on_seed_and_job_alone() -> None:
 
 
 def test_what_the_servers_send_is_metered() -> None:
-    metered: list[tuple[float, float, float]] = []
+    metered: list[tuple[float, float, float, float]] = []
     backend = SimulatedBackend(
         DC,
         SharingModel("slowest"),
@@ -379,8 +379,27 @@ def test_what_the_servers_send_is_metered() -> None:
     backend.wait(1.0)
     backend.kill("b")
     backend.wait(None)
-    # a and b send 50 bit/s up from either server; c stays inside its own.
+    # a and b send 50 bit/s up from either server; c stays inside its own, where
+    # its two VMs send 100 bit/s each.
     assert metered == [
-        (0.0, 1.0, pytest.approx(200.0)),
-        (1.0, 10.0, pytest.approx(200.0)),
+        (0.0, 1.0, pytest.approx(200.0), pytest.approx(400.0)),
+        (1.0, 10.0, pytest.approx(200.0), pytest.approx(400.0)),
     ]
+
+
+@pytest.mark.parametrize(
+    ("model", "end_s"),
+    [
+        (SharingModel("independent"), 10.0),
+        (SharingModel("independent", capped=False), 5.0),
+    ],
+)
+def test_without_a_cap_a_vm_sends_as_fast_as_its_link(
+    model: SharingModel, end_s: float
+) -> None:
+    # Its server's link has 100 bit/s.
+    job = transfer("a", b=50)
+    backend = SimulatedBackend(DC, model)
+    backend.start(job, on((0, 1), (1, 1)), 0, "foreground")
+    (ended,) = backend.wait(None)
+    assert ended.at_s == pytest.approx(end_s)

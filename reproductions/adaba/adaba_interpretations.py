@@ -1,0 +1,181 @@
+"""AdaBa's and BgMBF's figures under other interpretations of the network, of the
+load, of evictions and of migrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reproductions.adaba.adaba_acceptance import EMBEDDERS
+from reproductions.adaba.adaba_acceptance import SERIES as FOUR
+from reproductions.adaba.adaba_setup import (
+    ACCEPTED,
+    CPU,
+    JOBS,
+    LOGS,
+    QUICK_JOBS,
+    jobs_of,
+)
+from reproductions.adaba.bgmbf_scheduling import (
+    FIVE,
+    POLICIES,
+    migrations,
+    waiting,
+)
+from reproductions.configuration import (
+    RunConfiguration,
+    Settings,
+    Together,
+    Variant,
+    settings,
+)
+from reproductions.extractors import QUEUE_METRICS
+from reproductions.interpretations import INTERPRETATIONS, Parameters
+from reproductions.published_figure import Figure, Panel
+
+TREE: Settings = (("topology.network", "tree"),)
+SERVERS = "54 servers × 8 slots"
+
+# -- AdaBa ---------------------------------------------------------------------
+
+PLACED: dict[str, Settings] = {
+    "as judged": (),
+    "tree": TREE,
+    "load 0.8": settings(load=0.8),
+    "4 VMs a job": settings(mean_vms=4),
+    "16 VMs a job": settings(mean_vms=16),
+}
+"""Settings in place of the interpretation's."""
+ROWS = {
+    f"{series}, {name}": (series, name)
+    for name in PLACED
+    for series in FOUR
+}
+MEANS = (100.0, 400.0, 700.0)
+
+
+def _placed(
+    row: str, mean_mbps: float, seed: int, quick: bool
+) -> RunConfiguration:
+    series, name = ROWS[row]
+    jobs = jobs_of(quick=quick)
+    values = settings(
+        jobs=jobs, **{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"}
+    )
+    variant = Variant(
+        "adaba/adaba-random.yaml",
+        "vc",
+        (("embedder", EMBEDDERS[series]), *values, *PLACED[name]),
+    )
+    return RunConfiguration(variant, seed, QUEUE_METRICS, float(jobs))
+
+
+INTERPRETATIONS_OF_ADABA = Figure(
+    name="adaba-interpretations",
+    title="Accepted jobs under other interpretations of network, load and size",
+    source="AdaBa, Fig. 4",
+    x_label="mean bandwidth per VM [Mbit/s]",
+    xs=MEANS,
+    series=tuple(ROWS),
+    configuration=_placed,
+    panels=tuple(
+        Panel(
+            ACCEPTED,
+            shown=tuple(f"{s}, {name}" for s in FOUR),
+            subject=name,
+        )
+        for name in PLACED
+    ),
+    also=(CPU,),
+    size=f"{SERVERS}; {JOBS:,} random jobs",
+    quick_size=f"{SERVERS}; {QUICK_JOBS:,} random jobs",
+    seeds=4,
+)
+
+# -- BgMBF ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """Parameters by policy, and settings, in place of the interpretation's."""
+
+    parameters: dict[str, Parameters] = field(default_factory=dict)
+    settings: Settings = ()
+
+
+BACKFILLING = ("bgmbf", "bgmbf-sdf")
+SORTED = ("sbf", "sdf")
+
+
+def _each(
+    policies: Sequence[str], **parameters: str
+) -> dict[str, Parameters]:
+    """The same parameters for several policies."""
+    return dict.fromkeys(policies, parameters)
+
+
+SCHEDULED = {
+    "as judged": Alternative(),
+    "evicts as few as needed": Alternative(
+        _each(BACKFILLING, evict="needed")
+    ),
+    "20 s a migration": Alternative(
+        _each(BACKFILLING, migration_cost="20 s")
+    ),
+    "sorted queues skip": Alternative(_each(SORTED, skip="true")),
+    "tree": Alternative(settings=TREE),
+}
+SCHEDULES = {
+    f"{series}, {name}": (series, name)
+    for name in SCHEDULED
+    for series in FIVE
+}
+LOADS = (0.5, 0.7)
+
+
+def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
+    series, name = SCHEDULES[row]
+    alternative = SCHEDULED[name]
+    policy = POLICIES[series]
+    entry = INTERPRETATIONS["adaba"].entry(
+        policy, alternative.parameters.get(policy)
+    )
+    parts = []
+    for log in LOGS:
+        jobs = jobs_of(quick=quick)
+        values = settings(path=log.file, first=jobs, load=load)
+        variant = Variant(
+            "adaba/bgmbf-logs.yaml",
+            entry,
+            (("embedder", "adaba"), *values, *alternative.settings),
+        )
+        run = RunConfiguration(
+            variant, seed, QUEUE_METRICS, jobs * load, log.file
+        )
+        parts.append((log.name, run))
+    return Together(tuple(parts))
+
+
+INTERPRETATIONS_OF_BGMBF = Figure(
+    name="bgmbf-interpretations",
+    title="Five schedulers under other interpretations of evictions, migrations and network",
+    source="BgMBF, Figs. 6 and 8",
+    x_label="system load",
+    xs=LOADS,
+    series=tuple(SCHEDULES),
+    configuration=_scheduled,
+    panels=tuple(
+        Panel(
+            waiting(log),
+            shown=tuple(f"{s}, {name}" for s in FIVE),
+            subject=name,
+        )
+        for log in LOGS
+        for name in SCHEDULED
+    ),
+    also=(*(migrations(log) for log in LOGS), CPU),
+    size=f"{SERVERS}; the first {JOBS:,} jobs of each log",
+    quick_size=f"{SERVERS}; the first {QUICK_JOBS:,} jobs of each log",
+    seeds=4,
+)
