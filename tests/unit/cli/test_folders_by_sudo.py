@@ -83,6 +83,7 @@ def opened(folder: Path, out: Path, *arguments: str) -> set[str]:
     return {path for path in paths if Path(path).parent.name != DIGESTED}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_goes_by_open_folders(
     name: str, folder: Path, tmp_path: Path

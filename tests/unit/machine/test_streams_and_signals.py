@@ -93,6 +93,7 @@ def with_closed(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", CLOSED)
 def test_a_run_does_its_work_without_streams(
     tmp_path: Path, streams: str
@@ -110,6 +111,7 @@ def test_a_run_does_its_work_without_streams(
     assert (folder / "summary.json").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("streams", CLOSED)
 @pytest.mark.parametrize(
     ("arguments", "code"),
