@@ -6,28 +6,30 @@ import json
 import signal
 import subprocess
 
-from tests.emu.test_run import Testbed, short, testbed  # noqa: F401 - fixtures
+from tests.emu.test_run import Testbed, computing, testbed  # noqa: F401 - fixtures
 from tests.emu.test_up import Standing, standing  # noqa: F401 - a fixture
 
 
 def test_a_run_under_nohup_outlives_its_terminal(
-    short: Testbed,  # noqa: F811
+    computing: Testbed,  # noqa: F811
 ) -> None:
-    command = short.command("run", str(short.file), *short.options)
+    command = computing.command(
+        "run", str(computing.file), *computing.options
+    )
     # As nohup leaves it: ignored before the start.
     run = subprocess.Popen(
         ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command],
-        env=short.environment,
+        env=computing.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
-    short.until("job_started", run)
+    computing.until("job_started", run)
     run.send_signal(signal.SIGHUP)
     _, said = run.communicate(timeout=100)
     assert run.returncode == 0, said
-    assert short.events()[-1]["status"] == "completed"
+    assert computing.events()[-1]["status"] == "completed"
 
 
 def test_own_programs_run_beside_ours(

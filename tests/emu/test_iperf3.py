@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from jobs.demand import Iperf3
 from jobs.live.iperf3 import OMITTED_S
 from jobs.request import JobRequest
 from jobs.wire import FRAME_BYTES, payload_bytes
+from testbed.backends.emu.emulation import Emulation
 from testbed.schedulers.actions import Start
 from testbed.spec.experiment import Scale
 from tests.emu.test_run import Testbed
@@ -26,13 +28,25 @@ from topologies.tree import tree
 
 MBIT = 10**6
 SWITCH = 3
+SCALE = Scale(rate=0.02)
+
+
+@pytest.fixture(scope="module")
+def emulation(
+    make_prefix: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Emulation]:
+    folder = tmp_path_factory.mktemp("logs")
+    with small_emulation(
+        tree([3], [1000 * MBIT], 1), make_prefix(), folder, SCALE
+    ) as up:
+        yield up
 
 
 @pytest.mark.parametrize("pattern", ["ring", "all-to-all"])
 def test_its_receivers_count_what_its_bandwidth_lets_through(
-    prefix: str, tmp_path: Path, pattern: str
+    emulation: Emulation, pattern: str
 ) -> None:
-    scale, seconds = Scale(rate=0.02), 5.0
+    seconds = 4.0
     job = JobRequest(
         "m", 0.0, 3, 500 * MBIT, seconds, demand=Iperf3(pattern)
     )  # type: ignore[arg-type]
@@ -40,15 +54,12 @@ def test_its_receivers_count_what_its_bandwidth_lets_through(
     scripted = ScriptedPolicy(
         {"m": lambda _: [Start("m", place, 500 * MBIT)]}
     )
-    with small_emulation(
-        tree([3], [1000 * MBIT], 1), prefix, tmp_path
-    ) as emulation:
-        end = ended(play(emulation, [job], scripted, scale)["m"])
+    end = ended(play(emulation, [job], scripted, SCALE)["m"])
     assert end.outcome == "finished", end.reason
     assert end.measured_s is not None
     assert end.measured_s >= seconds
     # Never more than the caps let through in its time; how much less is the machine's load.
-    most = 3 * payload_bytes(500 * MBIT * scale.rate * end.measured_s)
+    most = 3 * payload_bytes(500 * MBIT * SCALE.rate * end.measured_s)
     assert 0 < end.detail["received_bytes_raw"] <= 1.05 * most
     assert (
         end.detail["acknowledged_bytes_raw"]

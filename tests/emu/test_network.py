@@ -20,6 +20,7 @@ from testbed.backends.emu.cleanup import (
     Removed,
     clean_leftovers,
     devices_in_group,
+    remove_run,
 )
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
@@ -56,7 +57,7 @@ SETTINGS = (
 CONTROLLER_PORT = 6699
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def datacentre() -> DataCentre:
     """A core over two racks over one server each, two slots a server: five bridges."""
     return tree([2, 1], [400 * MBIT, 1000 * MBIT], 2)
@@ -64,15 +65,40 @@ def datacentre() -> DataCentre:
 
 @pytest.fixture
 def plan(datacentre: DataCentre, prefix: str) -> NetworkPlan:
+    """For a network of the test's own."""
     return network_plan(datacentre, prefix, 0.1)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def shared_journal(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[CleanupJournal]:
+    made = CleanupJournal.create("test", tmp_path_factory.mktemp("state"))
+    yield made
+    remove_run(made)
+
+
+@pytest.fixture(scope="module")
 def network(
-    plan: NetworkPlan, journal: CleanupJournal
+    datacentre: DataCentre,
+    make_prefix: Callable[[], str],
+    shared_journal: CleanupJournal,
 ) -> Iterator[EmulatedNetwork]:
-    with EmulatedNetwork(plan, journal, CONTROLLER_PORT) as live:
+    """For all tests that leave it as they find it."""
+    plan = network_plan(datacentre, make_prefix(), 0.1)
+    with EmulatedNetwork(plan, shared_journal, CONTROLLER_PORT) as live:
         yield live
+
+
+@pytest.fixture
+def tenant(
+    network: EmulatedNetwork, datacentre: DataCentre
+) -> Iterator[TenantPlan]:
+    """In the network for the test."""
+    placed = a_tenant(datacentre, network.plan)
+    network.configure_tenant(placed)
+    yield placed
+    network.remove_tenant(placed)
 
 
 def command(*arguments: str) -> str:
@@ -143,11 +169,10 @@ def flood(plan: NetworkPlan) -> None:
 
 @pytest.mark.smoke
 def test_what_is_up_is_what_was_planned(
-    network: EmulatedNetwork,
-    plan: NetworkPlan,
-    journal: CleanupJournal,
-    prefix: str,
+    network: EmulatedNetwork, shared_journal: CleanupJournal
 ) -> None:
+    plan, journal = network.plan, shared_journal
+    prefix = plan.prefix
     bridges = {
         str(name): (
             fail_mode,
@@ -205,8 +230,9 @@ def test_what_is_up_is_what_was_planned(
 
 
 def test_a_vms_inside_is_as_it_should_be(
-    network: EmulatedNetwork, plan: NetworkPlan
+    network: EmulatedNetwork,
 ) -> None:
+    plan = network.plan
     for slot in plan.slots:
         inside = ("ip", "netns", "exec", slot.netns)
         by_name = {
@@ -229,8 +255,9 @@ def test_a_vms_inside_is_as_it_should_be(
 
 
 def test_every_cable_joins_the_two_bridges_it_should(
-    network: EmulatedNetwork, plan: NetworkPlan
+    network: EmulatedNetwork,
 ) -> None:
+    plan = network.plan
     index_of = {name: index for index, name in socket.if_nameindex()}
     links = {
         row["ifname"]: row
@@ -247,8 +274,9 @@ def test_every_cable_joins_the_two_bridges_it_should(
 
 
 def test_the_switch_left_the_limits_alone(
-    network: EmulatedNetwork, plan: NetworkPlan
+    network: EmulatedNetwork,
 ) -> None:
+    plan = network.plan
     for link in plan.links:
         for port in (link.lower, link.upper):
             classes = command("tc", "class", "show", "dev", port.name)
@@ -402,11 +430,10 @@ def test_a_taken_name_is_refused_and_left_alone(
 
 @pytest.mark.smoke
 def test_a_tenants_packets_are_carried_and_counted_where_they_go(
-    network: EmulatedNetwork, datacentre: DataCentre, plan: NetworkPlan
+    network: EmulatedNetwork, tenant: TenantPlan
 ) -> None:
+    plan = network.plan
     flood(plan)
-    tenant = a_tenant(datacentre, plan)
-    network.configure_tenant(tenant)
     ends = [
         plan.sending_port(directed).name
         for directed in range(2 * len(plan.links))
@@ -451,10 +478,9 @@ def test_a_tenants_packets_are_carried_and_counted_where_they_go(
 
 
 def test_a_tenants_limits_are_in_the_kernel_and_follow_its_rate(
-    network: EmulatedNetwork, datacentre: DataCentre, plan: NetworkPlan
+    network: EmulatedNetwork, tenant: TenantPlan
 ) -> None:
-    tenant = a_tenant(datacentre, plan)
-    network.configure_tenant(tenant)
+    plan = network.plan
     halved = tuple((d, bps // 2) for d, bps in tenant.link_bps)
     slower = replace(tenant, rate_bps=tenant.rate_bps // 2, link_bps=halved)
 
@@ -529,8 +555,9 @@ def kernel_state(plan: NetworkPlan) -> str:
 
 
 def test_a_tenant_that_left_has_left_nothing(
-    network: EmulatedNetwork, datacentre: DataCentre, plan: NetworkPlan
+    network: EmulatedNetwork, datacentre: DataCentre
 ) -> None:
+    plan = network.plan
     before = kernel_state(plan)
     tenant = a_tenant(datacentre, plan)
     network.configure_tenant(tenant)
@@ -542,8 +569,10 @@ def test_a_tenant_that_left_has_left_nothing(
 
 
 def test_a_tenant_that_cannot_come_in_leaves_nothing(
-    network: EmulatedNetwork, datacentre: DataCentre, plan: NetworkPlan
+    network: EmulatedNetwork, datacentre: DataCentre
 ) -> None:
+    plan = network.plan
+    untouched = kernel_state(plan)
     tenant = a_tenant(datacentre, plan)
     last = tenant.vms[-1]
     command(
@@ -563,14 +592,14 @@ def test_a_tenant_that_cannot_come_in_leaves_nothing(
         network.configure_tenant(tenant)
     assert kernel_state(plan) == before
     network.remove_tenant(tenant)
+    assert kernel_state(plan) == untouched
 
 
 def test_what_was_planned_as_text_is_what_is_there(
-    network: EmulatedNetwork, datacentre: DataCentre, plan: NetworkPlan
+    network: EmulatedNetwork, tenant: TenantPlan
 ) -> None:
     """The plan's text through tc itself, in an unused place, gives the same classes."""
-    tenant = a_tenant(datacentre, plan)
-    network.configure_tenant(tenant)
+    plan = network.plan
     section = next(
         s
         for s in tenant_limits(plan, tenant)
@@ -600,8 +629,13 @@ def test_what_was_planned_as_text_is_what_is_there(
             r" leaf \w+:", "", lines
         )  # the queue's handle is the kernel's choice
 
-    assert "mpu 64Kb" in shown(free.netns)
-    assert shown(free.netns) == shown(tenant.vms[0].slot.netns)
+    by_text = shown(free.netns)
+    command(
+        *("ip", "netns", "exec", free.netns),
+        *("tc", "qdisc", "delete", "dev", "eth0", "root"),
+    )
+    assert "mpu 64Kb" in by_text
+    assert by_text == shown(tenant.vms[0].slot.netns)
 
 
 # ------------------------------------------------------------------------------------- next runs

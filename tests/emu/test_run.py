@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import random
+import re
 import secrets
 import signal
 import socket
@@ -54,6 +55,13 @@ workload:
     - {id: burn, vms: 1, kind: compute, duration: 1 s, cpu: 20 %}
 expect: {fidelity: invalid}
 """
+
+# Where no packet needs to be sent: it has no load test either.
+COMPUTING = "".join(
+    line
+    for line in SHORT.splitlines(keepends=True)
+    if "{id: ring" not in line
+)
 
 # One that runs until somebody ends it, however slow the machine is.
 LONG = SMALL.replace(
@@ -193,6 +201,12 @@ def finished(
 @pytest.fixture
 def short(testbed: Testbed) -> Testbed:
     testbed.file.write_text(SHORT, encoding="utf-8")
+    return testbed
+
+
+@pytest.fixture
+def computing(testbed: Testbed) -> Testbed:
+    testbed.file.write_text(COMPUTING, encoding="utf-8")
     return testbed
 
 
@@ -336,44 +350,62 @@ def test_either_controller_library_runs_it(
     assert run.library == library
 
 
-def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
-    testbed.file.write_text(LONG, encoding="utf-8")
-    running = testbed.start()
-    testbed.until("job_progress", running)
-    mine = set()
-    (mark,) = testbed.marks
+@dataclass(frozen=True)
+class Interrupted:
+    """A run of LONG that has ended by Ctrl-C. ``processes``: command and users of
+    each that it had while its jobs ran.
+    """
+
+    testbed: Testbed
+    mark: str
+    processes: tuple[tuple[str, frozenset[str]], ...]
+    exit_code: int
+    narration: str
+
+
+@pytest.fixture(scope="module")
+def interrupted(
+    make_prefix: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Interrupted]:
+    own = Testbed(make_prefix(), tmp_path_factory.mktemp("interrupted"))
+    own.file.write_text(LONG, encoding="utf-8")
+    running = own.start()
+    own.until("job_progress", running)
+    (mark,) = own.marks
+    processes = tuple(processes_of(mark, running.pid))
+    running.send_signal(signal.SIGINT)
+    _, stderr = running.communicate(timeout=60)
+    yield Interrupted(own, mark, processes, running.returncode, stderr)
+    own.remove_left()
+
+
+def processes_of(
+    mark: str, run_pid: int
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Commands in a run's groups with their users, but for the run itself."""
+    pids = set()
     for folder in cgroups_of(mark):
         for procs in folder.glob("**/cgroup.procs"):
-            mine |= {int(pid) for pid in procs.read_text().split()}
-    owners = {}
-    for pid in mine - {running.pid}:
+            pids |= {int(pid) for pid in procs.read_text().split()}
+    for pid in pids - {run_pid}:
         try:
             status = Path(f"/proc/{pid}/status").read_text()
-            command = (
-                Path(f"/proc/{pid}/cmdline")
-                .read_bytes()
-                .replace(b"\0", b" ")
-                .decode()
-            )
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
         except OSError:
             continue
-        uids = next(
-            line for line in status.splitlines() if line.startswith("Uid:")
-        ).split()[1:]
-        owners[pid] = (command, set(uids))
-    running.send_signal(signal.SIGINT)
-    running.communicate(timeout=60)
-    assert running.returncode == 130
-    unprivileged = [
-        command for command, uids in owners.values() if "0" not in uids
-    ]
-    assert any(
-        "controller.launch" in command for command in unprivileged
-    ), owners
-    assert sum("forkserver" in command for command in unprivileged) >= 4, (
-        owners
-    )
-    root = [command for command, uids in owners.values() if "0" in uids]
+        (users,) = re.findall(r"^Uid:\t(.*)$", status, re.MULTILINE)
+        words = command.replace(b"\0", b" ").decode()
+        yield words, frozenset(users.split())
+
+
+def test_agents_and_controller_are_nobody(interrupted: Interrupted) -> None:
+    unprivileged = []
+    root = []
+    for command, users in interrupted.processes:
+        kind = root if "0" in users else unprivileged
+        kind.append(command)
+    assert any("controller.launch" in command for command in unprivileged)
+    assert sum("forkserver" in command for command in unprivileged) >= 4
     # One process forks the agents and needs root for that; the agents themselves do not.
     assert all(
         "forkserver" in command or "tc" in command for command in root
@@ -382,17 +414,12 @@ def test_agents_and_controller_are_nobody(testbed: Testbed) -> None:
 
 
 def test_ctrl_c_ends_in_130_with_a_complete_folder_and_nothing_left(
-    testbed: Testbed,
+    interrupted: Interrupted,
 ) -> None:
-    testbed.file.write_text(LONG, encoding="utf-8")
-    running = testbed.start()
-    testbed.until("job_started", running)
-    (mark,) = testbed.marks
-    running.send_signal(signal.SIGINT)
-    _, stderr = running.communicate(timeout=60)
-    assert running.returncode == 130, stderr
+    testbed = interrupted.testbed
+    assert interrupted.exit_code == 130, interrupted.narration
     assert testbed.marks == []
-    assert cgroups_of(mark) == []
+    assert cgroups_of(interrupted.mark) == []
     ended = [e for e in testbed.events() if e["event"] == "job_ended"]
     assert {e["outcome"] for e in ended} >= {"unfinished"}
     assert testbed.events()[-1]["status"] == "interrupted"
@@ -417,25 +444,27 @@ def test_sigkill_at_any_moment_leaves_nothing_after_clean(
     assert [path for mark in marks for path in cgroups_of(mark)] == []
 
 
-def test_the_next_run_cleans_up_after_a_killed_one(short: Testbed) -> None:
-    running = short.start()
-    short.until("job_started", running)
+def test_the_next_run_cleans_up_after_a_killed_one(
+    computing: Testbed,
+) -> None:
+    running = computing.start()
+    computing.until("job_started", running)
     running.kill()
     running.communicate(timeout=60)
-    done = short.live()
+    done = computing.live()
     assert done.returncode == 0, done.stderr
     assert "removed what an earlier run left" in done.stderr
 
 
 def test_a_second_testbed_is_refused_with_the_first_ones_name(
-    short: Testbed,
+    computing: Testbed,
 ) -> None:
-    running = short.start()
-    short.until("job_started", running)
+    running = computing.start()
+    computing.until("job_started", running)
     # Standing still, so that it is there until the second one has come and gone.
     running.send_signal(signal.SIGSTOP)
     try:
-        second = short.live()
+        second = computing.live()
     finally:
         running.send_signal(signal.SIGCONT)
     assert second.returncode == 3
@@ -475,20 +504,20 @@ def test_a_foreign_object_of_the_same_name_is_refused_and_left(
 def test_a_result_outside_its_band_makes_the_exit_code_1(
     testbed: Testbed,
 ) -> None:
-    text = SHORT.replace(
+    text = COMPUTING.replace(
         "{fidelity: invalid}", "{estimate_ratio: {max: 0.0001}}"
     )
     testbed.file.write_text(text, encoding="utf-8")
     done = testbed.live()
     assert done.returncode == 1
-    assert "outside what was expected: ring" in done.stdout
+    assert "outside what was expected: burn" in done.stdout
 
 
 def test_a_job_that_fails_makes_the_exit_code_1_without_an_expectation(
     testbed: Testbed,
 ) -> None:
     failing = "duration: 1 s, command: [sh, -c, exit 3]}"
-    text = SHORT.replace("duration: 1 s, cpu: 20 %}", failing).replace(
+    text = COMPUTING.replace("duration: 1 s, cpu: 20 %}", failing).replace(
         "{fidelity: invalid}", "{}"
     )
     testbed.file.write_text(text, encoding="utf-8")
