@@ -414,6 +414,8 @@ def weighed(
         job.is_complete or job.is_seen_in_part for job in jobs
     ):
         worst = "suspect"
+    # The first finding that counts says so for all.
+    doubt = doubts(jobs)
     result = []
     for finding in findings:
         if finding.check == "drops":
@@ -421,19 +423,28 @@ def weighed(
         elif finding.check not in INDIRECT:
             result.append(finding)
         else:
-            result.append(_at_most(finding, worst or "invalid", jobs))
+            result.append(
+                _at_most(finding, worst or "invalid", jobs, doubt)
+            )
+            if finding.level != "ok":
+                doubt = ""
     return result + job_findings(jobs)
 
 
 def _at_most(
-    finding: Finding, worst: Level, jobs: Sequence[JobEvidence]
+    finding: Finding,
+    worst: Level,
+    jobs: Sequence[JobEvidence],
+    doubt: str,
 ) -> Finding:
-    """A finding of no higher level, with what the jobs' evidence says."""
+    """A finding of no higher level, with what the jobs' evidence says.
+
+    ``doubt``: the jobs of which not all was seen, where that is to be said.
+    """
     levels: tuple[Level, ...] = ("ok", "suspect", "invalid")
     if finding.level == "ok":
         return finding
     reason = finding.reason
-    doubt = doubts(jobs)
     if doubt:
         reason += f"; not all was seen of {doubt}"
     if levels.index(finding.level) <= levels.index(worst):

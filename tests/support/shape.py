@@ -91,7 +91,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "flow rules of others are removed and told": 400,
     "filter of system calls of programs in VMs": 1_020,
     "direct evidence of each live job, and what it makes of the verdict": 3500,
-    "evidence behind full links, of short jobs and beside busy VMs; its gaps named": 1_960,
+    "evidence behind full links, of short jobs and beside busy VMs; its gaps named": 2_000,
     "a job's traffic to its last byte; waits of programs in VMs": 1220,
     "users of VMs": 480,
     "bandwidth scaling with a measured profile: file, runs, ratios, picture": 4_560,

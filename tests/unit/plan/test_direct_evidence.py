@@ -84,6 +84,9 @@ def test_a_reason_names_the_jobs_of_which_not_all_was_seen(
     assert of_busy(GOOD, job).reason == (
         f"{BUSY.reason}; not all was seen of job c: {unseen}"
     )
+    # Once, whatever else counts.
+    waits = Finding("invalid", "starved switch", "waited")
+    assert weighed([BUSY, waits], [GOOD, job])[1] == waits
     others = [replace(job, job_id=f"d{number}") for number in range(4)]
     assert of_busy(GOOD, *others).reason.endswith("; and 1 more")
 
