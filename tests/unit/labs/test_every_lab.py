@@ -191,8 +191,8 @@ def test_a_students_page_has_no_comments_and_no_answers(
 
 
 HEADROOM = (
-    "*Headroom*: the live part needs no quiet machine; beside another busy "
-    "program the solution earns all its live points."
+    "*Headroom*: the live part needs no quiet machine; beside a program that "
+    "takes half a processor the solution earns all its live points."
 )
 BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks.md"
 
