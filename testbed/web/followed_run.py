@@ -92,8 +92,13 @@ class FollowedRun:
         return run_gauges(self.state)
 
     def frame(self) -> dict[str, Any]:
+        frame = self.state.frame()
+        if self.status == "interrupted":
+            # No end will come: the verdict is the summary's.
+            verdict = self.state.tally.fidelity().verdict
+            frame["fidelity"]["verdict"] = verdict
         return {
-            **self.state.frame(),
+            **frame,
             "at_s": self.state.now_s,
             "speed": 0,
             "mode": "live",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from testbed.web.page_layout import PageLayout
-from testbed.web.run_state import RunState
+from testbed.web.run_state import NOT_JUDGED, RunState
 
 BIT_RATE = "bits_per_second"
 LEVELS = ("ok", "suspect", "invalid")
@@ -110,13 +110,13 @@ def _link_gauges(
 
 
 def _fidelity(state: RunState) -> Gauge:
-    text = "1 at the worst level of fidelity that was noted, of a live run."
+    text = "1 at the level of fidelity of a live run, judged at its end."
     gauge = Gauge("fidelity", "", text, ("level",))
-    verdict = state.tally.fidelity().verdict
+    verdict = state.fidelity()
     if verdict is not None:
         # OpenMetrics has no values of words: a series for each level, of
         # which one is 1.
-        for level in LEVELS:
+        for level in (*LEVELS, NOT_JUDGED):
             gauge.add(level == verdict, level)
     return gauge
 

@@ -15,7 +15,7 @@ from testbed import events
 from testbed.foreign_text import plain_text
 from testbed.record.job_history import kind_of_reason, words
 from testbed.record.job_lives import JobLife
-from testbed.record.metrics import Tally
+from testbed.record.metrics import LIVE, Tally
 from testbed.web.page_layout import PageLayout, page_layout
 
 SHOWN_JOBS = 200
@@ -23,6 +23,8 @@ SHOWN_ENDED = 50
 SHOWN_REASONS = 12
 LOG_LINES = 40
 LONGEST_TEXT = 300
+NOT_JUDGED = "not judged yet"
+"""In place of a live run's fidelity before its end."""
 
 PARTS = {
     events.LinkFailed: "link",
@@ -319,13 +321,22 @@ class RunState:
         common = self.rejections.most_common(SHOWN_REASONS)
         return [(shown(reason), count) for reason, count in common]
 
+    def fidelity(self) -> str | None:
+        """The verdict on a live run; None for another backend's.
+
+        It stands at the run's end, where what was noted is weighed by all that
+        was seen of the jobs.
+        """
+        if self.tally.started.backend == LIVE and self.tally.ended is None:
+            return NOT_JUDGED
+        return self.tally.fidelity().verdict
+
     def _fidelity(self) -> dict[str, Any]:
-        fidelity = self.tally.fidelity()
         notes = []
         for note in self.tally.notes[-LOG_LINES:]:
             line = (note.t, note.level, shown(note.check))
             notes.append((*line, shown(note.reason)))
-        return {"verdict": fidelity.verdict, "notes": notes}
+        return {"verdict": self.fidelity(), "notes": notes}
 
     def _controller(self) -> str:
         """The controller's state in a sentence; empty: nothing happened to it."""

@@ -11,6 +11,7 @@ from testbed.errors import BadInput
 from testbed.record.folder import EVENTS
 from testbed.record.reading import load_run
 from testbed.web.followed_run import FollowedFolder, FollowedRun, Player
+from testbed.web.run_state import NOT_JUDGED, RunState
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
 
@@ -152,3 +153,23 @@ def test_a_sweeps_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text("{}")
     with pytest.raises(BadInput, match="is a sweep's folder"):
         FollowedFolder(tmp_path)
+
+
+def test_a_live_run_is_judged_at_its_end(folder: Path) -> None:
+    run = followed(folder)
+    state = RunState()
+    for event in run.events[:-1]:
+        state.follow(event)
+        assert state.frame()["fidelity"]["verdict"] == NOT_JUDGED
+    verdict = load_run(folder).summary.fidelity.verdict
+    assert verdict == "ok"
+    assert run.frame()["fidelity"]["verdict"] == verdict
+
+
+def test_an_interrupted_run_has_its_summarys_verdict(folder: Path) -> None:
+    events = folder / EVENTS
+    lines = events.read_bytes().splitlines(keepends=True)
+    events.write_bytes(b"".join(lines[: len(lines) // 2]))
+    run = followed(folder)
+    assert run.status == "interrupted"
+    assert run.frame()["fidelity"]["verdict"] == "suspect"
