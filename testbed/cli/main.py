@@ -34,6 +34,8 @@ from testbed.owned_files import from_home
 
 INTERRUPTED = 130
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
+COMPLETE = "_TESTBED_COMPLETE"
+"""By it a shell asks typer for a script, or for the words that may follow."""
 ELSEWHERE = "make room there, or write to another place"
 
 
@@ -115,7 +117,7 @@ def run(arguments: Sequence[str]) -> int:
     """One command; its exit code. Errors of the testbed end here, as one
     sentence and the hint.
     """
-    arguments = _from_home(arguments)
+    arguments = _completed(_from_home(arguments))
     # What follows "--" is for another program.
     as_json = "--json" in takewhile(
         lambda argument: argument != "--", arguments
@@ -148,6 +150,18 @@ def run(arguments: Sequence[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
+def _completed(arguments: Sequence[str]) -> Sequence[str]:
+    """The words of a line that is being typed, where a shell asks how they may go
+    on; otherwise ``arguments``.
+    """
+    if COMPLETE not in os.environ:
+        return arguments
+    line = os.environ.get("COMP_WORDS")
+    if line is None:
+        line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    return line.split()[1:] or ["--help"]
+
+
 def _from_home(arguments: Sequence[str]) -> list[str]:
     """Arguments whose ``~`` a shell has left as it is: in quotes, or after
     ``=``.
@@ -173,7 +187,6 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
     app = typer.Typer(
         name="testbed",
         help="Data-centre schedulers that reserve bandwidth, on a real emulated network.",
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 import typer
 
 from testbed.cli import console
+from testbed.cli.name_completion import run_names
 from testbed.errors import (
     BadInput,
     MachineCannot,
@@ -46,6 +47,7 @@ RunPath = Annotated[
     typer.Argument(
         metavar="RUN",
         parser=run_path,
+        autocompletion=run_names,
         help="A run's folder, its experiment's name, or latest; then /POLICY for one policy.",
     ),
 ]

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
+from testbed.cli.name_completion import run_names
 from testbed.cli.options import Json, run_path
 from testbed.errors import BadInput
 from testbed.record.folder import DEFAULT_OUT
@@ -45,6 +46,7 @@ Paths = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FOLDER|RUN...]",
+        autocompletion=run_names,
         help="list: the folder, else runs; rm: runs by folder, name or latest.",
     ),
 ]

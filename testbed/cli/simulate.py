@@ -14,6 +14,7 @@ import typer
 
 from testbed import events
 from testbed.cli import console, options
+from testbed.cli.name_completion import run_names
 from testbed.cli.run_progress import INTERRUPTED, so_far
 from testbed.record.folder import Sink
 from testbed.spec.experiment import Experiment
@@ -28,6 +29,7 @@ ReplayOf = Annotated[
         "--replay",
         metavar="RUN",
         parser=options.run_path,
+        autocompletion=run_names,
         help="Decide again at the times and ends of this live run.",
     ),
 ]

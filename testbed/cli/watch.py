@@ -21,6 +21,7 @@ import typer
 
 from jobs.python_child import python_command
 from testbed.cli import console
+from testbed.cli.name_completion import run_names_or_up
 from testbed.cli.options import Json, require_root, run_path
 from testbed.errors import BadInput, MachineCannot
 from testbed.owned_files import Owner, caller, new_file
@@ -43,6 +44,7 @@ Watched = Annotated[
     str,
     typer.Argument(
         metavar="[RUN|latest|up]",
+        autocompletion=run_names_or_up,
         help="A run by folder, name or latest; up: the network that is up.",
     ),
 ]

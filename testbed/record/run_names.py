@@ -41,6 +41,37 @@ def run_folder(written: Path) -> Path:
     return _policy_named(found, rest[1:])
 
 
+def short_names() -> list[str]:
+    """Names by which the runs below ``runs`` are found: ``latest``, their
+    experiments', their folders'.
+    """
+    runs = [
+        folder.name
+        for folder in _folders(DEFAULT_OUT)
+        if is_a_runs(folder.name)
+    ]
+    if not runs:
+        return []
+    experiments = {}
+    for run in runs:
+        name = _without_time(run).rpartition("-s")[0]
+        if name:
+            experiments[name] = None
+    return [LATEST, *experiments, *reversed(runs)]
+
+
+def policy_names(written: Path) -> list[str]:
+    """Folders of a run's policies, by a short name or the path of the run; none
+    where it has a single policy.
+    """
+    folder = run_folder(written)
+    names = []
+    for policy in _folders(folder):
+        if (policy / EVENTS).is_file():
+            names.append(policy.name)
+    return names
+
+
 def _folders(base: Path) -> list[Path]:
     if not base.is_dir():
         return []

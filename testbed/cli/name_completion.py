@@ -1,0 +1,43 @@
+"""Names that a shell completes where a verb asks for a run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from testbed.errors import TestbedError
+
+
+def run_names(incomplete: str) -> list[str]:
+    """Short names and folders of the runs below ``runs`` that begin so; after a
+    slash, the run's policies.
+
+    None where it is the beginning of a path: shells complete those themselves;
+    and no name that a shell would have to quote.
+    """
+    from testbed.record.run_names import policy_names, short_names
+
+    run, slash, _ = incomplete.partition("/")
+    names = []
+    try:
+        if slash:
+            for policy in policy_names(Path(run)):
+                names.append(f"{run}/{policy}")
+        else:
+            names = short_names()
+    except (OSError, TestbedError):
+        # A shell that asks while a line is typed shows no errors.
+        return []
+    return [
+        name
+        for name in names
+        if name.startswith(incomplete) and shlex.quote(name) == name
+    ]
+
+
+def run_names_or_up(incomplete: str) -> list[str]:
+    """Those of runs, and ``up``: the network that is up."""
+    names = run_names(incomplete)
+    if "up".startswith(incomplete):
+        names.append("up")
+    return names
