@@ -200,18 +200,37 @@ def _sentence(history: Explanation) -> str:
     return f"{message} Meanwhile {count} started: {_first(tuple(who))}."
 
 
+PictureFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures",
+        metavar="FOLDER",
+        help="Write each picture as SVG and PNG there, its values as CSV.",
+    ),
+]
+
+
 def report(
-    run: RunPath, written: Written = "html", as_json: Json = False
+    run: RunPath,
+    written: Written = "html",
+    to: PictureFolder = None,
+    as_json: Json = False,
 ) -> None:
     """Write a run's report.html again, from what lies in its folder, and print
     where it is.
 
     With --format parquet its jobs, links and events as Parquet files, and no
-    page. Exit code 2 where the folder is no run folder, or is damaged.
+    page; with --pictures its pictures as files, and no page. Exit code 2 where
+    the folder is no run folder, or is damaged.
     """
     from testbed.report.page import write_report
 
     console.say(f"reading {run}")
+    if to is not None:
+        from testbed.report.picture_files import write_pictures
+
+        _show_files(write_pictures(run, to), as_json=as_json)
+        return
     if written == "parquet":
         _write_parquet(run, as_json=as_json)
         return
@@ -233,6 +252,10 @@ def _write_parquet(run: Path, *, as_json: bool) -> None:
         for folder in policy_folders(run)
         for p in write_parquet(RunFolder.open(folder))
     ]
+    _show_files(paths, as_json=as_json)
+
+
+def _show_files(paths: Sequence[Path], *, as_json: bool) -> None:
     if as_json:
         console.print_json(
             [

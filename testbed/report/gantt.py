@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.foreign_text import plain_text
@@ -41,7 +41,7 @@ def colours(rows: Sequence[JobRow]) -> dict[str, int]:
     """Application to series number, in order of first submission; the others
     share the last one.
     """
-    names = dict.fromkeys(map(_name, rows))
+    names = dict.fromkeys(map(application_name, rows))
     return {name: min(index, 5) for index, name in enumerate(names)}
 
 
@@ -56,7 +56,7 @@ def gantt_figure(
     """
     index_of = colours(rows)
     if len(index_of) <= len(SERIES):
-        rows = sorted(rows, key=lambda row: index_of[_name(row)])
+        rows = sorted(rows, key=lambda row: index_of[application_name(row)])
     lane_of = {row.job_id: lane for lane, row in enumerate(rows)}
     cut = False
     with figure(9.4, 1.5 + 0.27 * len(rows)) as made:
@@ -64,7 +64,7 @@ def gantt_figure(
         unit_s = time_axis(axes, span_s * 1.02)
         for span in all_spans:
             lane = lane_of[span.job_id]
-            colour = series_colour(index_of[_name(rows[lane])])
+            colour = series_colour(index_of[application_name(rows[lane])])
             axes.barh(
                 lane,
                 (span.end_s - span.start_s) / unit_s,
@@ -75,7 +75,7 @@ def gantt_figure(
         draw(axes, failed, unit_s)
         _marks(axes, rows, unit_s)
         axes.set_yticks(
-            range(len(rows)), [_short(row.job_id) for row in rows]
+            range(len(rows)), [shortened(row.job_id) for row in rows]
         )
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
@@ -83,7 +83,8 @@ def gantt_figure(
         return made
 
 
-def _name(row: JobRow) -> str:
+def application_name(row: JobRow) -> str:
+    """Name behind the colour of a job: its application, or else its kind."""
     return row.application or row.kind
 
 
@@ -132,7 +133,7 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
 
     handles: list[Any] = []
     for name, index in list(index_of.items())[:6]:
-        label = f"{_short(name)} runs"
+        label = f"{shortened(name)} runs"
         handles.append(Patch(color=series_colour(index), label=label))
     handles.append(Patch(edgecolor=MUTED, label="reserved", **_HATCHED))
     handles.append(Line2D([], [], color=MUTED, linewidth=2, label="waits"))
@@ -157,7 +158,8 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
     )
 
 
-def _short(text: str, length: int = 28) -> str:
+def shortened(text: str, length: int = 28) -> str:
+    """A name as a picture has room for it."""
     text = plain_text(text)
     if len(text) <= length:
         return text
@@ -180,7 +182,7 @@ def occupancy_figure(
     most_wait = max(waiting)
     labels = ["" for _ in use]
     for name, index in index_of.items():
-        labels[index] = "others" if labels[index] else _short(name)
+        labels[index] = "others" if labels[index] else shortened(name)
     with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
         if most_wait > 0:
             heights = [2.2, 1]
@@ -206,6 +208,22 @@ def occupancy_figure(
         return made
 
 
+def occupancy_rows(
+    rows: Sequence[JobRow], all_spans: Sequence[Stretch], span_s: float
+) -> Iterator[Sequence[Any]]:
+    """The values of :func:`occupancy_figure`, below their headings."""
+    index_of = colours(rows)
+    step_s = span_s / POINTS if span_s > 0 else 1.0
+    use, waiting = _means(rows, all_spans, index_of, step_s)
+    labels = ["" for _ in use]
+    for name, index in index_of.items():
+        labels[index] = "others" if labels[index] else name
+    yield ["time_s", *(f"slots of {label}" for label in labels), "waiting"]
+    for point in range(POINTS):
+        slots = [series[point] for series in use]
+        yield [(point + 0.5) * step_s, *slots, waiting[point]]
+
+
 def _means(
     rows: Sequence[JobRow],
     all_spans: Sequence[Stretch],
@@ -222,7 +240,7 @@ def _means(
         amount = 1.0
         if span.phase in ("running", "cut"):
             row = row_of[span.job_id]
-            series = use[index_of[_name(row)]]
+            series = use[index_of[application_name(row)]]
             amount = row.n_vms
         for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
             series[i] += amount * inside_s / step_s

@@ -4,9 +4,10 @@ words.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.bandwidth_sweep import PROFILE_RECORD, stored_sweep
@@ -28,6 +29,7 @@ from testbed.report.gantt import (
     gantt_alt,
     gantt_figure,
     occupancy_figure,
+    occupancy_rows,
 )
 from testbed.report.link_timelines import (
     MAX_HEAT_LINKS,
@@ -38,7 +40,16 @@ from testbed.report.link_timelines import (
     links_alt,
     panels_figure,
 )
+from testbed.report.picture_tables import (
+    profile_rows,
+    scaling_rows,
+    series_rows,
+    stretch_rows,
+    use_rows,
+)
 from testbed.report.plot_style import svg
+from testbed.report.server_lanes import servers_alt, servers_figure
+from testbed.report.server_use import MAX_JOBS, server_lanes, server_uses
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -54,6 +65,8 @@ class Picture:
     kind: str
     draw: Callable[[], Figure]
     alt: str
+    rows: Callable[[], Iterable[Sequence[Any]]]
+    """What is drawn, as a table: its headings first."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -73,11 +86,13 @@ def pictures(run: RecordedRun, verdicts: Verdicts) -> list[Picture]:
                 "scaling",
                 partial(scaling_figure, shown),
                 scaling_alt(shown),
+                partial(scaling_rows, shown),
             )
         )
     failed = outages(run.file.events, run.started.topology)
     if run.rows:
         out.append(jobs_picture(run, failed))
+        out += _server_pictures(run)
     return out + _link_pictures(run, failed)
 
 
@@ -99,6 +114,7 @@ def _profile_pictures(run: RecordedRun) -> list[Picture]:
             "profile",
             partial(profile_figure, measured),
             profile_alt(measured),
+            partial(profile_rows, measured),
             facts,
         )
     ]
@@ -120,7 +136,8 @@ def jobs_picture(
         alt = (
             f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
         )
-        return Picture("gantt", picture, alt, facts)
+        table = partial(stretch_rows, all_spans)
+        return Picture("gantt", picture, alt, table, facts)
     slots = sum(run.started.topology["slots"])
     used = labels.share_text(summary.vm_utilisation)
     alt = (
@@ -131,7 +148,29 @@ def jobs_picture(
     picture = partial(
         occupancy_figure, run.rows, all_spans, slots, span_s, failed
     )
-    return Picture("occupancy", picture, alt.rstrip(), facts)
+    table = partial(occupancy_rows, run.rows, all_spans, span_s)
+    return Picture("occupancy", picture, alt.rstrip(), table, facts)
+
+
+def _server_pictures(run: RecordedRun) -> list[Picture]:
+    """The busiest servers over time; nothing of a run of many thousand jobs."""
+    if len(run.rows) > MAX_JOBS:
+        return []
+    names = run.started.topology["names"]
+    shown = server_lanes(server_uses(run.file.events))
+    if not shown.lanes:
+        return []
+    span_s = run.summary.span_s
+    facts = {"shown": len(shown.lanes), "servers": shown.n_used}
+    return [
+        Picture(
+            "servers",
+            partial(servers_figure, shown, names, run.rows, span_s),
+            servers_alt(shown, names),
+            partial(use_rows, shown.uses, names),
+            facts,
+        )
+    ]
 
 
 def _link_pictures(
@@ -157,6 +196,7 @@ def _link_pictures(
             "links",
             partial(panels_figure, groups, span_s, failed),
             alt,
+            partial(series_rows, list(chain(*groups))),
             panels,
         )
     ]
@@ -171,6 +211,7 @@ def _link_pictures(
                 "heat",
                 partial(heat_figure, series, span_s, failed),
                 alt,
+                partial(series_rows, series),
                 rows,
             )
         )

@@ -8,7 +8,13 @@ import io
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from testbed.report.plot_style import MUTED, PAPER, STYLE, figure
+from testbed.report.plot_style import (
+    MUTED,
+    OWN_SETTINGS,
+    PAPER,
+    STYLE,
+    figure,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -56,3 +62,11 @@ def files(made: Figure) -> dict[str, bytes]:
         )
         saved[kind] = out.getvalue()
     return saved
+
+
+def on_paper(made: Figure) -> dict[str, bytes]:
+    """A page's figure as files of its own, on white."""
+    from matplotlib import style as styles
+
+    with styles.context([OWN_SETTINGS, _FILE_STYLE]):
+        return files(made)

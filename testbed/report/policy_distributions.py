@@ -4,7 +4,7 @@ cumulative distributions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -80,11 +80,21 @@ class PolicyCurves:
         """The median of each policy."""
         return _in_words(self.quantity, self.curves)
 
+    def draw(self) -> Figure:
+        """A step curve per policy."""
+        return _figure(self.quantity, self.curves)
+
     @property
     def svg(self) -> str:
         """The picture inline in a page."""
-        made = _figure(self.quantity, self.curves)
-        return svg(made, f"cdf-{self.number}")
+        return svg(self.draw(), f"cdf-{self.number}")
+
+    def rows(self) -> Iterator[tuple[str, float | str, float | str]]:
+        """Headings, then each job's value and the share of jobs up to it."""
+        yield "policy", "value", "share"
+        for policy, values in self.curves:
+            for index, value in enumerate(values):
+                yield policy, value, (index + 1) / len(values)
 
 
 def policies_sentence(runs: Sequence[PolicyRows]) -> str:

@@ -132,18 +132,20 @@ def test_the_pictures_are_there_and_described(
     good: tuple[Page, str, RunFolder],
 ) -> None:
     page, text, _ = good
-    assert text.count("<figure>") == text.count("<figcaption>") == 3
+    assert text.count("<figure>") == text.count("<figcaption>") == 4
     for heading in (
         "Bandwidth scaling: measured against estimated time",
         "The jobs over time",
+        "The servers over time",
         "Reserved and sent on the links",
     ):
         assert heading in page.texts["h2"]
-    (alt, jobs, links) = re.findall(
+    (alt, jobs, servers, links) = re.findall(
         r'<span class="alt">(.*?)</span>', text, re.DOTALL
     )
     assert "sort: 3.99 s of 4.00 s estimated at 750 Mbit/s" in alt
     assert "sort-150 was submitted at" in jobs
+    assert "server 0 had VMs of 10 jobs" in servers
     assert (
         "server 0 → rack 0 and 17 more alike: at most 750 of 1000 Mbit/s reserved"
         in links

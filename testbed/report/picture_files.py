@@ -1,0 +1,63 @@
+"""A run's pictures as files: each as SVG and PNG, and its values as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from testbed.owned_files import caller
+from testbed.record.folder import RunFolder
+from testbed.record.reading import (
+    in_order_of_list,
+    load_run,
+    policy_folders,
+)
+from testbed.record.verdicts import stored_verdicts
+from testbed.report.pictures import pictures
+from testbed.report.plot_files import on_paper
+from testbed.report.policy_distributions import distributions
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_pictures(run: Path, to: Path) -> list[Path]:
+    """Writes the pictures of a run's pages into a folder, which is made; the
+    files.
+
+    Names begin with the policy where there are several. Raises BadInput where
+    the run is none or damaged, or the folder cannot be made.
+    """
+    folder = RunFolder(to.resolve(), caller())
+    folder.make()
+    paths = policy_folders(run)
+    several = paths != [run]
+    runs = [load_run(path) for path in in_order_of_list(run, paths)]
+    files: list[Path] = []
+    for played in runs:
+        prefix = f"{played.path.name}-" if several else ""
+        for picture in pictures(played, stored_verdicts(played)):
+            name = f"{prefix}{picture.kind}"
+            files += _written(folder, name, picture.draw(), picture.rows())
+    if several:
+        for curves in distributions(runs):
+            name = f"distribution-{curves.number + 1}"
+            files += _written(folder, name, curves.draw(), curves.rows())
+    return files
+
+
+def _written(
+    folder: RunFolder,
+    name: str,
+    drawn: Figure,
+    rows: Iterable[Sequence[Any]],
+) -> Iterator[Path]:
+    for kind, content in on_paper(drawn).items():
+        yield folder.write_bytes(f"{name}.{kind}", content, sync=False)
+    table = io.StringIO(newline="")
+    csv.writer(table, lineterminator="\n").writerows(rows)
+    content = table.getvalue().encode("utf-8", "backslashreplace")
+    yield folder.write_bytes(f"{name}.csv", content, sync=False)

@@ -1,0 +1,84 @@
+"""The values behind a run's pictures as tables: the headings, then a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.record.job_lives import Stretch
+from testbed.report.server_use import ServerUse
+
+if TYPE_CHECKING:
+    from testbed.record.bandwidth_sweep import MeasuredSweep
+    from testbed.report.bandwidth_charts import Application
+    from testbed.report.link_timelines import Series
+
+Rows = Iterator[Sequence[Any]]
+
+
+def scaling_rows(shown: Sequence[Application]) -> Rows:
+    """A row per job of the applications."""
+    yield (
+        "application",
+        "job_id",
+        "granted_bps",
+        "estimate_s",
+        "measured_s",
+        "ratio",
+    )
+    for application in shown:
+        for row in application.rows:
+            yield (
+                application.name,
+                row.job_id,
+                row.granted_bps,
+                row.estimate_s,
+                row.measured_s,
+                row.ratio,
+            )
+
+
+def profile_rows(measured: MeasuredSweep) -> Rows:
+    """A row per measured time."""
+    yield "application", "bandwidth_bps", "time_s", "model_s"
+    for point in measured.points:
+        for time_s in point.times_s:
+            yield (
+                measured.application,
+                point.bandwidth_bps,
+                time_s,
+                point.model_s,
+            )
+
+
+def stretch_rows(stretches: Sequence[Stretch]) -> Rows:
+    """A row per phase of a job."""
+    yield Stretch._fields
+    yield from stretches
+
+
+def use_rows(uses: Sequence[ServerUse], names: Sequence[str]) -> Rows:
+    """A row per job and server, as long as it stays there in one tier."""
+    yield (*ServerUse._fields, "name")
+    for use in uses:
+        name = ""
+        if 0 <= use.server < len(names):
+            name = names[use.server]
+        yield (*use, name)
+
+
+def series_rows(series: Sequence[Series]) -> Rows:
+    """A row per directed link and time."""
+    yield "link", "time_s", "reserved_bps", "sent_bps", "capacity_bps"
+    for link in series:
+        for index, time_s in enumerate(link.times_s):
+            sent_bps = None
+            if link.sent_bps is not None:
+                sent_bps = link.sent_bps[index]
+            yield (
+                link.link,
+                time_s,
+                link.reserved_bps[index],
+                sent_bps,
+                link.capacity_bps,
+            )

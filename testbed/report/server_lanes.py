@@ -1,0 +1,195 @@
+"""Servers over time: which job's VMs had their slots, in which CPU tier, and why
+they left.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from testbed.foreign_text import plain_text
+from testbed.record.job_lives import FOREGROUND
+from testbed.record.metrics import JobRow
+from testbed.report.gantt import application_name, colours, shortened
+from testbed.report.plot_style import (
+    BAD,
+    MUTED,
+    SERIES,
+    TEXT,
+    figure,
+    series_colour,
+    time_axis,
+)
+from testbed.report.server_use import ServerLanes, SlotRows, UseEnd
+from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LANE = 0.84
+"""Height of a server's rows together; the rest parts it from the next one."""
+_MARKS: Mapping[UseEnd, tuple[str, str, str]] = {
+    "preempted": ("v", BAD, "preempted"),
+    "moved": (">", TEXT, "moved away"),
+    "failed": ("X", BAD, "stopped by a failure"),
+}
+_HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
+
+
+def servers_figure(
+    shown: ServerLanes,
+    names: Sequence[str],
+    rows: Sequence[JobRow],
+    span_s: float,
+) -> Figure:
+    """A lane per server with a row per slot that was used at once."""
+    named, series_of = _colours(rows)
+    n_servers = len(shown.lanes)
+    with figure(9.4, 1.6 + max(0.24, 8.0 / 60) * n_servers) as made:
+        axes = made.add_subplot()
+        unit_s = time_axis(axes, span_s * 1.02)
+        for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
+            for part in placed:
+                colour = series_colour(series_of.get(part.use.job_id, 0))
+                _bar(axes, part, lane, n_rows, unit_s, colour)
+        ends = _ends(axes, shown, unit_s)
+        axes.set_yticks(
+            range(n_servers),
+            [_name(names, server) for server in shown.lanes],
+        )
+        axes.set_ylim(n_servers - 0.4, -0.6)
+        axes.grid(visible=False, axis="y")
+        _legend(axes, named, shown, ends)
+        return made
+
+
+def _colours(
+    rows: Sequence[JobRow],
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Names of the series, and each job's: its own of few jobs, else its
+    application's.
+    """
+    if len(rows) <= len(SERIES):
+        of_jobs = {row.job_id: index for index, row in enumerate(rows)}
+        return of_jobs, of_jobs
+    index_of = colours(rows)
+    return index_of, {
+        row.job_id: index_of[application_name(row)] for row in rows
+    }
+
+
+def _name(names: Sequence[str], server: int) -> str:
+    if 0 <= server < len(names):
+        return shortened(names[server])
+    return f"server {server}"
+
+
+def _bar(
+    axes: Axes,
+    part: SlotRows,
+    lane: int,
+    n_rows: int,
+    unit_s: float,
+    colour: str,
+) -> None:
+    """A job's slots of a server; a background job's hatched."""
+    use = part.use
+    looks: dict[str, Any] = {"color": colour}
+    if use.tier != FOREGROUND:
+        looks = {"edgecolor": colour, **_HATCHED}
+    row = LANE / n_rows
+    top = lane - LANE / 2 + part.first * row
+    height = part.n_rows * row * 0.92
+    axes.barh(
+        top,
+        (use.end_s - use.start_s) / unit_s,
+        left=use.start_s / unit_s,
+        height=height,
+        align="edge",
+        **looks,
+    )
+    # Parts a job from the one before it, of the same colour maybe.
+    begin = [use.start_s / unit_s] * 2
+    axes.plot(begin, [top, top + height], color=TEXT, linewidth=0.8)
+
+
+def _ends(
+    axes: Axes, shown: ServerLanes, unit_s: float
+) -> dict[UseEnd, tuple[str, str, str]]:
+    """Marks where VMs left before their job's end; those that were needed."""
+    places: dict[UseEnd, tuple[list[float], list[float]]] = {}
+    for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
+        for part in placed:
+            if part.use.end not in _MARKS:
+                continue
+            xs, ys = places.setdefault(part.use.end, ([], []))
+            xs.append(part.use.end_s / unit_s)
+            middle = part.first + part.n_rows / 2
+            ys.append(lane - LANE / 2 + middle * LANE / n_rows)
+    for end, (xs, ys) in places.items():
+        marker, colour, _ = _MARKS[end]
+        axes.plot(
+            xs,
+            ys,
+            marker,
+            color=colour,
+            markersize=5,
+            linestyle="none",
+            clip_on=False,
+        )
+    return {end: _MARKS[end] for end in places}
+
+
+def _legend(
+    axes: Axes,
+    index_of: Mapping[str, int],
+    shown: ServerLanes,
+    ends: Mapping[UseEnd, tuple[str, str, str]],
+) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = []
+    for name, index in list(index_of.items())[:6]:
+        label = shortened(name)
+        if index == 5 and len(index_of) > len(SERIES):
+            label = "others"
+        handles.append(Patch(color=series_colour(index), label=label))
+    if any(use.tier != FOREGROUND for use in shown.uses):
+        label = "in the background tier"
+        handles.append(Patch(edgecolor=MUTED, label=label, **_HATCHED))
+    for marker, colour, label in ends.values():
+        handles.append(
+            Line2D(
+                [],
+                [],
+                color=colour,
+                marker=marker,
+                markersize=6,
+                linestyle="none",
+                label=label,
+            )
+        )
+    axes.legend(
+        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5
+    )
+
+
+def servers_alt(shown: ServerLanes, names: Sequence[str]) -> str:
+    """The picture in words: a sentence a server."""
+    sentences = []
+    for server, (placed, n_rows) in shown.lanes.items():
+        jobs = {plain_text(part.use.job_id): None for part in placed}
+        early = Counter(part.use.end for part in placed)
+        sentence = (
+            f"{_name(names, server)} had VMs of"
+            f" {number_of(len(jobs), 'job')}, in"
+            f" {number_of(n_rows, 'slot')} at most"
+        )
+        for end, (_, _, label) in _MARKS.items():
+            if early[end]:
+                sentence += f", {early[end]} {label}"
+        sentences.append(f"{sentence}.")
+    return " ".join(sentences)

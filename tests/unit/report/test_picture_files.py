@@ -1,0 +1,101 @@
+"""``testbed report --pictures``: every picture as SVG and PNG, its values as CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from testbed.cli.main import run
+from testbed.record.reading import load_run
+from testbed.record.verdicts import stored_verdicts
+from testbed.report.pictures import pictures
+from testbed.report.server_use import MAX_SERVERS, ServerUse, server_lanes
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10, write_run
+
+PNG = b"\x89PNG\r\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write_run(tmp_path, sample.main_example(), FIG10)[0].path
+
+
+def table(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_each_picture_of_the_page_has_three_files(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    to = tmp_path / "pictures"
+    arguments = ["report", str(folder), "--pictures", str(to), "--json"]
+    assert run(arguments) == 0
+    listed = [item["file"] for item in json.loads(capsys.readouterr().out)]
+    recorded = load_run(folder)
+    kinds = {
+        picture.kind
+        for picture in pictures(recorded, stored_verdicts(recorded))
+    }
+    assert kinds == {"scaling", "gantt", "servers", "links"}
+    expected = set()
+    for kind in kinds:
+        for ending in ("svg", "png", "csv"):
+            expected.add(str(to / f"{kind}.{ending}"))
+        assert (to / f"{kind}.png").read_bytes().startswith(PNG)
+        tree = ElementTree.fromstring((to / f"{kind}.svg").read_text())  # noqa: S314
+        assert tree.tag.endswith("svg")
+    assert set(listed) == expected
+    assert not (folder / "pictures").exists()
+
+
+def test_tables_have_the_values_of_jobs_csv(
+    folder: Path, tmp_path: Path
+) -> None:
+    assert run(["report", str(folder), "--pictures", str(tmp_path)]) == 0
+    jobs = {row["job_id"]: row for row in table(folder / "jobs.csv")}
+    rows = table(tmp_path / "scaling.csv")
+    assert len(rows) == 10
+    for row in rows:
+        job = jobs[row["job_id"]]
+        ratio = float(row["measured_s"]) / float(row["estimate_s"])
+        assert ratio == pytest.approx(float(row["ratio"]))
+        for column in ("granted_bps", "estimate_s", "measured_s"):
+            assert float(row[column]) == float(job[column])
+    links = table(tmp_path / "links.csv")
+    assert {row["link"] for row in links} <= {
+        row["link"] for row in table(folder / "links.csv")
+    }
+    used_s = 0.0
+    for row in table(tmp_path / "servers.csv"):
+        length_s = float(row["end_s"]) - float(row["start_s"])
+        used_s += int(row["n_slots"]) * length_s
+    held_s = 0.0
+    for job in jobs.values():
+        length_s = float(job["end_s"]) - float(job["start_s"])
+        held_s += int(job["n_vms"]) * length_s
+    assert used_s == pytest.approx(held_s)
+
+
+def test_of_many_servers_the_busiest_are_shown() -> None:
+    uses = []
+    for server in range(100):
+        uses.append(
+            ServerUse(
+                f"job {server}",
+                server,
+                1,
+                "foreground",
+                0.0,
+                1.0 + server,
+                "ended",
+            )
+        )
+    shown = server_lanes(uses)
+    assert list(shown.lanes) == list(range(100 - MAX_SERVERS, 100))
+    assert shown.n_used == 100
