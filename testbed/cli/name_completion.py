@@ -35,9 +35,10 @@ def run_names(incomplete: str) -> list[str]:
     ]
 
 
-def run_names_or_up(incomplete: str) -> list[str]:
-    """Those of runs, and ``up``: the network that is up."""
+def watched_names(incomplete: str) -> list[str]:
+    """Those of runs, and what else ``testbed watch`` shows."""
     names = run_names(incomplete)
-    if "up".startswith(incomplete):
-        names.append("up")
+    for word in ("up", "sweep"):
+        if word.startswith(incomplete):
+            names.append(word)
     return names

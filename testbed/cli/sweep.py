@@ -13,6 +13,7 @@ from rich.text import Text
 
 from testbed.cli import console, options
 from testbed.cli.sweep_progress import shown_progress
+from testbed.cli.watch import start_page
 from testbed.errors import BadInput
 from testbed.units import (
     UnitError,
@@ -99,6 +100,7 @@ def sweep(
     again: Again = False,
     keep_runs: KeepRuns = False,
     form: Format = "csv",
+    watch: options.Watch = False,
     as_json: options.Json = False,
 ) -> None:
     """Run an experiment at all combinations of values. A cell is computed, or
@@ -111,6 +113,7 @@ def sweep(
     from testbed.spec.document import read_text
     from testbed.sweeps.sweep_folder import SweepOptions, run_sweep
     from testbed.sweeps.sweep_plan import plan_sweep
+    from testbed.sweeps.table_so_far import table_file
 
     plan = plan_sweep(
         file, read_text(file), _asked(over, stop, metrics, live=live)
@@ -134,6 +137,8 @@ def sweep(
         parquet=form == "parquet",
         command=["testbed", *sys.argv[1:]],
     )
+    if watch:
+        start_page(str(table_file(options.out.absolute())), os.getpid())
     with shown_progress(plan.name, "cells") as report:
         done = run_sweep(plan, options, report, console.say)
     if as_json:

@@ -21,10 +21,11 @@ import typer
 
 from jobs.python_child import python_command
 from testbed.cli import console
-from testbed.cli.name_completion import run_names_or_up
+from testbed.cli.name_completion import watched_names
 from testbed.cli.options import Json, require_root, run_path
 from testbed.errors import BadInput, MachineCannot
 from testbed.owned_files import Owner, caller, new_file
+from testbed.record.folder import DEFAULT_OUT
 from testbed.record.stored_json import open_regular
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 PORT = 8910
 """Taken where no --port says otherwise, if it is free."""
 UP = "up"
+SWEEP = "sweep"
 TOKEN_MODE = 0o600
 SHORTEST_TOKEN = 16
 LAST_LOOK_S = 2.0
@@ -43,9 +45,10 @@ NICE = 10
 Watched = Annotated[
     str,
     typer.Argument(
-        metavar="[RUN|latest|up]",
-        autocompletion=run_names_or_up,
-        help="A run by folder, name or latest; up: the network that is up.",
+        metavar="[RUN|latest|up|sweep]",
+        autocompletion=watched_names,
+        help="A run or sweep by folder, name or latest; up: the network that is up;"
+        " sweep: the one on its way.",
     ),
 ]
 Port = Annotated[
@@ -97,8 +100,7 @@ def watch(
         page.sources.append(_network())
     with _listening(port) as listening:
         if watched != UP:
-            growing = beside is not None
-            _follow_run(page, run_path(watched), growing=growing)
+            _follow(page, watched, growing=beside is not None)
         os.nice(NICE)
         number = listening.getsockname()[1]
         _print_link(number, token, as_json=as_json)
@@ -115,14 +117,40 @@ def _network() -> FollowedNetwork:
     return FollowedNetwork(lines)
 
 
-def _follow_run(page: PageServer, folder: Path, *, growing: bool) -> None:
+def _follow(page: PageServer, watched: str, *, growing: bool) -> None:
+    """Raises BadInput where there is no such run or sweep."""
+    from testbed.sweeps.sweep_comparison import is_sweep
     from testbed.web.followed_run import FollowedFolder
+    from testbed.web.followed_sweep import FollowedSweep
 
+    if watched == SWEEP:
+        page.sources.append(FollowedSweep(_sweep_on_its_way()))
+        return
+    folder = run_path(watched)
     _drop_root(folder)
+    if is_sweep(folder) or folder.name.startswith(".sweep-"):
+        page.sources.append(FollowedSweep(folder))
+        return
     page.folder = FollowedFolder(folder, growing=growing)
     if not page.folder.is_small:
         console.say(f"reading {folder}")
     page.follow()
+
+
+def _sweep_on_its_way() -> Path:
+    """The file of the latest one; root is given up. Raises BadInput where there
+    is none.
+    """
+    from testbed.sweeps.table_so_far import tables_below
+
+    files = tables_below(DEFAULT_OUT)
+    if not files:
+        raise BadInput(
+            f"no sweep is on its way into {DEFAULT_OUT}",
+            "testbed sweep FILE --watch shows one wherever its results go",
+        )
+    _drop_root(DEFAULT_OUT)
+    return files[-1]
 
 
 def _print_link(port: int, token: str, *, as_json: bool) -> None:

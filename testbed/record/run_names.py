@@ -52,7 +52,7 @@ def short_names() -> list[str]:
     ]
     if not runs:
         return []
-    experiments = {}
+    experiments: dict[str, None] = {}
     for run in runs:
         name = _without_time(run).rpartition("-s")[0]
         if name:

@@ -43,7 +43,7 @@ class RunningRun:
 
     @property
     def lives(self) -> bool:
-        return _start_ticks(self.pid) == self.start_ticks
+        return start_ticks(self.pid) == self.start_ticks
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def running_run(
         str(folder.absolute()),
         name,
         pid,
-        _start_ticks(pid) or 0,
+        start_ticks(pid) or 0,
         time.time(),
         tuple(policies),
         jobs,
@@ -192,7 +192,7 @@ def _age(path: Path) -> float:
     return path.stat().st_mtime
 
 
-def _start_ticks(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a process started, in ticks since boot; None where there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()

@@ -126,7 +126,7 @@ def compare_sweeps(first: Path, second: Path) -> SweepComparison:
     """Raises BadInput for sweeps of different keys, and for tables that are
     damaged.
     """
-    tables = _read(first), _read(second)
+    tables = stored_table(first), stored_table(second)
     if tables[0].keys != tables[1].keys:
         of_first, of_second = (", ".join(table.keys) for table in tables)
         raise BadInput(
@@ -157,7 +157,8 @@ def _pairs(here: Means, there: Means) -> Iterator[MetricPair]:
                 yield MetricPair(values, metric, mean, others[metric])
 
 
-def _read(folder: Path) -> SweepTable:
+def stored_table(folder: Path) -> SweepTable:
+    """The table in a sweep's folder. Raises BadInput where it is none."""
     file = folder / TABLE_CSV
     means: Means = {}
     try:

@@ -33,6 +33,7 @@ from testbed.sweeps.sweep_tables import (
     write_tables,
 )
 from testbed.sweeps.sweeping import CellCounts, SweepRun, stored_spec
+from testbed.sweeps.table_so_far import TableWriter
 from testbed.sweeps.tasks import Executor, InProcess
 from testbed.units import number_of
 
@@ -177,10 +178,14 @@ def computed(
         keep = options.out.absolute() / STORE / WHOLE_RUNS
     store = ResultStore(options.store)
     spec = stored_spec(plan, options.store)
-    with executor_of(options, say, live=plan.live) as executor:
+    with (
+        executor_of(options, say, live=plan.live) as executor,
+        TableWriter(plan, options.out) as table,
+    ):
         run = SweepRun(
             plan, store, executor, report, spec, keep, options.again
         )
+        run.table = table
         run.compute()
     return run
 

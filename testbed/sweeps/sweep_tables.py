@@ -313,13 +313,20 @@ def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
 
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
+    return printed_row(row.values, _count(plan, row), row.estimates)
+
+
+def printed_row(
+    values: Sequence[Any], count: str, estimates: Sequence[Estimate]
+) -> tuple[str, ...]:
+    """The same by its parts."""
     texts = []
-    for value in row.values:
+    for value in values:
         texts.append(
             f"{value:g}" if isinstance(value, float) else str(value)
         )
-    texts.append(_count(plan, row))
-    texts += map(with_interval, row.estimates)
+    texts.append(count)
+    texts += map(with_interval, estimates)
     return tuple(texts)
 
 

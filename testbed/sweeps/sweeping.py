@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from testbed.record.metrics import severity
 from testbed.sweeps.cell_runs import Cell
@@ -46,6 +46,16 @@ class CellCounts:
     failed: int = 0
 
 
+class CellTable(Protocol):
+    """A table that takes cells as they come; ``count``: computed, kept or
+    failed.
+    """
+
+    def take(
+        self, cell: Cell, record: Record | None, count: str
+    ) -> None: ...
+
+
 @dataclass
 class SweepRun:
     """A sweep on its way: where results are, and which cells failed.
@@ -67,6 +77,7 @@ class SweepRun:
     """Live results of this sweep that are not good enough to be kept for the
     next.
     """
+    table: CellTable | None = None
     _measured: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -129,6 +140,7 @@ class SweepRun:
         for cell in cells:
             if self._is_there(cell):
                 self.counts.kept += 1
+                self._show(cell, self._stored(cell), "kept")
                 self._tell()
                 continue
             task = replace(cell, spec=self.spec)
@@ -153,13 +165,19 @@ class SweepRun:
             self.failures[task.key] = outcome.failure or TaskFailure(
                 "it has no result"
             )
+            self._show(task, None, "failed")
             return
         self.counts.computed += 1
+        self._show(task, outcome.result, "computed")
         self._measured.update([task.key] if self.plan.live else ())
         if self._is_kept(outcome.result):
             self.store.put(task.key, outcome.result, outcome.provenance)
         else:
             self.unfiled[task.key] = outcome.result
+
+    def _show(self, task: Task, record: Record | None, count: str) -> None:
+        if self.table is not None and isinstance(task, Cell):
+            self.table.take(task, record, count)
 
     def _is_kept(self, result: Record) -> bool:
         """True for a simulated result, and for a live one as good as the file

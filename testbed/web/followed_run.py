@@ -19,6 +19,12 @@ from testbed.record.link_rates import described_links, link_rows
 from testbed.record.metrics import tally
 from testbed.record.reading import in_order_of_list, policy_folders
 from testbed.record.running import running_in
+from testbed.report.server_use import (
+    MAX_JOBS,
+    ServerUse,
+    ServerUses,
+    server_lanes,
+)
 from testbed.web.gauges import Gauge, run_gauges
 from testbed.web.page_layout import PageLayout
 from testbed.web.run_state import RunState, samples_over_time, shown
@@ -45,6 +51,9 @@ class FollowedRun:
         self.state = RunState()
         self.trouble = ""
         self._tail = EventTail(folder / EVENTS)
+        self._uses = ServerUses()
+        self._n_in_lanes = -1
+        self._lanes: dict[str, Any] = {}
         self._n_in_curves = 0
         self._curves: dict[int, Curve] = {}
 
@@ -57,8 +66,11 @@ class FollowedRun:
         except TestbedError as error:
             self.trouble = error.message
             return True
+        jobs = self.state.tally.lives.jobs
         for event in new:
             self.state.follow(event)
+            if isinstance(event, JobEvent) and event.job_id in jobs:
+                self._uses.follow(event, jobs[event.job_id])
         self.events += new
         return bool(new)
 
@@ -135,6 +147,37 @@ class FollowedRun:
     def begin_s(self) -> float:
         """Time of the first event; 0 before there is one."""
         return self.events[0].t if self.events else 0.0
+
+    def lanes(self) -> dict[str, Any]:
+        """The busiest servers over time: bars of jobs' slots in rows.
+
+        A bar: job, first row, number of rows, tier, begin and end in s, why it
+        ends. Without lanes where there are too many jobs to tell them apart.
+        """
+        if self._n_in_lanes == len(self.events):
+            return self._lanes
+        self._n_in_lanes = len(self.events)
+        uses: list[ServerUse] = []
+        if len(self.state.tally.lives.jobs) <= MAX_JOBS:
+            uses = self._uses.until(self.state.now_s)
+        chosen = server_lanes(uses)
+        lanes = []
+        for server, (placed, n_rows) in chosen.lanes.items():
+            bars = []
+            for part in placed:
+                use = part.use
+                rows = (part.first, part.n_rows)
+                times = (use.start_s, use.end_s)
+                job = shown(use.job_id)
+                bars.append([job, *rows, use.tier, *times, use.end])
+            name = shown(self.state.node_name(server))
+            lanes.append({"name": name, "rows": n_rows, "bars": bars})
+        self._lanes = {
+            "kind": "lanes",
+            "lanes": lanes,
+            "servers": chosen.n_used,
+        }
+        return self._lanes
 
     def item(self, kind: ItemKind, name: str) -> dict[str, Any]:
         """The history of a job, of a drawn link or of a drawn node.

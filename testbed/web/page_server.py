@@ -127,7 +127,13 @@ class Ask(_Strict):
     name: Annotated[str, Field(max_length=1_000)]
 
 
-Message = Choose | Seek | Play | Follow | Ask
+class Lanes(_Strict):
+    """Asks for the servers over time."""
+
+    do: Literal["lanes"]
+
+
+Message = Choose | Seek | Play | Follow | Ask | Lanes
 _MESSAGE: TypeAdapter[Message] = TypeAdapter(
     Annotated[Message, Field(discriminator="do")]
 )
@@ -361,6 +367,9 @@ class Viewer(WebSocketHandler):
                 self._move(source, message)
             case Follow():
                 self.show()
+            case Lanes():
+                if isinstance(source, FollowedRun):
+                    self.send(source.lanes())
             case Ask():
                 self._answer(source, message)
 
@@ -394,7 +403,9 @@ class Viewer(WebSocketHandler):
         source = self._page.sources[self.number]
         self.player = None
         header = source.header()
-        self.has_layout = "layout" in header
+        # What has not begun is shown whole once it has.
+        of_sweep = header["of"] == "sweep" and source.status != "waiting"
+        self.has_layout = "layout" in header or of_sweep
         self.send({**header, "number": self.number})
         if self.has_layout:
             self.send(source.frame())

@@ -96,6 +96,7 @@ def _recorded(run: FollowedRun) -> dict[str, Any]:
         "label": label,
         "frames": list(_frames(run, header["begin_s"], header["end_s"])),
         "items": dict(_items(run)),
+        "lanes": run.lanes(),
     }
 
 

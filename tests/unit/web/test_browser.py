@@ -15,10 +15,14 @@ import pytest
 
 from testbed.cli.main import run
 from testbed.record.folder import EVENTS
+from testbed.sweeps.sweep_comparison import is_sweep
 from testbed.web.followed_run import FollowedFolder
+from testbed.web.followed_sweep import FollowedSweep
 from testbed.web.page_server import PageServer, serve_page
 from testbed.web.shared_page import shared_page
 from tests.support.browser import Browser, browser
+from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 pytestmark = [pytest.mark.needs("browser"), pytest.mark.slow]
 
@@ -65,7 +69,10 @@ class Served:
 
     def __init__(self, folder: Path) -> None:
         self.page = PageServer(TOKEN)
-        self.page.folder = FollowedFolder(folder)
+        if is_sweep(folder):
+            self.page.sources.append(FollowedSweep(folder))
+        else:
+            self.page.folder = FollowedFolder(folder)
         self.moved_s = 1_000.0
         self._listening = socket.create_server(("127.0.0.1", 0))
         self._listening.settimeout(0)
@@ -117,7 +124,7 @@ def test_content_at_widths_and_in_colours(
         for said in (
             "watched", "simulated, policy vc, seed 1", "2 finished",
             "1 rejected", "Rejections", "Failures and other incidents",
-            "is lost", "share [%]", "time [s]",
+            "is lost", "share [%]", "time [s]", "Servers over time",
         ):  # fmt: skip
             drawn = page.script(
                 "return document.body.textContent.includes(arguments[0])",
@@ -129,6 +136,67 @@ def test_content_at_widths_and_in_colours(
             "return document.documentElement.scrollWidth <= innerWidth"
         )
         assert page.overlapping_texts() == []
+        assert page.violations() == []
+        assert page.errors() == []
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+def test_servers_over_time_have_tiers_and_preemptions(
+    page: Browser, tmp_path: Path, width: int
+) -> None:
+    for stream in (sample.preempting(), sample.two_tiers()):
+        folder = write_run(tmp_path, stream)[0].path
+        with served(folder) as server:
+            page.look(width, dark=False)
+            page.open(server.link)
+            page.wait_for("Servers over time")
+            titles = page.script(
+                "return [...document.querySelectorAll('.use title')]"
+                ".map((title) => title.textContent)"
+            )
+            uses = server.page.sources[0].lanes()  # type: ignore[attr-defined]
+            n_bars = sum(len(lane["bars"]) for lane in uses["lanes"])
+            assert len(titles) == n_bars > 0
+            ends = [
+                bar[6] for lane in uses["lanes"] for bar in lane["bars"]
+            ]
+            tiers = [
+                bar[3] for lane in uses["lanes"] for bar in lane["bars"]
+            ]
+            preempted = [one for one in titles if "preempted" in one]
+            behind = [one for one in titles if "background" in one]
+            assert len(preempted) == ends.count("preempted")
+            assert len(behind) == tiers.count("background")
+            assert preempted or behind
+            page.script(
+                "document.querySelector('.use').dispatchEvent("
+                "new MouseEvent('click', {bubbles: true}))"
+            )
+            page.wait_for("testbed explain")
+            assert page.overlapping_texts() == []
+            assert page.violations() == []
+            assert page.errors() == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_a_sweep_has_its_table(
+    page: Browser, tmp_path: Path, width: int, dark: bool
+) -> None:
+    file = tmp_path / "watched.yaml"
+    file.write_text(EXPERIMENT)
+    sweep = ["sweep", str(file), "--over", "seed=1..2", "--processes", "1"]
+    assert run([*sweep, "--out", str(tmp_path / "runs")]) == 0
+    (folder,) = (tmp_path / "runs").glob("*-sweep")
+    with served(folder) as server:
+        page.look(width, dark=dark)
+        page.open(server.link)
+        text = page.wait_for("2 of 2 cells")
+        assert "sweep, simulated" in text
+        assert "wait_mean_s" in text
+        assert page.script(
+            "return document.documentElement.scrollWidth <= innerWidth"
+        )
         assert page.violations() == []
         assert page.errors() == []
 

@@ -26,6 +26,7 @@ from prometheus_client.openmetrics.parser import (
 
 from testbed.record.topology_record import topology_record
 from testbed.web.followed_run import FollowedFolder, FollowedRun
+from testbed.web.followed_sweep import FollowedSweep
 from testbed.web.gauges import Gauge, network_gauges, run_gauges
 from testbed.web.openmetrics import metrics_text
 from testbed.web.page_layout import page_layout
@@ -86,7 +87,8 @@ def followed(tmp_path: Path) -> FollowedRun:
 
 
 def families(run: FollowedRun) -> dict[str, Any]:
-    text = metrics_text([run, Network()]).decode()
+    sources = [run, Network(), FollowedSweep(WEB / "no-such-sweep")]
+    text = metrics_text(sources).decode()
     return {
         family.name: family
         for family in text_string_to_metric_families(text)

@@ -6,7 +6,9 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { Chart } from "./chart.jsx";
 import { Item } from "./item.jsx";
 import { Ended, Jobs } from "./jobs.jsx";
+import { Lanes } from "./lanes.jsx";
 import { Network } from "./network.jsx";
+import { Sweep } from "./sweep.jsx";
 import { fromRecording, fromServer } from "./sources.js";
 import { count, duration, percent } from "./units.js";
 
@@ -22,6 +24,7 @@ const state = {
   curves: [],
   item: null,
   chosen: null,
+  lanes: null,
 };
 let send = () => {};
 
@@ -53,11 +56,17 @@ const RECEIVERS = {
   error: (message) => change({ error: message.says }),
   "nothing yet": () => change({ notice: "The run has not begun: its network is being built and tested." }),
   sources: (message) => change({ sources: message.sources }),
-  layout: (message) => change({ header: message, frame: null, curves: message.curves, item: null, chosen: null, error: "" }),
+  layout: (message) => {
+    change({ header: message, frame: null, curves: message.curves, item: null, chosen: null, error: "", lanes: null });
+    lanesAtMs = performance.now();
+    if (message.of === "run" && message.layout) send({ do: "lanes" });
+  },
+  lanes: (message) => change({ lanes: message }),
   item: (message) => change({ item: message, error: "" }),
   frame: (message) => {
     const parts = { frame: message };
     askAgain(message);
+    askForLanes(message);
     if (message.mode === "live" && message.totals) {
       const last = state.curves[state.curves.length - 1];
       if (!last || message.totals.t > last.t) parts.curves = kept([...state.curves, message.totals]);
@@ -76,6 +85,18 @@ function askAgain(frame) {
   if (!grows || !item || !chosen || Math.abs(frame.at_s - askedAtS) < ASKED_EVERY_S) return;
   askedAtS = frame.at_s;
   send({ do: "item", ...chosen });
+}
+
+const LANES_EVERY_MS = 5000;
+let lanesAtMs = 0;
+
+// Of a run that goes on, the servers' bars grow with it.
+function askForLanes(frame) {
+  const { header, frame: before } = state;
+  const grows = frame.mode === "live" && before && frame.at_s > before.at_s;
+  if (!grows || header.of !== "run" || performance.now() - lanesAtMs < LANES_EVERY_MS) return;
+  lanesAtMs = performance.now();
+  send({ do: "lanes" });
 }
 
 function receive(message) {
@@ -99,7 +120,7 @@ function useDark() {
   return dark;
 }
 
-function Page({ notice, error, sources, header, frame, curves, item, chosen }) {
+function Page({ notice, error, sources, header, frame, curves, item, chosen, lanes }) {
   const dark = useDark();
   const source = (header && sources[header.number]) || null;
   const status = source ? source.status : "";
@@ -109,6 +130,7 @@ function Page({ notice, error, sources, header, frame, curves, item, chosen }) {
       <Notices notice={notice} error={error} trouble={trouble} />
       {!header && !error && <p class="empty">Waiting for the run…</p>}
       {header && <Heading header={header} status={status} sources={sources} />}
+      {header && frame && frame.sweep && <Sweep sweep={frame.sweep} at={frame.at_s} status={status} />}
       {header && frame && frame.totals && (
         <>
           <Sentence header={header} frame={frame} status={status} />
@@ -119,6 +141,11 @@ function Page({ notice, error, sources, header, frame, curves, item, chosen }) {
                 <Network layout={header.layout} frame={frame} select={onSelect} chosen={chosen} dark={dark} />
               )}
               <Curves header={header} curves={curves} at={frame.at_s} dark={dark} />
+              {lanes && lanes.lanes.length > 0 && (
+                <Lanes lanes={lanes.lanes} servers={lanes.servers} begin={header.begin_s}
+                       end={Math.max(header.end_s, curves.length ? curves[curves.length - 1].t : 0)}
+                       at={frame.at_s} onSelect={onSelect} dark={dark} />
+              )}
               <Jobs frame={frame} onSelect={onSelect} dark={dark} />
               <Ended frame={frame} onSelect={onSelect} dark={dark} />
               <Rejections frame={frame} />
@@ -148,12 +175,13 @@ function Notices({ notice, error, trouble }) {
 
 function Heading({ header, status, sources }) {
   const kinds = { live: "live on an emulated network", sim: "simulated" };
+  const kind = header.of === "sweep" ? "sweep, " : "";
   const what = header.of === "network" ? "the network that is up" : kinds[header.backend] || header.backend;
   return (
     <header>
       <h1>{header.name}</h1>
       <p class="sub">
-        <span class={`chip ${status}`}>{status}</span> {what}
+        <span class={`chip ${status}`}>{status}</span> {kind}{what}
         {header.policy && `, policy ${header.policy}`}
         {header.seed !== null && `, seed ${header.seed}`} · {header.folder}
       </p>

@@ -69,6 +69,7 @@ export function fromRecording(text, receive) {
       speed = message.speed;
       show("replay");
     },
+    lanes: () => receive(runs[number].lanes),
     item: (message) => {
       const item = runs[number].items[`${message.of} ${message.name}`];
       if (item) receive({ kind: "item", of: message.of, name: message.name, ...item });

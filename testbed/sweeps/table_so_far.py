@@ -1,0 +1,190 @@
+"""The table of a sweep on its way, in a file that others may read meanwhile."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Self
+
+from annotated_types import MaxLen
+from pydantic import TypeAdapter, ValidationError
+
+from testbed.errors import BadInput
+from testbed.owned_files import caller, remove_file
+from testbed.record.folder import RunFolder
+from testbed.record.running import start_ticks
+from testbed.record.stored_json import open_regular
+from testbed.sweeps.cell_runs import Cell
+from testbed.sweeps.intervals import estimate
+from testbed.sweeps.result_store import Record, numbers
+from testbed.sweeps.sweep_plan import SweepPlan
+from testbed.sweeps.sweep_tables import (
+    printed_cells,
+    printed_columns,
+    printed_row,
+)
+
+EVERY_S = 1.0
+MOST_ROWS = 1_000
+NAME = ".sweep-{pid}.json"
+
+
+@dataclass(frozen=True)
+class TableSoFar:
+    """A sweep at a moment. ``rows``: combinations of which a cell is there, as
+    people read them; of many the first.
+    """
+
+    name: str
+    backend: str
+    pid: int
+    start_ticks: int
+    since_unix_s: float
+    asked: int
+    computed: int
+    kept: int
+    failed: int
+    n_keys: int
+    columns: tuple[str, ...]
+    rows: Annotated[tuple[tuple[str, ...], ...], MaxLen(MOST_ROWS)]
+
+    @property
+    def lives(self) -> bool:
+        """True while the process that computes it does."""
+        return start_ticks(self.pid) == self.start_ticks
+
+
+_TABLE = TypeAdapter(TableSoFar)
+
+
+@dataclass
+class _Combination:
+    """Cells of a combination that are there. ``values``: a list per cell."""
+
+    printed: tuple[Any, ...]
+    values: list[list[float | None]] = field(default_factory=list)
+    failed: int = 0
+    outside: int = 0
+
+
+class TableWriter:
+    """Writes the table each second while cells come; the file goes with the
+    block.
+
+    A place that takes no file does without.
+    """
+
+    def __init__(self, plan: SweepPlan, out: Path) -> None:
+        self._plan = plan
+        self._folder = RunFolder(Path(out).absolute(), caller())
+        self._since_unix_s = time.time()
+        self._combinations: dict[tuple[str, ...], _Combination] = {}
+        self._printed: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._counts = {"computed": 0, "kept": 0, "failed": 0}
+        self._written_s = 0.0
+
+    def __enter__(self) -> Self:
+        with suppress(OSError, BadInput):
+            self._folder.make()
+            self._write()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):
+            remove_file(table_file(self._folder.path))
+
+    def take(self, cell: Cell, record: Record | None, count: str) -> None:
+        """A cell's result, None for one that failed; ``count``: computed, kept
+        or failed.
+        """
+        self._counts[count] += 1
+        n_keys = len(self._plan.combined)
+        key = tuple(map(repr, cell.values[:n_keys]))
+        there = self._combinations.get(key)
+        if there is None:
+            printed = printed_cells(self._plan, cell.values[:n_keys])
+            there = _Combination(printed)
+            self._combinations[key] = there
+        there.values.append(numbers(record, self._plan.metrics))
+        there.failed += record is None
+        there.outside += record is not None and record["exit_code"] != 0
+        self._printed.pop(key, None)
+        if time.monotonic() - self._written_s >= EVERY_S:
+            with suppress(OSError, BadInput):
+                self._write()
+
+    def _write(self) -> None:
+        self._written_s = time.monotonic()
+        pid = os.getpid()
+        table = TableSoFar(
+            name=self._plan.name,
+            backend="live" if self._plan.live else "sim",
+            pid=pid,
+            start_ticks=start_ticks(pid) or 0,
+            since_unix_s=self._since_unix_s,
+            asked=self._plan.size,
+            n_keys=len(self._plan.combined),
+            columns=printed_columns(self._plan),
+            rows=tuple(self._rows()),
+            **self._counts,
+        )
+        name = table_file(self._folder.path).name
+        self._folder.write_json(name, asdict(table))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        rows = []
+        for key in list(self._combinations)[:MOST_ROWS]:
+            if key not in self._printed:
+                self._printed[key] = self._row(self._combinations[key])
+            rows.append(self._printed[key])
+        return rows
+
+    def _row(self, combination: _Combination) -> tuple[str, ...]:
+        estimates = []
+        for column in zip(*combination.values, strict=True):
+            known = [value for value in column if value is not None]
+            estimates.append(estimate(known))
+        notes = []
+        if combination.failed:
+            notes.append(f"{combination.failed} failed")
+        if combination.outside:
+            notes.append(f"{combination.outside} outside")
+        count = str(len(combination.values))
+        if notes:
+            count += f" ({', '.join(notes)})"
+        return printed_row(combination.printed, count, estimates)
+
+
+def table_file(out: Path, pid: int | None = None) -> Path:
+    """The file of the sweep that a process, or this one, computes into a place."""
+    return out / NAME.format(pid=os.getpid() if pid is None else pid)
+
+
+def tables_below(out: Path) -> list[Path]:
+    """Files of the sweeps on their way into a place, the latest last."""
+    living = []
+    for path in out.glob(NAME.format(pid="*")):
+        table = read_table(path)
+        if table is not None and table.lives:
+            living.append((table.since_unix_s, path))
+    return [path for _, path in sorted(living)]
+
+
+def read_table(path: Path) -> TableSoFar | None:
+    """A table as it was written last; None where there is none, or none that
+    can be read.
+    """
+    try:
+        with open_regular(path) as file:
+            return _TABLE.validate_json(file.read())
+    except (OSError, ValidationError):
+        return None
