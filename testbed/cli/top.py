@@ -1,4 +1,6 @@
-"""``testbed top``: the traffic of links and tenants of the network that is up."""
+"""``testbed top [RUN|latest]``: the traffic of links and tenants of the network
+that is up, or a run's jobs and links.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json, require_root
+from testbed.cli.name_completion import run_names
+from testbed.cli.options import Json, require_root, run_path
 from testbed.standing.network_state import NetworkState
 from testbed.standing.traffic_rates import (
     TrafficRates,
@@ -23,6 +26,14 @@ from testbed.standing.traffic_rates import (
 )
 from testbed.units import human_bandwidth
 
+Followed = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN|latest]",
+        autocompletion=run_names,
+        help="A run by folder, name or latest; else the network that is up.",
+    ),
+]
 Once = Annotated[
     bool,
     typer.Option("--once", help="One sample over a second, and no more."),
@@ -31,12 +42,21 @@ Once = Annotated[
 AROUND = 10
 
 
-def top(once: Once = False, as_json: Json = False) -> None:
-    """Show what links and tenants reserve, send, queue and drop, each second,
-    until Ctrl-C.
+def top(
+    run: Followed = None, once: Once = False, as_json: Json = False
+) -> None:
+    """Show what links and tenants of the network that is up reserve, send, queue
+    and drop, each second, until Ctrl-C.
 
-    Without a terminal, on a dumb one, or with --json: one sample over a second.
+    Of a RUN its jobs and the links that are fullest, until it ends; that needs
+    no root. Without a terminal, on a dumb one, or with --json: once, of the
+    network a sample over a second.
     """
+    if run is not None:
+        from testbed.cli.run_traffic import show_run
+
+        show_run(run_path(run), once=once, as_json=as_json)
+        return
     require_root("testbed top")
     out = console.out()
     with closing(samples()) as taken:

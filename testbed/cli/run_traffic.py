@@ -1,0 +1,249 @@
+"""A run in a terminal: its jobs, and the links that are fullest, each second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from testbed.cli import console
+from testbed.errors import RunFailed
+from testbed.record.run_names import LATEST
+from testbed.units import human_bandwidth, human_duration
+
+if TYPE_CHECKING:
+    from testbed.record.job_lives import JobLife
+    from testbed.web.followed_run import FollowedRun
+
+EVERY_S = 1.0
+AROUND = 12
+"""Lines of the screen that are titles, headings and blanks."""
+
+
+@dataclass(frozen=True)
+class ShownJob:
+    """A job that runs or waits. ``share``: done of its volume, None where that
+    is not known.
+    """
+
+    job_id: str
+    phase: str
+    tier: str
+    n_vms: int
+    bandwidth_bps: int
+    start_s: float | None
+    estimated_end_s: float | None
+    share: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShownLink:
+    """A directed link in use. ``sent_bps``: None where nothing is measured."""
+
+    name: str
+    capacity_bps: float
+    reserved_bps: float
+    sent_bps: float | None
+
+    @property
+    def fullest(self) -> float:
+        """The larger share of its capacity, reserved or sent."""
+        rate_bps = max(self.reserved_bps, self.sent_bps or 0.0)
+        return rate_bps / max(self.capacity_bps, 1.0)
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run at a moment: the jobs that have not ended, the links in use."""
+
+    name: str
+    policy: str
+    status: str
+    at_s: float
+    fidelity: str | None
+    ended: dict[str, int]
+    jobs: list[ShownJob] = field(default_factory=list)
+    links: list[ShownLink] = field(default_factory=list)
+
+
+def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
+    """Follows a run to its end; without a terminal, or if asked, shows it once.
+
+    Raises BadInput where it is no run's folder, RunFailed where its events
+    cannot be read.
+    """
+    out = console.out()
+    redrawn = out.is_terminal and not out.is_dumb_terminal
+    view = RunView(LATEST, "", "waiting", 0.0, None, {})
+    views = run_views(folder)
+    if once or as_json or not redrawn:
+        view = next(views)
+        if as_json:
+            console.print_json(asdict(view))
+            return
+    else:
+        with (
+            suppress(KeyboardInterrupt),
+            Live(console=out, screen=True, auto_refresh=False) as live,
+        ):
+            for view in views:
+                most = max(2, (out.height - AROUND) // 2)
+                live.update(_shown(view, most), refresh=True)
+                time.sleep(EVERY_S)
+    # Of a run that was followed: the screen of before has come back.
+    out.print(_shown(view, max(len(view.jobs), len(view.links))))
+
+
+def run_views(folder: Path) -> Iterator[RunView]:
+    """A view at each call, of the policy that is played; the last is of its end.
+
+    Raises as :func:`show_run`.
+    """
+    from testbed.web.followed_run import FollowedFolder
+
+    followed = FollowedFolder(folder)
+    runs: list[FollowedRun] = []
+    while True:
+        runs += followed.new_runs()
+        for run in runs:
+            run.refresh()
+            if run.trouble:
+                raise RunFailed(run.trouble)
+        goes_on = [run for run in runs if run.status in ("live", "waiting")]
+        if runs:
+            yield _view((goes_on or runs)[-1])
+        if runs and not goes_on:
+            return
+
+
+def _view(run: FollowedRun) -> RunView:
+    state = run.state
+    label = run.label()
+    links = []
+    if state.layout is not None:
+        sent_bps = state.sent_bps()
+        capacities_bps = state.layout.drawn_capacity_bps
+        reserved = state.layout.shares(state.reserved_bps())
+        sent = None if sent_bps is None else state.layout.shares(sent_bps)
+        for number, name in enumerate(state.layout.directed_names()):
+            capacity_bps = float(capacities_bps[number])
+            link = ShownLink(
+                name,
+                capacity_bps,
+                float(reserved[number]) * capacity_bps,
+                None
+                if sent is None
+                else float(sent[number]) * capacity_bps,
+            )
+            if link.fullest:
+                links.append(link)
+    return RunView(
+        label["run"],
+        label["policy"],
+        run.status,
+        state.now_s,
+        run.frame()["fidelity"]["verdict"],
+        dict(state.ended),
+        [_job(life) for life in state.active()],
+        sorted(links, key=lambda link: -link.fullest),
+    )
+
+
+def _job(life: JobLife) -> ShownJob:
+    estimated_end_s = None
+    if life.start_s is not None and life.estimate_s is not None:
+        estimated_end_s = life.start_s + life.estimate_s
+    return ShownJob(
+        life.job_id,
+        life.phase,
+        life.tier,
+        int(life.request["n_vms"]),
+        int(life.granted_bps or life.request["bandwidth_bps"]),
+        life.start_s,
+        estimated_end_s,
+        life.share,
+        life.wait_reason if life.waits else "",
+    )
+
+
+def _shown(view: RunView, most: int) -> Group:
+    """``most``: jobs, and links, for which there is room."""
+    ended = [
+        f"{count:,} {outcome}" for outcome, count in view.ended.items()
+    ]
+    title = (
+        f"{view.name}, {view.policy}: {view.status}, at"
+        f" {human_duration(view.at_s)}; {', '.join(ended) or 'no job ended'}"
+    )
+    if view.fidelity is not None:
+        title += f"; fidelity {view.fidelity}"
+    jobs = _jobs(view.jobs, most)
+    return Group(Text(title), jobs, _links(view.links, most))
+
+
+def _table(columns: Sequence[str], *, left: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        if column in left:
+            table.add_column(column, overflow="ellipsis", no_wrap=True)
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _jobs(jobs: Sequence[ShownJob], most: int) -> Group:
+    table = _table(
+        ("job", "state", "VMs", "a VM", "started", "done", "why it waits"),
+        left=("job", "state", "why it waits"),
+    )
+    for job in jobs[:most]:
+        state = job.phase
+        if job.tier != "foreground":
+            state = f"{state}, {job.tier}"
+        table.add_row(
+            Text(job.job_id),
+            Text(state),
+            str(job.n_vms),
+            human_bandwidth(job.bandwidth_bps),
+            _or_dash(job.start_s),
+            "–" if job.share is None else f"{job.share:.0%}",
+            Text(job.reason),
+        )
+    return _with_rest(table, len(jobs) - most, "more jobs")
+
+
+def _links(links: Sequence[ShownLink], most: int) -> Group:
+    table = _table(("link", "capacity", "reserved", "sent"), left=("link",))
+    for link in links[:most]:
+        sent = "–"
+        if link.sent_bps is not None:
+            sent = human_bandwidth(link.sent_bps)
+        table.add_row(
+            Text(link.name),
+            human_bandwidth(link.capacity_bps),
+            human_bandwidth(link.reserved_bps),
+            sent,
+        )
+    return _with_rest(table, len(links) - most, "directions less loaded")
+
+
+def _with_rest(table: Table, left: int, what: str) -> Group:
+    if not table.row_count:
+        return Group()
+    if left <= 0:
+        return Group(table)
+    return Group(table, Text(f"and {left:,} {what}", "dim"))
+
+
+def _or_dash(time_s: float | None) -> str:
+    return "–" if time_s is None else human_duration(time_s)
