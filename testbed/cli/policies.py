@@ -20,7 +20,7 @@ from testbed.cli import console
 from testbed.cli.options import Json, Out
 from testbed.errors import BadInput, RunFailed
 from testbed.owned_files import caller
-from testbed.record.folder import RunFolder
+from testbed.record.folder import RunFolder, write_asked_for
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.policy_section import policy_from
@@ -240,6 +240,12 @@ def check(
         typer.Option("--seed", min=0, help="Of the random experiments."),
     ] = 1,
     out: Out = None,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--page", metavar="FILE", help="Write a page of it all too."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check a policy by the property tests of the testbed's own, and say where
@@ -280,6 +286,9 @@ def check(
         if not as_json:
             _say(result.findings[-1])
     result.tables.extend(contest.tables())
+    if page is not None:
+        write_asked_for("--page", page, _page(result))
+        console.say(f"page: {page}")
     _show(result, out, as_json=as_json)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
@@ -371,6 +380,33 @@ def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
             console.print_text(finding.counterexample)
 
 
+def _page(result: _Result) -> str:
+    """The findings, counterexamples and tables as HTML."""
+    from testbed.report.page import rendered
+
+    failed = []
+    for finding in result.findings:
+        if finding.verdict == "failed":
+            failed.append(finding.check)
+    sentence = "Every check that ran passed."
+    if failed:
+        sentence = f"Failed: {', '.join(failed)}."
+    standings = []
+    for table in result.tables:
+        rows = [_cells(row) for row in table.rows]
+        standings.append({"title": _title(table), "rows": rows})
+    return rendered(
+        "policy_check",
+        policy=result.subject.spec.label,
+        seed=result.subject.seed,
+        mood="bad" if failed else "good",
+        sentence=sentence,
+        findings=result.findings,
+        standings=standings,
+        columns=list(_COLUMNS),
+    )
+
+
 def _number(value: float) -> str:
     return f"{value:,.2f}"
 
@@ -389,12 +425,14 @@ _COLUMNS = {
 _WITH_INTERVAL = ("success_rate", "wait_mean_s", "bounded_slowdown_mean")
 
 
-def _table(standing: Standing) -> Table:
+def _title(standing: Standing) -> str:
     n = len(standing.seeds)
     seeds = f"{n} seeds, ± half the 95 % interval" if n > 1 else "one seed"
-    table = Table(
-        title=Text(f"{standing.workload}, {seeds}"), title_justify="left"
-    )
+    return f"{standing.workload}, {seeds}"
+
+
+def _table(standing: Standing) -> Table:
+    table = Table(title=Text(_title(standing)), title_justify="left")
     table.add_column("policy")
     for heading in _COLUMNS:
         table.add_column(heading, justify="right")

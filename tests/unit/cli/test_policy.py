@@ -137,14 +137,17 @@ def test_what_is_no_policy_is_bad_input(
 @pytest.mark.slow
 @pytest.mark.usefixtures("mine")
 def test_a_sound_policy_has_its_findings_and_three_tables(
-    capsys: pytest.CaptureFixture[str],
+    mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    page = mine / "check.html"
     check = (
         "check",
         "./mine.py:Mine",
         "--quick",
         "--set",
         "depth=5",
+        "--page",
+        str(page),
         "--json",
     )
     told = json.loads(printed(capsys, *check))
@@ -154,6 +157,11 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         "not declared",
     }
     assert len(told["standing"]) == 3
+    shown = page.read_text("utf-8")
+    assert "Every check that ran passed." in shown
+    for finding in told["findings"]:
+        assert f'<td class="name">{finding["check"]}</td>' in shown
+    assert shown.count("→ mine-depth=5") == 3
     for table in told["standing"]:
         names = [row["policy"] for row in table["rows"]]
         assert [row["policy"] for row in table["rows"] if row["own"]] == [
@@ -184,9 +192,14 @@ def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
         "--quick",
         "--out",
         str(out),
+        "--page",
+        str(mine / "check.html"),
         code=1,
     )
     assert "failed" in text
+    shown = (mine / "check.html").read_text("utf-8")
+    assert "Failed: no-starvation." in shown
+    assert "Counterexample of no-starvation" in shown
     path = out / "no-starvation.yaml"
     assert yaml.safe_load(path.read_text("utf-8"))["policies"][0][
         "class"
