@@ -111,6 +111,10 @@ BENCHMARKS = {
         "bench.headroom",
         "what the live examples need of a machine in use, and their verdicts",
     ),
+    "viewers": (
+        "bench.viewers",
+        "a live run with and without ten viewers of its page",
+    ),
     "fidelity-cases": (
         "bench.fidelity_cases",
         "runs good and spoilt on purpose: the verdict",

@@ -149,6 +149,9 @@ FEATURE_TOKENS: dict[str, int] = {
     "what a VM, a controller and a student's code may hold and call": 1_227,
     # Head, docstring and call of each part that long functions came to.
     "page and live runs in named parts": 1_240,
+    # The report's and the page's bars, tables of pictures, top of a run, the
+    # page of a sweep and of a policy's check, completion, a bench of viewers.
+    "servers over time, pictures as files, runs and sweeps followed": 8_840,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

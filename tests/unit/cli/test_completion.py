@@ -44,7 +44,7 @@ def asked(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> list[str]:
-    """What bash is told about a line that is being typed."""
+    """Words that bash gets for a line that is being typed."""
     monkeypatch.setenv(main.COMPLETE, "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
@@ -68,10 +68,10 @@ def test_verbs_options_and_names(
             "bandwidth-scaling/vc"
         ],
     }
-    answers = {}
+    words = {}
     for line in expected:
-        answers[line] = asked(line, monkeypatch, capsys)
-    assert answers == expected
+        words[line] = asked(line, monkeypatch, capsys)
+    assert words == expected
 
 
 def _commands(verb: str) -> Iterator[Any]:

@@ -145,7 +145,7 @@ def test_the_pictures_are_there_and_described(
     )
     assert "sort: 3.99 s of 4.00 s estimated at 750 Mbit/s" in alt
     assert "sort-150 was submitted at" in jobs
-    assert "server 0 had VMs of 10 jobs" in servers
+    assert "server 0 had VMs of 5 jobs, in 1 slot" in servers
     assert (
         "server 0 → rack 0 and 17 more alike: at most 750 of 1000 Mbit/s reserved"
         in links
