@@ -9,7 +9,7 @@ SEED ?= 1
 INPUTS ?= 100000
 
 .PHONY: help check format lint types layers unit test fuzz lock bench dist wheel-check release-notes \
-        clean
+        site man clean
 
 help:  ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -45,6 +45,18 @@ fuzz:  ## hostile files, traces, run folders, API and OpenFlow inputs; INPUTS=, 
 
 lock:  ## write requirements/*.txt anew from pyproject.toml
 	./requirements/lock
+
+# A Python that has requirements/site.txt: python3 -m venv DIR; DIR/bin/pip install -r requirements/site.txt
+SITE_PYTHON ?= $(PYTHON)
+SPHINX = $(SITE_PYTHON) -m sphinx --fail-on-warning --keep-going --quiet
+
+site:  ## the docs as a site in build/site, searchable without a network; SITE_PYTHON=
+	$(SPHINX) -b html docs build/site
+	@echo build/site/index.html
+
+man:  ## a manual page a verb, in build/man; SITE_PYTHON=
+	$(SPHINX) -b man docs build/man
+	@echo MANPATH=build/man
 
 bench:  ## what can be measured, by name
 	$(PYTHON) -m bench --list

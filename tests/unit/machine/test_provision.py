@@ -30,7 +30,7 @@ SCRIPTS = (
     "tests/vm/datapath",
     "tests/vm/enter",
 )
-LOCKS = ("build", "run", "test")
+LOCKS = ("build", "run", "test", "site")
 PYTHONS = ("3.11", "3.12", "3.13")
 
 
