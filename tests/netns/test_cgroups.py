@@ -14,8 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from testbed.backends.emu import cgroups
 from testbed.backends.emu.cgroups import (
     RunCgroup,
+    lives,
     probe_layout,
     release,
     remove_groups,
@@ -30,6 +32,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 BURN = "while True: pass"
+PROJECT = Path(__file__).parents[2]
+JOIN = "import sys\nfor file in sys.argv[1:]: open(file, 'w').write('0')\n"
 
 
 @pytest.fixture
@@ -528,3 +532,114 @@ def test_programs_waits_are_the_kernel_s_own_count(pressed: Path) -> None:
         for process in burning:
             process.kill()
             process.wait()
+
+
+# Each says "up" when its processes are as they are to be, and stays.
+HOSTILE = {
+    "stopped": """
+for _ in range(20):
+    if os.fork() == 0:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)
+""",
+    "daemons": """
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for _ in range(20):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+    os.wait()
+""",
+    # Each waits in the kernel (state D) for a child that is stopped.
+    "waiting": """
+libc = ctypes.CDLL(None)
+for _ in range(10):
+    if os.fork() == 0:
+        if libc.vfork() == 0:
+            libc.kill(libc.getpid(), signal.SIGSTOP)
+            time.sleep(600)
+        os._exit(0)
+""",
+    "threads": """
+threading.stack_size(1 << 16)
+for _ in range(50):
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+""",
+    "a forker of the stopped": """
+def fork_on():
+    while True:
+        if os.fork() == 0:
+            os.setsid()
+            os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(600)
+        time.sleep(0.001)
+if os.fork() == 0:
+    fork_on()
+""",
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_whatever_its_processes_are_a_vm_ends(
+    group: RunCgroup, kind: str
+) -> None:
+    files = group.add_vm(0, 0)
+    group.set_processes(0, 0, 200)
+    code = "import ctypes, os, signal, sys, threading, time\n"
+    code += HOSTILE[kind] + "print('up', flush=True)\ntime.sleep(600)\n"
+    hostile = subprocess.Popen(
+        [sys.executable, "-c", JOIN + code, *map(str, files)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with hostile:
+        assert hostile.stdout is not None
+        assert hostile.stdout.readline() == "up\n"
+        members = [int(pid) for pid in files[0].read_text().split()]
+        group.end_vm(0, 0)
+        group.remove_vm(0, 0)
+    assert len(members) > 0
+    assert not any(file.parent.exists() for file in files)
+    assert not any(map(lives, members))
+
+
+def test_a_program_that_enters_at_its_vms_removal_is_ended(
+    group: RunCgroup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `testbed exec` may, between the end of all others and the removal."""
+    monkeypatch.setattr(cgroups, "TIMEOUT_S", 5.0)
+    files = group.add_vm(0, 0)
+    group.end_vm(0, 0)
+    late = start_in(files, "sleep", "600")
+    wait_for(partial(joined, late.pid, files), "it did not enter")
+    group.remove_vm(0, 0)
+    assert late.wait(60) == -9
+    assert not any(file.parent.exists() for file in files)
+
+
+def test_what_prepares_moves_moves_nothing(group: RunCgroup) -> None:
+    """Its own process alone, into the group that it is in."""
+    code = (
+        f"import sys\nsys.path.insert(0, {str(PROJECT)!r})\n"
+        "from testbed.backends.emu.cgroups import RunCgroup, probe_layout\n"
+        "group = RunCgroup(probe_layout(), sys.argv[1])\n"
+        "ours = lambda: open('/proc/self/cgroup').read()\n"
+        "before = ours()\n"
+        "group.prepare_moves()\n"
+        "print(ours() == before)\n"
+        "group.enter()\n"
+        "inside = ours()\n"
+        "group.prepare_moves()\n"
+        "print(ours() == inside != before)\n"
+        "group.leave()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, group.paths[0].name],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "True\nTrue\n"

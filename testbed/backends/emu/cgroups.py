@@ -610,7 +610,7 @@ def lives(pid: int) -> bool:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove an empty group.
+    """Remove a group that has been emptied.
 
     Waits while the kernel is busy with the last of its processes. Raises
     TimeoutError.
@@ -624,6 +624,8 @@ def _remove_group(group: Path) -> None:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
+            # A program may have entered since the group was emptied.
+            _empty(group)
             return str(error)
         return ""
 
