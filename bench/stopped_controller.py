@@ -44,9 +44,9 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "tenant add": (("tenant", "add", "b", *TENANT), (4,)),
     "status": (("status", "--json"), (0,)),
     "tenant list": (("tenant", "list"), (0,)),
-    "tenant remove": (("tenant", "remove", "a"), (0, 4)),
     "exec": (("exec", "a.0", "--", "true"), (0,)),
     "verify": (("verify",), (0, 1)),
+    "tenant remove": (("tenant", "remove", "a"), (4,)),
 }
 
 

@@ -31,7 +31,7 @@ _WELCOME = b"\1"
 
 # Errors of a peer that is still starting: calls are repeated, at first soon,
 # as the agents of a job start within milliseconds.
-_RETRY_NS, _LAST_RETRY_NS = 2_000_000, 20_000_000
+_RETRY_NS, _LAST_RETRY_NS = 4_000_000, 20_000_000
 _NOT_YET = {
     errno.ECONNREFUSED,
     errno.ECONNABORTED,
@@ -312,7 +312,7 @@ class Connections:
             )
         attempt.reason = os.strerror(code)
         attempt.retry_at_ns = time.monotonic_ns() + attempt.pause_ns
-        attempt.pause_ns = min(attempt.pause_ns + _RETRY_NS, _LAST_RETRY_NS)
+        attempt.pause_ns = min(2 * attempt.pause_ns, _LAST_RETRY_NS)
 
     def _missing(self) -> str:
         waited = f"within {self.plan.connect_timeout_s:g} s"

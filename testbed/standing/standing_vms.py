@@ -46,6 +46,8 @@ class StandingVms:
 
         One that fails may be called again. Raises RunFailed.
         """
+        # Before its programs end: without a controller it stays.
+        self._emulation.await_controller()
         hosts = self._hosts_file(plan)
         try:
             self._emulation.end_processes(plan)

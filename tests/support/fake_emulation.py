@@ -181,6 +181,7 @@ class FakeEmulation:
         self.here: set[str] = set()
         self.admitted: list[TenantPlan] = []
         self.borrowing = 0
+        self.stopped = False
         self.refused_bps: set[int] = set()
         self.recorded: set[str] = set()
         self.reached: dict[str, str] = {}
@@ -247,6 +248,10 @@ class FakeEmulation:
 
     def dismiss(self, tenant: TenantPlan) -> None:
         self.here.discard(tenant.job_id)
+
+    def await_controller(self) -> None:
+        if self.stopped:
+            raise RunFailed("the controller is stopped")
 
     def opening_vms(self, *_: Any) -> AbstractContextManager[None]:
         return nullcontext()

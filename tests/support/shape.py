@@ -82,7 +82,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "terminals and environments of programs in VMs": 1_420,
     "the controller's ports are held by the network's process": 330,
     "removal of fork bombs": 240,
-    "groups made beside admissions, calls repeated soon; late entries; forged replies": 494,
+    "groups made beside admissions, calls repeated soon; late entries; forged replies": 537,
     "short names of runs, times in compare": 1280,
     "the doctor's checks before a run; socket buffers and control groups in containers": 480,
     "a person's controller has no verdict on the machine": 130,

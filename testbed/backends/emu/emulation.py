@@ -291,6 +291,12 @@ class Emulation:
                 f"sudo kill -KILL {pid} has it started again",
             )
 
+    def await_controller(self) -> None:
+        """Raises RunFailed for a controller that stays stopped for STOPPED_S."""
+        while self.own is None and self.controller.is_stopped:
+            self._require_running()
+            time.sleep(CONFIRM_EVERY_S)
+
     def flow_findings(self) -> list[Finding]:
         """Findings about flows of a person's controller; none about our own."""
         if self.own is None:

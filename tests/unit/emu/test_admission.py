@@ -255,6 +255,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now_s
 
+    def sleep(self, length_s: float) -> None:
+        self.now_s += length_s
+
 
 class NoAnswer:
     """A request to a controller that does not answer."""
@@ -275,7 +278,9 @@ class NoAnswer:
     def exception(self) -> None: ...
 
 
-@pytest.mark.parametrize("verb", ["admit", "dismiss", "reroot"])
+@pytest.mark.parametrize(
+    "verb", ["admit", "dismiss", "reroot", "await_controller"]
+)
 def test_one_that_is_stopped_is_told_of_within_four_seconds(
     verb: str,
     emulation: Emulation,
@@ -292,8 +297,9 @@ def test_one_that_is_stopped_is_told_of_within_four_seconds(
         failed = emulation.reroot([(tenant(), elsewhere())])
         said = failed["j"].message
     else:
+        arguments = () if verb == "await_controller" else (tenant(),)
         with pytest.raises(RunFailed) as raised:
-            getattr(emulation, verb)(tenant())
+            getattr(emulation, verb)(*arguments)
         said = raised.value.message
     assert "is stopped by a signal" in said
     assert clock.now_s - 100.0 <= 4.0

@@ -17,7 +17,7 @@ from jobs.live.connections import Connections
 from jobs.live.patterns import VmTransfer
 from tests.support.agent_watch import loopback_ips, transfer_plans
 
-SOON_S, LATEST_S = 0.002, 0.020
+SOON_S, LATEST_S = 0.004, 0.020
 
 
 @pytest.fixture

@@ -127,6 +127,26 @@ def test_removed_it_leaves_nothing_and_its_place_is_free(
     assert [vm.ip for vm in again.vms] == [vm.ip for vm in first.vms]
 
 
+def test_while_the_controller_is_stopped_it_is_whole(
+    network: Network, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    network.add("a", 8, 100 * MBIT)
+    touched: list[str] = []
+    for verb in ("end_processes", "dismiss"):
+        monkeypatch.setattr(
+            network.fake, verb, lambda _, verb=verb: touched.append(verb)
+        )
+    network.fake.stopped = True
+    with pytest.raises(RunFailed, match="is stopped"):
+        network.tenants.remove("a")
+    assert touched == []
+    assert network.names == ["a"]
+    network.fake.stopped = False
+    network.tenants.remove("a")
+    assert touched == ["end_processes", "dismiss"]
+    assert network.names == []
+
+
 def test_more_than_a_link_has_is_refused_with_its_name_and_numbers(
     network: Network,
 ) -> None:
