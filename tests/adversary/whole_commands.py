@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.adversary.attack import Attack, Tries
 
-EMU = "tests/emu"
+EMU, NETNS = "tests/emu", "tests/netns"
 LABS = f"{EMU}/test_lab_grading.py"
 TYPING = "::test_a_program_cannot_type_into_its_hosts_shell"
 ENDS_ITSELF = (
@@ -40,7 +40,56 @@ TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
     ),
     "typing at Mininet's prompt": (
         "a program in a Mininet host types into root's shell",
-        (f"{EMU}/test_mininet_network.py{TYPING}",),
+        (
+            f"{EMU}/test_mininet_network.py{TYPING}",
+            f"{EMU}/test_mininet_network.py::test_no_call_types_into_a_hosts_shell",
+        ),
+        40,
+    ),
+    "other controllers": (
+        "another user is a switch, or the controller, or speaks to the switches",
+        (
+            f"{EMU}/test_controller_socket.py",
+            "tests/unit/controller/test_switch_peers.py",
+        ),
+        60,
+    ),
+    "controller's API": (
+        "somebody without the token asks for anything, or keeps others out",
+        (
+            "tests/unit/controller/test_api.py",
+            "tests/unit/controller/test_connections.py",
+            "tests/unit/controller/test_hostile_switches.py",
+        ),
+        60,
+    ),
+    "removal of tenants": (
+        "a tenant's programs fork, stop or enter to keep it from being removed",
+        (f"{EMU}/test_hostile_removal.py",),
+        60,
+    ),
+    "groups' processes": (
+        "stopped, waiting, detached or late processes outlive their VM",
+        (
+            f"{NETNS}/test_cgroups.py::test_whatever_its_processes_are_a_vm_ends",
+            f"{NETNS}/test_cgroups.py::test_a_program_that_enters_at_its_vms_removal_is_ended",
+        ),
+        10,
+    ),
+    "killed networks": (
+        "a killed `up` or run leaves something that the next cannot remove",
+        (
+            f"{EMU}/test_up.py::test_killed_while_it_comes_up_the_next_one_comes_up",
+            f"{EMU}/test_up.py::test_a_killed_keepers_network_stays_until_it_is_cleaned",
+            f"{EMU}/test_up.py::test_sigterm_takes_it_down",
+            f"{EMU}/test_kill.py::test_the_next_run_cleans_up_after_a_killed_one",
+            f"{EMU}/test_kill.py::test_a_clean_that_was_killed_is_finished_by_the_next",
+        ),
+        90,
+    ),
+    "settings": (
+        "a value of `--set` ends a command in a traceback, or gives orders",
+        ("tests/unit/cli/test_hostile_settings.py",),
         20,
     ),
     "submissions": (

@@ -55,6 +55,85 @@ REFUSED = [
 ]
 
 
+# As another user: connects to every socket in a folder; prints how many there
+# are, and those of them that were connected to.
+SECOND = """
+import os, pathlib, socket, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+sockets = [path for path in pathlib.Path(sys.argv[1]).iterdir() if path.is_socket()]
+print(len(sockets))
+for path in sockets:
+    try:
+        socket.socket(socket.AF_UNIX).connect(str(path))
+        print(path)
+    except OSError:
+        pass
+"""
+# As another user: listens where the controller will, says so, and then says
+# how many came.
+EARLY = """
+import os, socket, sys
+os.setgroups([])
+os.setresgid(65534, 65534, 65534)
+os.setresuid(65534, 65534, 65534)
+listeners = []
+for port in map(int, sys.argv[1:]):
+    listener = socket.create_server(("127.0.0.1", port), reuse_port=True)
+    listener.settimeout(0)
+    listeners.append(listener)
+print("listens", flush=True)
+sys.stdin.read()
+came = 0
+for listener in listeners:
+    try:
+        while True:
+            listener.accept()
+            came += 1
+    except OSError:
+        pass
+print(came)
+"""
+
+
+def test_nobody_else_speaks_to_the_switch_or_its_database(
+    standing: Standing,  # noqa: F811
+) -> None:
+    """A second controller would take over, and put its own rules in."""
+    standing.up()
+    command = [sys.executable, "-c", SECOND, str(MACHINE.run_dir)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=60, check=True
+    )
+    number, *connected = done.stdout.splitlines()
+    assert int(number) > len(MACHINE.rows("Bridge", ["name"]))
+    assert connected == []
+
+
+def test_who_listens_between_two_networks_gets_no_switch(
+    standing: Standing,  # noqa: F811
+) -> None:
+    standing.up()
+    standing.good("down")
+    command = [sys.executable, "-c", EARLY, *map(str, standing.ports)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "listens\n"
+        refused = standing.up()
+        assert refused.returncode == 3
+        assert f"process {stranger.pid}, user nobody" in refused.stderr
+        said, _ = stranger.communicate(timeout=60)
+    assert said == "0\n"
+    assert standing.up().returncode == 0
+    assert verified(standing)[0] == 0
+
+
 @pytest.mark.smoke
 def test_nobody_else_is_controller_or_switch(
     standing: Standing,  # noqa: F811

@@ -482,6 +482,38 @@ def test_a_program_cannot_type_into_its_hosts_shell(
     net.stop()
 
 
+# Of the shell's terminal, by calls that type; the last says what came of each.
+TYPED_OTHERWISE = """
+import ctypes, os, platform, sys
+libc = ctypes.CDLL(None, use_errno=True)
+number = 16 if platform.machine() == 'x86_64' else 29
+terminal = os.open(sys.argv[1], os.O_RDWR) if sys.argv[1:] else 0
+for request in (0x5412, 0x541c, 0x5412 | 1 << 32, 0x5412 | 0xffffffff << 32):
+    code = libc.syscall(number, terminal, ctypes.c_ulong(request), b'x')
+    print(code, ctypes.get_errno())
+"""
+REFUSED = ["-1 1"] * 4
+
+
+def test_no_call_types_into_a_hosts_shell(
+    small: Callable[[], Any], tmp_path: Path
+) -> None:
+    """Neither in the foreground, nor by its name, nor in the background."""
+    program = tmp_path / "types.py"
+    program.write_text(TYPED_OTHERWISE)
+    net = small()
+    host = net["h1"]
+    assert host.cmd(f"python3 {program}").split("\r\n")[:4] == REFUSED
+    by_name = host.cmd(f"python3 {program} /dev/tty").split("\r\n")
+    assert by_name[:4] == REFUSED
+    said = tmp_path / "said"
+    host.cmd(f"python3 {program} >{said} 2>&1 &")
+    gone(host.lastPid)
+    assert said.read_text().splitlines() == REFUSED
+    assert "good" in host.cmd("echo good")
+    net.stop()
+
+
 def gone(*pids: int) -> None:
     """Wait until these processes have ended."""
     give_up_s = time.monotonic() + 60

@@ -11,9 +11,11 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from testbed.backends.emu.cgroups import lives
@@ -437,6 +439,52 @@ def test_interrupted_while_it_comes_up_it_leaves_nothing(
         standing.good("down")  # it was up already
     assert machine(prefix) == before
     assert not standing.state.exists() or standing.marks == []
+
+
+def processes_of(standing: Standing) -> list[psutil.Process]:
+    """Commands and keepers of a test's own state folder."""
+    state = str(standing.state)
+    processes = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("HOSENET_STATE_DIR") == state:
+                processes.append(process)
+    return processes
+
+
+@pytest.mark.parametrize("lines", [1, 20, 60])
+def test_killed_while_it_comes_up_the_next_one_comes_up(
+    standing: Standing, prefix: str, lines: int
+) -> None:
+    """With all its processes, once its journal has so many lines."""
+    before = machine(prefix)
+    coming = subprocess.Popen(
+        standing.command("up", str(standing.file), *standing.options[:6]),
+        env=standing.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def has_begun() -> bool:
+        journals = [*(standing.state / "runs").glob("*.jsonl")]
+        return any(
+            journal.read_bytes().count(b"\n") >= lines
+            for journal in journals
+        )
+
+    wait_for(lambda: has_begun() or coming.poll() is not None)
+    for process in processes_of(standing):
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    coming.wait(60)
+    if standing.run("status").returncode == 0:
+        # It was up already.
+        standing.good("down")
+    assert standing.up().returncode == 0
+    standing.good("verify")
+    standing.good("down")
+    assert machine(prefix) == before
+    assert standing.marks == []
 
 
 def test_what_cannot_come_up_says_why_and_leaves_nothing(
