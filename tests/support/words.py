@@ -15,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -235,6 +236,10 @@ RULES = (
     ),
 )
 TEXTS = tuple((re.compile(rule.text), rule) for rule in RULES if rule.text)
+# Most lines and names are none of any rule's: one look tells.
+ANY_TEXT = re.compile("|".join(rule.text for rule in RULES if rule.text))
+ANY_NAME = frozenset[str]().union(*(rule.names for rule in RULES))
+ANY_WHOLE = frozenset[str]().union(*(rule.whole for rule in RULES))
 OPENING = re.compile(r"(?:What|Who|Whose|How|Whether)\b")
 
 
@@ -291,6 +296,8 @@ def findings(path: str) -> list[Finding]:
 
 def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
     for number, line in enumerate(text.splitlines(), first):
+        if not ANY_TEXT.search(line):
+            continue
         kept = [
             (match.start(), match.end()) for match in KEPT.finditer(line)
         ]
@@ -304,15 +311,19 @@ def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
                         yield Finding(path, number, match.group(), rule.use)
 
 
+@cache
+def parts_of(name: str) -> frozenset[str]:
+    """A name's words: of ``told_before`` they are ``told`` and ``before``."""
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    return frozenset(snake.lower().replace("-", "_").split("_"))
+
+
 def _in_name(
     path: str, line: int, name: str, of: str = ""
 ) -> list[Finding]:
-    parts = set(
-        re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
-        .lower()
-        .replace("-", "_")
-        .split("_")
-    )
+    parts = parts_of(name)
+    if name not in ANY_WHOLE and parts.isdisjoint(ANY_NAME):
+        return []
     return [
         Finding(path, line, f"{of}{name}", rule.use)
         for rule in RULES
