@@ -25,6 +25,7 @@ from reproductions.stored_results import sections
 
 SWEPT = {
     "dcloud-fig4": "gamma",
+    "dcloud-profiles": "gamma",
     "cmbf-cpu-estimate": "cpu",
     "cmbf-migration-cost": "migration_cost",
 }
