@@ -100,6 +100,7 @@ if rank == 0:
         caller, _ = listener.accept()
         while caller.recv(65536):
             pass
+        caller.close()
 else:
     while True:
         try:
@@ -108,6 +109,9 @@ else:
         except ConnectionRefusedError:
             pass
     caller.sendall(bytes(100000 * rank))
+    # What is in the kernel's buffers at its end is not counted.
+    caller.shutdown(socket.SHUT_WR)
+    caller.recv(1)
 """
 
 
