@@ -401,23 +401,21 @@ def distances(
 
 def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
     height = _heights(graph)
+    # Servers first, then switches from below: a node's number is above those
+    # of all that hangs below it.
     switches = sorted(graph.switches, key=lambda name: height[name])
     names = [*graph.servers, *switches]
     number = {name: i for i, name in enumerate(names)}
     level = frozen_array([height[name] for name in names])
-    ends = []
-    for lower, above in graph.above.items():
-        for upper, link in above:
-            ends.append((link, number[lower], number[upper]))
-    ends.sort()
+    lower, upper = _link_ends(graph, number)
     made_trees = []
     for root in sorted(trees, key=lambda name: number[name]):
         edges = trees[root]
         tree = make_tree(
             root=number[root],
             level=level,
-            nodes=[number[lower] for lower in edges],
-            parents=[number[upper] for upper, _ in edges.values()],
+            nodes=[number[name] for name in edges],
+            parents=[number[above] for above, _ in edges.values()],
             links=[link for _, link in edges.values()],
         )
         made_trees.append(tree)
@@ -429,8 +427,8 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         names=tuple(names),
         level=level,
         slots=frozen_array(list(graph.servers.values())),
-        link_lower=frozen_array([lower for _, lower, _ in ends]),
-        link_upper=frozen_array([upper for _, _, upper in ends]),
+        link_lower=frozen_array(lower),
+        link_upper=frozen_array(upper),
         directed_capacity_bps=directed_array(graph.capacities),
         trees=tuple(made_trees),
         parameters={
@@ -439,6 +437,21 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
             "roots": list(trees),
         },
         qualities=qualities,
+    )
+
+
+def _link_ends(
+    graph: _Graph, number: Mapping[str, int]
+) -> tuple[list[int], list[int]]:
+    """The lower and the upper node of each link, in the links' order."""
+    ends = []
+    for lower, above in graph.above.items():
+        for upper, link in above:
+            ends.append((link, number[lower], number[upper]))
+    ends.sort()
+    return (
+        [lower for _, lower, _ in ends],
+        [upper for _, _, upper in ends],
     )
 
 

@@ -64,23 +64,51 @@ def fat_tree(
     with all problems.
     """
     problems = Problems()
-    if at_least(problems, ("k",), k, 2, "the number of ports"):
-        if k % 2:
-            problems.report(
-                f"a fat-tree's switches have an even number of ports, not {k}",
-                "k",
-            )
-        elif (k // 2) ** 2 * (
-            k**3 // 4 + 5 * k * k // 4
-        ) > MAX_TREE_ENTRIES or k**3 > MAX_NODES:
-            problems.report(
-                f"k = {k} is more than is supported; at most 42", "k"
-            )
+    _check_ports(problems, k)
     n_servers = None if problems else int(k) ** 3 // 4
     per_level = capacities(problems, link_bps, 3)
     slots = slot_array(
         problems, slots_per_server, n_servers, "slots_per_server"
     )
+    _check_network(problems, network, k, per_level)
+    if problems:
+        raise TopologyError(problems)
+    parameters: dict[str, object] = {
+        "k": int(k),
+        "link_bps": per_level,
+        "slots_per_server": one_or_all(slots),
+        "network": network,
+    }
+    half = int(k) // 2
+    if network == "pooled":
+        return _pooled(half, per_level, slots.tolist(), parameters)
+    return _of_trees(half, per_level, slots, parameters)
+
+
+def _check_ports(problems: Problems, k: int) -> None:
+    if not at_least(problems, ("k",), k, 2, "the number of ports"):
+        return
+    if k % 2:
+        problems.report(
+            f"a fat-tree's switches have an even number of ports, not {k}",
+            "k",
+        )
+        return
+    # Each of the (k/2)² trees has arrays over all nodes.
+    n_trees = (k // 2) ** 2
+    n_nodes = k**3 // 4 + 5 * k * k // 4
+    if n_trees * n_nodes > MAX_TREE_ENTRIES or k**3 > MAX_NODES:
+        problems.report(
+            f"k = {k} is more than is supported; at most 42", "k"
+        )
+
+
+def _check_network(
+    problems: Problems,
+    network: str,
+    k: int,
+    per_level: Sequence[Capacity],
+) -> None:
     if network not in NETWORKS:
         problems.report(
             f"must be one of {', '.join(NETWORKS)}, not {network!r}",
@@ -93,18 +121,16 @@ def fat_tree(
                 f"pooled links of {most} bit/s are above 1000 Tbit/s",
                 "link_bps",
             )
-    if problems:
-        raise TopologyError(problems)
-    k = int(k)
-    half = k // 2
-    parameters: dict[str, object] = {
-        "k": k,
-        "link_bps": per_level,
-        "slots_per_server": one_or_all(slots),
-        "network": network,
-    }
-    if network == "pooled":
-        return _pooled(half, per_level, slots.tolist(), parameters)
+
+
+def _of_trees(
+    half: int,
+    per_level: Sequence[Capacity],
+    slots: IntArray,
+    parameters: dict[str, object],
+) -> DataCentre:
+    """The fat-tree with a tree below each core."""
+    k = 2 * half
     counts = [k**3 // 4, k * half, k * half, half * half]
     first = np.concatenate(([0], np.cumsum(counts)))
     n_links = [counts[0], counts[1] * half, counts[2] * half]
@@ -129,7 +155,7 @@ def fat_tree(
     )
 
 
-def _pooled_bps(half: int, per_level: list[Capacity]) -> list[Capacity]:
+def _pooled_bps(half: int, per_level: Sequence[Capacity]) -> list[Capacity]:
     """Total capacities of parallel links, from the top down."""
     pooled = []
     for capacity, n_links in zip(
@@ -194,8 +220,12 @@ def _tree_of_core(
     """The tree below a core: all servers' links, and the uplinks to that core."""
     root = int(first[3]) + core
     group = core // half
-    leads = (upper < first[2]) | (upper == root)
-    leads |= (upper < first[3]) & ((upper - first[2]) % half == group)
+    # Of each pod's aggregation switches one leads to the core, that of the
+    # core's group.
+    to_edge = upper < first[2]
+    to_aggregation = ~to_edge & (upper < first[3])
+    in_group = (upper - first[2]) % half == group
+    leads = to_edge | (to_aggregation & in_group) | (upper == root)
     return make_tree(
         root, level, lower[leads], upper[leads], np.flatnonzero(leads)
     )

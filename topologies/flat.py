@@ -55,8 +55,13 @@ def flat(
     if problems:
         raise TopologyError(problems)
     level = np.append(np.zeros(nodes, dtype=np.int64), 1)
+    parameters: dict[str, object] = {
+        "nodes": int(nodes),
+        "slots": one_or_all(slot_counts),
+    }
     if memory is not None:
         memory = frozen_array(np.broadcast_to(memory, nodes))
+        parameters["memory_mib"] = one_or_all(memory)
     return DataCentre(
         kind="flat",
         names=(*(f"server {i}" for i in range(nodes)), "cluster 0"),
@@ -66,12 +71,6 @@ def flat(
         link_upper=frozen_array([]),
         directed_capacity_bps=frozen_array([]),
         trees=(make_tree(nodes, level, np.arange(nodes), nodes, -1),),
-        parameters={
-            "nodes": int(nodes),
-            "slots": one_or_all(slot_counts),
-            **(
-                {} if memory is None else {"memory_mib": one_or_all(memory)}
-            ),
-        },
+        parameters=parameters,
         memory_mib=memory,
     )

@@ -63,12 +63,6 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
     for link in plan.links:
-        # Mininet limits an interface's sending: the lower end's is upward.
-        params1 = _interface(link.up_bps, limits=limits)
-        params2 = _interface(link.down_bps, limits=limits)
-        options = {"params1": params1, "params2": params2}
-        if params1 == params2:
-            options = params1
         topo.addLink(
             link.lower.bridge,
             link.upper.bridge,
@@ -76,9 +70,19 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             port2=link.upper.number,
             intfName1=link.lower.name,
             intfName2=link.upper.name,
-            **options,
+            **_limits_of(link, limits=limits),
         )
     return topo
+
+
+def _limits_of(link: Any, *, limits: bool) -> dict[str, Any]:
+    """Options of a link, of each end where they differ."""
+    # Mininet limits an interface's sending: the lower end's is upward.
+    params1 = _interface(link.up_bps, limits=limits)
+    params2 = _interface(link.down_bps, limits=limits)
+    if params1 == params2:
+        return params1
+    return {"params1": params1, "params2": params2}
 
 
 def _interface(sends_bps: int, *, limits: bool) -> Options:
@@ -267,9 +271,9 @@ def _mac(option: Any) -> str:
         return ""
     parts = str(option).replace("-", ":").split(":")
     values = [int(part, 16) for part in parts]
-    in_range = all(0 <= value < 256 for value in values)
+    six_bytes = len(values) == 6 and all(0 <= part < 256 for part in values)
     # An odd first byte is a group's address.
-    if len(values) != 6 or not in_range or values[0] & 1 or not any(values):
+    if not six_bytes or values[0] & 1 or not any(values):
         raise ValueError(f"mac {option} is no address of a host")
     return bytes(values).hex(":")
 
@@ -284,19 +288,7 @@ def notes_of(
     Parts left out, addresses not kept, links with the default capacity.
     ``hosts``: the data centre's.
     """
-    notes = list(record.left_out)
-    for host in hosts:
-        options = record.nodes.get(host.name, {})
-        addresses = (
-            (_address(options.get("ip")), host.address),
-            (_mac(options.get("mac")), host.mac),
-        )
-        for wanted, kept in addresses:
-            if wanted and not kept:
-                notes.append(
-                    f"{host.name}: {wanted} is another host's already; it has one"
-                    " of the testbed's"
-                )
+    notes = [*record.left_out, *_lost_addresses(record, hosts)]
     by_default = 0
     for _, _, options in record.links:
         if not any(_mbit(options)):
@@ -308,12 +300,32 @@ def notes_of(
         )
     of_links = []
     for _, _, options in record.links:
-        ends = [options.get(end) or {} for end in ("params1", "params2")]
-        of_links.append({*_set_in(options), *chain(*map(_set_in, ends))})
+        names = set(_set_in(options))
+        for end in ("params1", "params2"):
+            names.update(_set_in(options.get(end) or {}))
+        of_links.append(names)
     notes += _left_out("links", of_links, LINK_OPTIONS)
     of_nodes = map(_set_in, record.nodes.values())
     notes += _left_out("nodes", of_nodes, NODE_OPTIONS)
     return tuple(notes)
+
+
+def _lost_addresses(
+    record: MininetRecord, hosts: Iterable[HostNames]
+) -> Iterator[str]:
+    """Addresses that hosts were given and do not have."""
+    for host in hosts:
+        options = record.nodes.get(host.name, {})
+        addresses = (
+            (_address(options.get("ip")), host.address),
+            (_mac(options.get("mac")), host.mac),
+        )
+        for wanted, kept in addresses:
+            if wanted and not kept:
+                yield (
+                    f"{host.name}: {wanted} is another host's already; it has one"
+                    " of the testbed's"
+                )
 
 
 def _set_in(options: Options) -> Iterator[str]:
@@ -349,8 +361,11 @@ def _qualities(problems: Problems, record: MininetRecord) -> Qualities:
     """Qualities of links that have one; unreadable options are noted."""
     qualities: Qualities = {}
     for end, other, options in record.links:
-        ways = (("params1", (end, other)), ("params2", (other, end)))
-        for of_end, way in ways:
+        ways = {
+            "params1": (end, other),
+            "params2": (other, end),
+        }
+        for of_end, way in ways.items():
             try:
                 quality = quality_of(_end_options(options, of_end))
             except ValueError as error:
@@ -432,7 +447,10 @@ def _servers(
 
     A host with a link to another switch, too, is a server of its own.
     """
-    ends = [end for a, b, _ in record.links for end in ((a, b), (b, a))]
+    ends: list[tuple[str, str]] = []
+    for first, second, _ in record.links:
+        ends.append((first, second))
+        ends.append((second, first))
     bridges = {
         name
         for name, options in record.nodes.items()
@@ -507,7 +525,8 @@ def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
     tops = [name for name in joined if to_host[name] == height]
     # A connected graph is a tree if it has one link less than nodes; each link
     # is counted at both ends.
-    if sum(map(len, joined.values())) != 2 * (len(joined) - 1):
+    n_ends = sum(map(len, joined.values()))
+    if n_ends != 2 * (len(joined) - 1):
         return tops
     # In a tree the host farthest from any node is an end of a longest path
     # between hosts, and a node's farthest host is an end of that path.
@@ -537,9 +556,11 @@ def _content(
         (n for n in joined if n not in slots), key=lambda name: -depth[name]
     )
     number = {name: i for i, name in enumerate([*slots, *switches])}
-    links = [
-        (a, b) for a in number for b in joined[a] if depth[a] >= depth[b]
-    ]
+    links: list[tuple[str, str]] = []
+    for name in number:
+        for other in joined[name]:
+            if depth[name] >= depth[other]:
+                links.append((name, other))
     level = [
         f"{a}<->{b}"
         for a, b in links

@@ -4,7 +4,6 @@ DCloud, Section IV.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
@@ -133,7 +132,11 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
     ]
     if not (good and all(good)):
         return []
-    counts = [math.prod(fanout[:i]) for i in range(len(fanout), -1, -1)]
+    # From the root, which is one, to the servers; returned from these up.
+    from_root = [1]
+    for width in fanout:
+        from_root.append(from_root[-1] * width)
+    counts = from_root[::-1]
     if sum(counts) > MAX_NODES:
         problems.report(
             f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",

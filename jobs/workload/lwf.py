@@ -37,9 +37,17 @@ _TYPES: dict[LeaseKind, LeaseType] = {
 }
 
 LINE_FIELDS = (
-    "arrival", "start", "duration", "real duration", "nodes", "CPUs", "memory", "disk", "image",
+    "arrival",
+    "start",
+    "duration",
+    "real duration",
+    "nodes",
+    "CPUs",
+    "memory",
+    "disk",
+    "image",
     "image size",
-)  # fmt: skip
+)
 _TIME = re.compile(
     r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII
 )

@@ -216,9 +216,15 @@ class Requests(JobStream):
         uses = self._shares(jobs.cpu_steps, 1.0, start, end)
         stated = self._shares(jobs.stated_steps, None, start, end)
         columns = (
-            jobs.number, jobs.submit_s, jobs.processes, jobs.run_s, jobs.stated_s,
-            jobs.bandwidth_bps, jobs.user, jobs.queue,
-        )  # fmt: skip
+            jobs.number,
+            jobs.submit_s,
+            jobs.processes,
+            jobs.run_s,
+            jobs.stated_s,
+            jobs.bandwidth_bps,
+            jobs.user,
+            jobs.queue,
+        )
         moving = Transfer(self.pattern)
         still = Compute()
         rows = zip(

@@ -355,9 +355,16 @@ ZeroRun = Literal["raise", "skip"]
 """
 
 NEEDED = (
-    "number", "submit_s", "run_s", "allocated", "requested", "requested_s", "status", "user",
+    "number",
+    "submit_s",
+    "run_s",
+    "allocated",
+    "requested",
+    "requested_s",
+    "status",
+    "user",
     "queue",
-)  # fmt: skip
+)
 """The fields of a record that decide on its job."""
 
 

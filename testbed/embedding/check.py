@@ -6,6 +6,8 @@ that it cannot share their mistakes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from testbed.embedding.placement import (
     ONE_SLOT,
     Placement,
@@ -42,17 +44,29 @@ def check_placement(
         return problems
     for node in sorted(below):
         link = int(tree.uplink[node])
-        one_side = below[node]
-        other_side = n_vms - one_side
-        asked = min(one_side, other_side) * rate_bps
-        for direction in (2 * link, 2 * link + 1):
-            free = int(residual.free_bps[direction])
-            if asked > 0 and asked > free:
-                problems.append(
-                    f"{datacentre.link_name(direction)}: {asked} bit/s asked"
-                    f" ({one_side} VMs | {other_side} VMs), {free} bit/s free"
-                )
+        sides = (below[node], n_vms - below[node])
+        problems += _check_link(datacentre, residual, link, sides, rate_bps)
     return problems
+
+
+def _check_link(
+    datacentre: DataCentre,
+    residual: Residual,
+    link: int,
+    sides: tuple[int, int],
+    rate_bps: int,
+) -> Iterator[str]:
+    """The hose's rate against both directions; ``sides``: VMs on either."""
+    one_side, other_side = sides
+    asked = min(sides) * rate_bps
+    for direction in (2 * link, 2 * link + 1):
+        free = int(residual.free_bps[direction])
+        # What carries nothing may be full beyond its capacity.
+        if asked > 0 and asked > free:
+            yield (
+                f"{datacentre.link_name(direction)}: {asked} bit/s asked"
+                f" ({one_side} VMs | {other_side} VMs), {free} bit/s free"
+            )
 
 
 def _check_servers(

@@ -108,10 +108,12 @@ def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
         np.searchsorted(layer.children_sorted, nodes, side="right") - low
     )
     ends = np.cumsum(width)
-    at = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(
-        low - (ends - width), width
-    )
-    return np.repeat(np.arange(len(nodes)), width), layer.edges_by_child[at]
+    # Ranges of several lengths, one after the other: each one's own start less
+    # the place where it begins among all.
+    shift = np.repeat(low - (ends - width), width)
+    at = np.arange(len(shift)) + shift
+    positions = np.repeat(np.arange(len(nodes)), width)
+    return positions, layer.edges_by_child[at]
 
 
 def share_out(
@@ -122,6 +124,7 @@ def share_out(
 
     Returns the edges that get any, and how many; O(edges of these switches).
     """
+    # Most calls are for one switch: without the bookkeeping of several.
     if len(switches) == 1:
         at = layer.position(int(switches[0]))
         first_edge = int(layer.start[at])
@@ -137,6 +140,8 @@ def share_out(
     edges = np.arange(ends[-1]) + np.repeat(low - (ends - width), width)
     here = room[edges]
     total = np.cumsum(here)
+    # One cumulative sum over all children; each switch's begins where the
+    # one before has ended.
     first = total[ends - width] - here[ends - width]
     before = total - here - np.repeat(first, width)
     dealt = np.minimum(

@@ -193,6 +193,8 @@ def _search(
     for layer in datacentre.layers:
         a = edge_counts(layer, per_link, n_vms)
         room = np.minimum(below[layer.child_index], a)
+        # At most one child holds more than half: its chain. All others are
+        # light.
         np.minimum(room, n_vms // 2, out=room)
         total = np.add.reduceat(room, layer.segments)
         below[layer.switch_index] = total
@@ -219,6 +221,8 @@ def _search(
                 )
         alive = grown.only(np.flatnonzero(grown.held < n_vms))
         trail.chains.append(alive)
+        # A higher node needs more links below it; it can be better only if
+        # a chain saves as much.
         if best is not None and (
             lowest or least <= _least_above(layer.level, alive, n_vms, unit)
         ):
@@ -232,8 +236,9 @@ def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
     """
     if not unit:
         return 0
-    saved = int((alive.saved + 2 * alive.held - n_vms).max(initial=0))
-    return (level + 1) * n_vms - saved
+    could_save = alive.saved + 2 * alive.held - n_vms
+    most_saved = int(could_save.max(initial=0))
+    return (level + 1) * n_vms - most_saved
 
 
 def _grow(
@@ -252,6 +257,8 @@ def _grow(
     if not len(chains.node):
         return fresh
     chain, edge = edges_up(layer, chains.node)
+    # A heavy child passes with at least N - a below the link: few enough
+    # are outside.
     through = np.flatnonzero(chains.held[chain] >= n_vms - a[edge])
     chain = chain[through]
     edge = edge[through]
@@ -290,10 +297,14 @@ def _undominated(chains: _Chains) -> _Chains:
     saved = chains.saved[order]
     # Within a node, held falls: a chain is worth keeping if it saves more than
     # all before it.
-    group = np.cumsum(np.concatenate(([0], node[1:] != node[:-1])))
+    begins = np.concatenate(([0], node[1:] != node[:-1]))
+    group = np.cumsum(begins)
+    # One running maximum serves all nodes: each one's savings are lifted above
+    # those of the nodes before it.
     span = int(saved.max()) + 2
     lifted = saved + group * span
-    best_before = np.concatenate(([-1], np.maximum.accumulate(lifted)[:-1]))
+    best_so_far = np.maximum.accumulate(lifted)
+    best_before = np.concatenate(([-1], best_so_far[:-1]))
     keep = lifted > np.maximum(best_before, group * span - 1)
     return chains.only(np.sort(order[keep]))
 
@@ -374,6 +385,8 @@ def least_bandwidth_uneven(
     for layer in datacentre.layers:
         for at, switch in enumerate(layer.switches.tolist()):
             table = _Table(np.zeros(1, np.int64), ())
+            # Child after child: a table says what x VMs below a switch cost
+            # at least.
             for edge in range(
                 int(layer.start[at]), int(layer.start[at + 1])
             ):
@@ -386,14 +399,16 @@ def least_bandwidth_uneven(
             if len(table.cost) > n and int(table.cost[n]) < best_cost:
                 best = switch
                 best_cost = int(table.cost[n])
+        # All switches of the level were looked at: the cheapest of them is
+        # meant.
         if lowest and best >= 0:
             break
     if best < 0:
         return None
-    counts = _walk(tables, best, n)
-    return placement_below(
-        datacentre, best, np.array([*counts]), np.array([*counts.values()])
-    )
+    count_of = _walk(tables, best, n)
+    servers = np.array(list(count_of.keys()))
+    counts = np.array(list(count_of.values()))
+    return placement_below(datacentre, best, servers, counts)
 
 
 def _upward(below: IntArray, a: int, n_vms: int, weight: int) -> IntArray:
@@ -414,6 +429,7 @@ def _with_child(
     cost = np.full(size, _NEVER)
     split = np.zeros(size, dtype=np.int64)
     for taken in range(min(len(upward), size)):
+        # So many do not pass the link.
         if upward[taken] >= _NEVER:
             continue
         reach = min(len(table.cost), size - taken)
@@ -422,7 +438,8 @@ def _with_child(
         better = offer < window
         window[better] = offer[better]
         split[taken : taken + reach][better] = taken
-    return _Table(np.minimum(cost, _NEVER), (*table.steps, (child, split)))
+    steps = (*table.steps, (child, split))
+    return _Table(np.minimum(cost, _NEVER), steps)
 
 
 def _walk(

@@ -91,6 +91,7 @@ def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
     for height in range(len(counts.most) - 1, -1, -1):
         layer = datacentre.layers[height]
         most = counts.most[height]
+        # In an uneven tree some nodes wait for a lower layer of theirs.
         level = datacentre.level[nodes] == layer.level
         if not level.any():
             continue

@@ -119,6 +119,9 @@ class Packing:
         allowed = self.allowed
         below = self._below
         path = self.paths[server]
+        # From the most down: beyond half of the VMs a link may carry more
+        # of them again, min(X, N-X) being what counts, so that no bisection
+        # will do.
         for count in range(min(self.free_slots[server], self.left), 0, -1):
             for link in path:
                 x = below.get(link, 0) + count
@@ -237,6 +240,8 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
                 ranked.append((occupation(server, count), server))
         if not ranked:
             return
+        # Anew after each server: what was placed loads the others' links
+        # too.
         server = min(ranked)[1]
         offers.remove(server)
         yield server
@@ -264,6 +269,7 @@ class Packer:
     ) -> Placement | Refusal:
         packing = Packing(datacentre, residual, n_vms, rate_bps)
         for candidate in packing.candidates():
+            # A generator may look at what was placed before the next.
             for server in self.order(packing, max(largest_bps, rate_bps)):
                 packing.take(server)
                 if not packing.left:

@@ -153,6 +153,7 @@ class Engine(EngineState):
         ones ``unfinished``.
         """
         try:
+            # Local names: the loop runs a million times.
             step = self._step
             after_step = self._after_step
             jobs = self.jobs
@@ -160,6 +161,8 @@ class Engine(EngineState):
             while step():
                 if after_step is not None:
                     after_step(self)
+                # Not before: events and the policy's view may name a job in
+                # the step in which it leaves.
                 while left:
                     del jobs[left.pop()]
         except BaseException as error:
@@ -195,6 +198,8 @@ class Engine(EngineState):
             return False
         elif self._outages.lasting and self._outages.give_up():
             return True
+        # A completion at the same instant comes first: ends before starts
+        # and arrivals.
         completions = self.backend.wait(until)
         if completions:
             self._complete_all(completions)
@@ -205,6 +210,7 @@ class Engine(EngineState):
             )
         else:
             at_s = self.backend.now_s()
+            # A live backend may come back a moment late.
             self._advance(at_s if at_s > until else until)
             if timed:
                 _, priority, key, epoch = heapq.heappop(timeline)
@@ -317,8 +323,11 @@ class Engine(EngineState):
                 f"job {request.id} is submitted while another of that name is here"
             )
         self._arrived += 1
+        # A live run is late, and a job that follows another one comes when
+        # that has left.
         if request.submit_s != self.now_s:
             request = replace(request, submit_s=self.now_s)
+        # Its true running time is for the backend alone.
         open_book = (
             request.true_duration_s is None
             and request.demand.cpu_estimate is None
@@ -345,6 +354,7 @@ class Engine(EngineState):
         gone: list[act.Ended] = []
         for done in completions:
             job = self.jobs.get(done.job_id)
+            # Live, a job may end while it is being killed or moved.
             if job is not None and job.phase in ("running", "preempted"):
                 self._advance(done.at_s)
                 detail = done.detail
@@ -381,6 +391,7 @@ class Engine(EngineState):
 
     def kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
+        # Of others the backend has never heard.
         if job.phase in ("running", "preempted"):
             self.backend.kill(job_id)
         self._end(job, "killed", reason)
@@ -416,6 +427,7 @@ class Engine(EngineState):
                     detail or {},
                 )
             )
+        # What it held may be the room that a job needs which is cut off.
         if self._outages.lasting and outcome != "unfinished":
             self._outages.retry()
         if self._coming.followers:
@@ -426,6 +438,7 @@ class Engine(EngineState):
         # gone has none.
         with suppress(RunFailed, OSError):
             self._advance(self.backend.now_s())
+        # Reservations are released too: the audit finds all capacity back.
         for job in self.jobs.values():
             if job.phase != "ended":
                 self._end(job, "unfinished", f"the run stopped: {reason}")
@@ -446,6 +459,7 @@ class Engine(EngineState):
         )
 
     def _start(self, action: act.Start) -> None:
+        # As _require does, without a call: most actions are starts.
         job = self.jobs.get(action.job_id)
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
@@ -524,6 +538,8 @@ class Engine(EngineState):
     def _launch(self, job: JobState, placement: Placement) -> None:
         request = job.request
         job_id = request.id
+        # Before the backend is asked: while it starts the job, others may
+        # look at it.
         self.running[job_id] = None
         job.phase = "running"
         try:
@@ -571,6 +587,7 @@ class Engine(EngineState):
         job = self._require(job_id, "running")
         with refusing():
             self.reservations.ledger(job.tier).shorten(job_id, until_s)
+        # Its end as planned so far is void.
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
@@ -584,6 +601,8 @@ class Engine(EngineState):
         arrival.
         """
         job = self._require(job_id, "running")
+        # Before it gives its nodes back: its links are brought back with
+        # them.
         self._outages.left(job_id)
         self.backend.preempt(job_id)
         self._give_back(job)
@@ -601,6 +620,7 @@ class Engine(EngineState):
         self.backend.kill(job_id)
         self._give_back(job)
         job.phase = "waiting"
+        # It starts anew, wherever it fits.
         job.left = None
         job.last_wait = None
         self.running.pop(job_id, None)
@@ -627,6 +647,8 @@ class Engine(EngineState):
         job_id = action.job_id
         placement = action.placement
         job = self._require(job_id, "preempted", "running")
+        # What it holds is given back first, so that old and new nodes may
+        # overlap.
         if job.phase == "running":
             self._outages.left(job_id)
             self._give_back(job)
@@ -653,6 +675,7 @@ class Engine(EngineState):
         job = self._require(job_id, "running")
         if tier == job.tier:
             raise ActionRefused(f"job {job_id} is in the {tier} already")
+        # In one ledger it is given back, in the other it is taken.
         self._give_back(job)
         job.tier = tier
         self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
@@ -718,6 +741,7 @@ class Engine(EngineState):
         need = hose_bps(
             tree_of(self.datacentre, placement.root), placement, rate_bps
         )
+        # In order: the same run makes the same bytes.
         return [[link, bps] for link, bps in sorted(need.items())]
 
     def emit(self, event: events.Event) -> None:

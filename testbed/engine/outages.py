@@ -49,18 +49,14 @@ class Outages:
         """
         failure = self.failures[number]
         engine = self._engine
+        # First the network, then what is decided about it: live, jobs feel the
+        # failure before anybody can answer it.
         engine.backend.fail(failure)
         engine.catch_up()
-        of_server = failure.kind.startswith("server")
-        lost = self._servers if of_server else self._links
-        restored = failure.kind in ("link_restored", "server_restored")
-        if restored:
-            lost.discard(failure.part)
-        elif failure.kind in ("link_failed", "server_failed"):
-            lost.add(failure.part)
-        self.lasting = bool(self._links or self._servers)
+        self._note(failure)
         engine.emit(_event(engine.now_s, failure))
         engine.reservations.set_lost(self._servers, self._links)
+        restored = failure.kind.endswith("restored")
         if failure.kind == "server_failed":
             self._server_failed()
         elif failure.kind == "link_failed":
@@ -70,6 +66,16 @@ class Outages:
         self.tell()
         if restored:
             engine.ask(act.Restored())
+
+    def _note(self, failure: Failure) -> None:
+        """Keeps what is lost now. A restart loses nothing for long."""
+        of_server = failure.kind.startswith("server")
+        lost = self._servers if of_server else self._links
+        if failure.kind in ("link_restored", "server_restored"):
+            lost.discard(failure.part)
+        elif failure.kind in ("link_failed", "server_failed"):
+            lost.add(failure.part)
+        self.lasting = bool(self._links or self._servers)
 
     def started(self, job: JobState) -> None:
         """See to a job that starts while something is lost; :meth:`tell` is for
@@ -84,6 +90,8 @@ class Outages:
         """Reconnect jobs that wait for a link: over their own paths, or below
         another root.
         """
+        # In the order in which they were cut: the first has the first claim
+        # on another root.
         for job_id in list(self._cut):
             job = self._engine.jobs.get(job_id)
             if job is None or job.phase != "running":
@@ -125,6 +133,8 @@ class Outages:
         waits again.
         """
         engine = self._engine
+        # Stable: those that ended, then those that wait, each in the order
+        # in which they were stopped.
         gone = sorted(self.untold, key=itemgetter(1))
         self.untold.clear()
         anew = [job_id for job_id, waits in gone if waits]
@@ -132,9 +142,8 @@ class Outages:
             more = bool(anew) or job_id != gone[-1][0]
             engine.ask(act.Ended(job_id, "killed", more_at_this_time=more))
         for job_id in anew:
-            if (
-                job_id in engine.waiting
-            ):  # or it was started with one before it
+            # Unless it was started with one before it.
+            if job_id in engine.waiting:
                 engine.ask(act.Arrived(job_id))
 
     # -- inside -----------------------------------------------------------------------------
@@ -169,6 +178,8 @@ class Outages:
         for job in filter(
             self._lacks_link, self._placed("running", "reserved")
         ):
+            # It may move below another root; if not, the link may be back
+            # by its start.
             if job.phase == "reserved":
                 self._moved(job)
             elif job.request.id not in self._cut:
@@ -201,6 +212,8 @@ class Outages:
         ledger = engine.reservations.ledger(job.tier)
         if job_id not in ledger.holdings():
             return "its reservation is over"
+        # Slots and rate stay: only the tree below another root is looked
+        # for.
         moved = reroot(ledger, job_id, engine.now_s, self._links)
         if isinstance(moved, str):
             return moved

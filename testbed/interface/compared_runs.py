@@ -54,9 +54,16 @@ _NUMBERS = tuple(
     if kind in ("Int64", "Float64") and name != "seed"
 )
 SHOWN = (
-    "finished", "rejected", "success_rate", "vm_utilisation", "link_utilisation", "wait_mean_s",
-    "response_mean_s", "revenue", "estimate_ratio.median",
-)  # fmt: skip
+    "finished",
+    "rejected",
+    "success_rate",
+    "vm_utilisation",
+    "link_utilisation",
+    "wait_mean_s",
+    "response_mean_s",
+    "revenue",
+    "estimate_ratio.median",
+)
 
 
 def compare(
@@ -126,6 +133,7 @@ class Comparison:
             for job in pair.jobs:
                 record: dict[str, Any] = dict(_named(pair))
                 record["job_id"] = job.job_id
+
                 record["completion_difference"] = job.completion_difference
                 record["later_s"] = job.later_s
                 for place, which in enumerate(("first", "second")):

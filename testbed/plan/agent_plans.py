@@ -117,12 +117,11 @@ def _burners(
     true_s = job.true_s
     if granted_bps > 0 and (demand.network or demand.profile is not None):
         true_s = demand.duration_s(job, granted_bps)
+    core_share = demand.cpu_share or 1.0
+    uses = job.cpu_uses
     if demand.network:
         core_share = demand.cpu_share or IDLE_SHARE
         uses = (1.0,) * job.n_vms
-    else:
-        core_share = demand.cpu_share or 1.0
-        uses = job.cpu_uses
     plans = []
     for vm, use in zip(tenant.vms, uses, strict=True):
         share = min(1.0, core_share * use * scale.cpu * demand.cores)
@@ -153,11 +152,20 @@ def agent_plans(
         return _commands(job, demand, tenant)
     if not demand.network or job.n_vms == 1:
         return _burners(job, tenant, scale, granted_bps)
+    # By the job, so that another job in the file changes no other's pairs.
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
     size_bytes = volume_payload_bytes(job, scale, granted_bps)
     flows = transfers(demand.pattern, job.n_vms, size_bytes, stream)
     if isinstance(demand, Iperf3):
         return _measurements(job, tenant, scale, flows)
+    return _transfers(job, tenant, scale, flows)
+
+
+def _transfers(
+    job: JobRequest, tenant: TenantPlan, scale: Scale, flows: Sequence[Flow]
+) -> tuple[Plan, ...]:
+    """Plans of transfers, paced where the job has a demand curve."""
+    demand = job.demand
     curve: tuple[tuple[float, int], ...] = ()
     cpu_share = 0.0
     if isinstance(demand, DemandCurve):

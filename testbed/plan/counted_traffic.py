@@ -162,6 +162,8 @@ class Counted:
         """A later count; what a disturbance falls into counts for nothing."""
         length_s = at_s - self.at_s
         due_bits = self._rate_bps * length_s
+        # The rate is that of the time since the last count: a new one holds
+        # from now on.
         sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
         if self._is_in(disturbed, sent_bits >= KEPT_UP * due_bits):
             self.disturbed_s += length_s
@@ -214,6 +216,8 @@ class Counted:
         if later_s <= 0:
             return self.lack_bits
         per_s = max(0.0, self.lack_bits - first_bits) / later_s
+        # The first interval has what a start costs once; only later ones
+        # tell the pace.
         left_s = max(0.0, length_s - self.watched_s)
         return self.lack_bits + per_s * left_s
 

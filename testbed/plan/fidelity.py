@@ -233,16 +233,7 @@ def fitting_rate(
     rate = start
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
-        fitting = [
-            tested for tested, load in loads.items() if load <= limit
-        ]
-        fit = max(fitting, default=0.0)
-        too_high = [
-            tested
-            for tested, load in loads.items()
-            if load > limit and tested > fit
-        ]
-        over = min(too_high, default=inf)
+        fit, over = _bracket(loads, limit)
         crossing, sure = _crossing(loads, fit, limit)
         if fit and not largest:
             break
@@ -253,11 +244,30 @@ def fitting_rate(
         low, high = _next_range(
             fit, over, load_falls=sure or len(loads) == 1
         )
+        # A little below the crossing: a rate just above it would not fit.
         wanted = two_figures(min(max(0.93 * crossing, low), high))
         # At two figures the next rate may be a tenth away.
         next_above = two_figures(1.06 * fit)
         rate = min(most, max(least, wanted, next_above))
     return fit or None
+
+
+def _bracket(
+    loads: Mapping[float, float], limit: float
+) -> tuple[float, float]:
+    """The largest tested rate that fits (0: none does), and the least above it
+    that does not (infinite: none was tested).
+    """
+    fit = 0.0
+    for rate, load in loads.items():
+        if load <= limit:
+            fit = max(fit, rate)
+    over = inf
+    for rate, load in loads.items():
+        # Below one that fits a load above the limit was noise.
+        if load > limit and rate > fit:
+            over = min(over, rate)
+    return fit, over
 
 
 def _close_enough(
@@ -365,22 +375,12 @@ class Starved:
         The streak of a row ends where nothing is known of the row.
         """
         self._names = samples.names
+        counts = samples.backlogged
         if self.too_much:
             counts = samples.known
-            allowance_bps = samples.packet_bps + samples.bucket_bps
-        else:
-            counts = samples.backlogged
-            allowance_bps = samples.packet_bps
         if of is not None:
             counts = counts & of
-        columns = (
-            np.ones(len(counts)),
-            samples.rate_bps,
-            samples.most_bps,
-            samples.sent_bps,
-            allowance_bps,
-        )
-        sample = np.where(counts, columns, 0.0)
+        sample = self._sample(samples, counts)
         streaks = self._streaks + sample
         # A packet more or less is allowed once a streak, not once a sample.
         streaks[4] = np.maximum(self._streaks[4], sample[4])
@@ -391,6 +391,25 @@ class Starved:
             # The last sample and this one: pairs, whatever was before.
             self._judge(streaks, np.flatnonzero(counts))
             self._streaks = sample
+
+    def _sample(
+        self, samples: ClassSamples, counts: NDArray[np.bool_]
+    ) -> Floats:
+        """The rows of a streak, for one sample; 0 in the columns that do not
+        count.
+        """
+        allowance_bps = samples.packet_bps
+        # What a full bucket lets pass is no fault of the limit.
+        if self.too_much:
+            allowance_bps = allowance_bps + samples.bucket_bps
+        rows = (
+            np.ones(len(counts)),
+            samples.rate_bps,
+            samples.most_bps,
+            samples.sent_bps,
+            allowance_bps,
+        )
+        return np.where(counts, rows, 0.0)
 
     def _judge(self, streaks: Floats, rows: NDArray[np.int64]) -> None:
         """Keeps the worst share of these rows' streaks of two samples and more."""
@@ -571,11 +590,15 @@ class ReceivedShares:
         total_s = sum(length_s for length_s, _ in self._recent)
         if not known or total_s < enough_s:
             return nan
-        by_sample = []
-        for _, earlier in self._recent:
-            by_sample.append([earlier[tenant] for tenant in known])
-        received, rate, _ = np.sum(by_sample, axis=0).T
         late_packets = np.sqrt([sums[tenant][2] for tenant in known])
+        return self._share(known, late_packets)
+
+    def _share(self, tenants: Sequence[int], late_packets: Floats) -> float:
+        """Of all together, or of the worst, over the samples that are kept."""
+        by_sample = []
+        for _, sums in self._recent:
+            by_sample.append([sums[tenant] for tenant in tenants])
+        received, rate, _ = np.sum(by_sample, axis=0).T
         share_of_all = received.sum() / rate.sum()
         worst_share = ((received + late_packets) / rate).min()
         return float(min(share_of_all, worst_share))
@@ -618,25 +641,36 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
             judged[at] = 1.0
     low = quantile(idle, 0.1)
     graded = quantile(judged, 0.1)
-    stolen = sum(sample.steal for sample in samples) / len(samples)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
     if low < THRESHOLDS["processor idle"][0] <= graded:
         busiest += (
             ", by the run alone, and reserved VMs received at their rates"
         )
-    taken = f"the hypervisor took {stolen:.1%} of the processors' time for others"
     metrics = {"idle_p10": low, "idle_mean": sum(idle) / len(idle)}
+    metrics |= _medians(samples)
+    return [
+        graded_finding("processor idle", graded, busiest, metrics),
+        _stolen(samples),
+    ]
+
+
+def _medians(samples: Sequence[ProcessorSample]) -> dict[str, float]:
+    """Medians of what is known in some samples only."""
+    metrics = {}
     for name in ("others", "received"):
         values = [getattr(sample, name) for sample in samples]
         known = [value for value in values if isfinite(value)]
         if known:
             metrics[f"{name}_p50"] = quantile(known, 0.5)
-    return [
-        graded_finding("processor idle", graded, busiest, metrics),
-        graded_finding(
-            "stolen time", stolen, taken, {"steal_mean": stolen}
-        ),
-    ]
+    return metrics
+
+
+def _stolen(samples: Sequence[ProcessorSample]) -> Finding:
+    stolen = sum(sample.steal for sample in samples) / len(samples)
+    taken = f"the hypervisor took {stolen:.1%} of the processors' time for others"
+    return graded_finding(
+        "stolen time", stolen, taken, {"steal_mean": stolen}
+    )
 
 
 def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from ipaddress import IPv4Interface
 
 from controller.flow_rules import BASE_FLOWS, Flow, move_steps, tenant_flows
 from jobs.wire import SEGMENT_BYTES
@@ -147,24 +148,32 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
         BatchLine("replace", Neighbour(vm.ip, vm.slot.mac))
         for vm in tenant.vms
     ]
-    window = first_window(tenant)
     packet = BatchLine("change", _largest_packet(tenant))
     addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]
-    # A topology may give its hosts addresses of several networks.
-    networks = tuple(
-        dict.fromkeys(address.network for address in addresses)
-    )
     sections = []
     for i, vm in enumerate(tenant.vms):
-        own_lines = (packet, BatchLine("add", Address(addresses[i])))
-        routes = []
-        for network in networks:
-            route = PrefixRoute(addresses[i], window, to=network)
-            routes.append(BatchLine("replace", route))
+        device = (packet, BatchLine("add", Address(addresses[i])))
+        routes = _routes(tenant, addresses, addresses[i])
         neighbours = [*all_neighbours[:i], *all_neighbours[i + 1 :]]
-        sections.append(BatchSection(vm.slot.netns, own_lines))
+        sections.append(BatchSection(vm.slot.netns, device))
         sections.append(BatchSection(vm.slot.netns, (*routes, *neighbours)))
     return tuple(sections)
+
+
+def _routes(
+    tenant: TenantPlan,
+    addresses: Sequence[IPv4Interface],
+    own_address: IPv4Interface,
+) -> list[BatchLine]:
+    """Routes of a VM to the networks of all addresses of its tenant."""
+    window = first_window(tenant)
+    # A topology may give its hosts addresses of several networks.
+    networks = dict.fromkeys(address.network for address in addresses)
+    routes = []
+    for network in networks:
+        route = PrefixRoute(own_address, window, to=network)
+        routes.append(BatchLine("replace", route))
+    return routes
 
 
 def packet_changes(

@@ -151,6 +151,7 @@ def _port_limits(
     quality = network.quality_of_port[dev]
     items: list[TcItem] = []
     if quality.needs_netem:
+        # Packets enter the delay line first: HTB is its child then.
         items.append(delay_line(network, port, quality))
     items.append(HtbRoot(dev, DEFAULT_CLASS_MINOR, quality.needs_netem))
     items.append(_root_class(dev, LINK_MINOR, capacity_bps, CATCH_UP_S))
@@ -257,23 +258,25 @@ def tenant_limits(
     then use all that its link has left, and a VM all of its server's link. A
     tenant with ``weights`` reserves nothing and shares by them (PS-P).
     """
+    send_cap = _send_cap(tenant.cap_bps, _vm_packets_per_s(network, tenant))
+    sections = [_added(None, _on_switches(network, tenant))]
+    for vm in tenant.vms:
+        sections.append(_added(vm.slot.netns, send_cap))
+    return tuple(sections)
+
+
+def _vm_packets_per_s(network: NetworkPlan, tenant: TenantPlan) -> int:
     uplinks_bps = [tenant.rate_bps]
     for vm in tenant.vms:
         link = network.uplink.get(vm.slot.port.bridge)
         if link is not None:
             uplinks_bps.append(link.narrower_bps)
-    uplink_bps = max(uplinks_bps)
     # Packets are the switch's and not the link's: of them a tenant that borrows
     # gets only what its TCP needs.
-    packets = max(
-        packets_per_s(tenant.rate_bps, uplink_bps),
+    return max(
+        packets_per_s(tenant.rate_bps, max(uplinks_bps)),
         tenant.cap_bps // (8 * LEAST_PACKET_BYTES),
     )
-    send_cap = _send_cap(tenant.cap_bps, packets)
-    sections = [_added(None, _on_switches(network, tenant))]
-    for vm in tenant.vms:
-        sections.append(_added(vm.slot.netns, send_cap))
-    return tuple(sections)
 
 
 def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
@@ -285,16 +288,8 @@ def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
         catch_up_s = reserved_catch_up_s(tenant)
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
         dev = tenant_class.dev
-        queue_bytes = port_queue_bytes(tenant_class.ceil_bps)
-        if tenant.weights:
-            queue_bytes = shared_queue_bytes(
-                network, dev, tenant_class.ceil_bps
-            )
-        if tenant.lent_bps:
-            # What borrows is to fill the queue with payload alone: headers and
-            # one more packet have room.
-            queue_bytes = queue_bytes * 5 // 4
         items.append(tenant_class)
+        queue_bytes = _class_queue_bytes(network, tenant, tenant_class)
         items.append(ByteFifo(dev, minor, queue_bytes))
         # A preference per tenant: it can be deleted without the filter's
         # handle.
@@ -310,6 +305,21 @@ def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
         items.append(_root_class(dev, VM_MINOR, cap_bps, catch_up_s))
         items.append(ByteFifo(dev, VM_MINOR, port_queue_bytes(cap_bps)))
     return items
+
+
+def _class_queue_bytes(
+    network: NetworkPlan, tenant: TenantPlan, tenant_class: HtbClass
+) -> int:
+    queue_bytes = port_queue_bytes(tenant_class.ceil_bps)
+    if tenant.weights:
+        queue_bytes = shared_queue_bytes(
+            network, tenant_class.dev, tenant_class.ceil_bps
+        )
+    if tenant.lent_bps:
+        # What borrows is to fill the queue with payload alone: headers and
+        # one more packet have room.
+        queue_bytes = queue_bytes * 5 // 4
+    return queue_bytes
 
 
 def reserved_catch_up_s(tenant: TenantPlan) -> float:
@@ -346,17 +356,24 @@ def _tenant_classes(
         )
         classes.append(reserved)
     for directed, weight in tenant.weights:
-        weighted = HtbClass(
-            dev=network.sending_port(directed).name,
-            parent_minor=LINK_MINOR,
-            minor=tenant.tenant_id,
-            rate_bps=MIN_WIRE_BPS,
-            ceil_bps=network.directed_bps(directed),
-            burst_s=CATCH_UP_S,
-            quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
+        classes.append(
+            _weighted_class(network, tenant.tenant_id, directed, weight)
         )
-        classes.append(weighted)
     return classes
+
+
+def _weighted_class(
+    network: NetworkPlan, minor: int, directed: int, weight: int
+) -> HtbClass:
+    return HtbClass(
+        dev=network.sending_port(directed).name,
+        parent_minor=LINK_MINOR,
+        minor=minor,
+        rate_bps=MIN_WIRE_BPS,
+        ceil_bps=network.directed_bps(directed),
+        burst_s=CATCH_UP_S,
+        quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
+    )
 
 
 def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
@@ -453,16 +470,14 @@ def _changes(
     """``change`` lines between two lists of the same classes and queues."""
     sections = []
     for before, after in zip(old_limits, new_limits, strict=True):
-        lines = []
-        for old_line, new_line in zip(
-            before.lines, after.lines, strict=True
-        ):
-            if old_line != new_line:
-                lines.append(
-                    BatchLine("change", new_line.item, before=old_line.item)
+        changed = []
+        for old, new in zip(before.lines, after.lines, strict=True):
+            if old != new:
+                changed.append(
+                    BatchLine("change", new.item, before=old.item)
                 )
-        if lines:
-            sections.append(BatchSection(after.netns, tuple(lines)))
+        if changed:
+            sections.append(BatchSection(after.netns, tuple(changed)))
     return tuple(sections)
 
 

@@ -7,6 +7,7 @@ on its server.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 from testbed.plan.network_plan import TenantPlan
@@ -48,6 +49,7 @@ def groups(tenant: TenantPlan, lost: Collection[str]) -> list[list[str]]:
         highest = port.bridge
         if port.name in lost:
             highest = port.name
+        # Up the pinned tree, as far as no cable is lost.
         while highest in above:
             highest = above[highest]
         by_highest.setdefault(highest, []).append(port.name)
@@ -73,9 +75,8 @@ def cut_text(
     root = ""
     if pinned and tenant.edges:
         root = f" (pinned to {names[root_of(tenant)]})"
-    n_vms = len(tenant.vms)
-    pairs = n_vms * (n_vms - 1) // 2
-    reached = sum(len(group) * (len(group) - 1) // 2 for group in parts)
+    pairs = math.comb(len(tenant.vms), 2)
+    reached = sum(math.comb(len(group), 2) for group in parts)
     return (
         f"tenant {tenant.job_id}{root} is cut: {' | '.join(sides)};"
         f" {pairs - reached} of {pairs} pairs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -178,6 +178,7 @@ class NetworkPlan:
         """
         ports = self.ports_of_bridge[port.bridge]
         capacities = [self.capacity_of_port.get(p.name, 0) for p in ports]
+        # Every other port may send to this one at once.
         return max(capacities) * (len(ports) - 1)
 
     @cached_property
@@ -227,6 +228,8 @@ class TenantVm:
         named = self.slot.address
         if named and IPv4Interface(named).ip == self.ip:
             return IPv4Interface(named)
+        # Beside hosts with addresses of the topology; a VM without one has
+        # the length that tenants have.
         if prefix == ANY_ADDRESS:
             return IPv4Interface((self.ip, 32 - TENANT_BITS))
         return IPv4Interface((self.ip, prefix.prefixlen))
@@ -334,23 +337,8 @@ def network_plan(
     numbering = _PortNumbering(bridges)
     if not namespaces_per_server:
         namespaces_per_server = datacentre.slots.tolist()
-    slots: list[Slot] = []
-    hosts = _named_hosts(datacentre)
-    for server, n_slots in enumerate(namespaces_per_server):
-        for index in range(n_slots):
-            port = numbering.new_port(server, "v")
-            named = hosts.get((server, index), HostNames(""))
-            # A locally administered address; its last three bytes number slots.
-            serial = (len(slots) + 1).to_bytes(3).hex(":")
-            slot = Slot(
-                server,
-                index,
-                port,
-                mac=named.mac or f"02:48:4e:{serial}",
-                host=named.name,
-                address=named.address,
-            )
-            slots.append(slot)
+    # VMs' ports before links': so a server's VMs have its first numbers.
+    slots = _slots(datacentre, numbering, namespaces_per_server)
     links = []
     for number in range(datacentre.n_links):
         lower = numbering.new_port(int(datacentre.link_lower[number]), "-u")
@@ -368,6 +356,32 @@ def network_plan(
     plan = NetworkPlan(prefix, tuple(bridges), tuple(links), tuple(slots))
     _check_name_lengths(plan)
     return plan
+
+
+def _slots(
+    datacentre: DataCentre,
+    numbering: _PortNumbering,
+    namespaces_per_server: Sequence[int],
+) -> list[Slot]:
+    """The VM slots of all servers, in order."""
+    slots: list[Slot] = []
+    hosts = _named_hosts(datacentre)
+    for server, n_slots in enumerate(namespaces_per_server):
+        for index in range(n_slots):
+            port = numbering.new_port(server, "v")
+            named = hosts.get((server, index), HostNames(""))
+            # A locally administered address; its last three bytes number slots.
+            serial = (len(slots) + 1).to_bytes(3).hex(":")
+            slot = Slot(
+                server,
+                index,
+                port,
+                mac=named.mac or f"02:48:4e:{serial}",
+                host=named.name,
+                address=named.address,
+            )
+            slots.append(slot)
+    return slots
 
 
 def _named_hosts(
@@ -624,18 +638,7 @@ def controller_tenant(
 ) -> values.Tenant:
     """A placed tenant, with its tree, in the controller's own values."""
     dpid = {bridge.name: bridge.dpid for bridge in network.bridges}
-    vms = []
-    for vm in tenant.vms:
-        port = vm.slot.port
-        vms.append(
-            values.AttachedVm(
-                vm.index,
-                str(vm.ip),
-                vm.slot.mac,
-                dpid[port.bridge],
-                port.number,
-            )
-        )
+    vms = [_attached(vm, dpid) for vm in tenant.vms]
     tree = []
     for edge in tenant.edges:
         tree.append(
@@ -652,4 +655,15 @@ def controller_tenant(
         prefix=str(tenant.prefix),
         vms=tuple(vms),
         tree=tuple(tree),
+    )
+
+
+def _attached(vm: TenantVm, dpid: Mapping[str, int]) -> values.AttachedVm:
+    port = vm.slot.port
+    return values.AttachedVm(
+        vm.index,
+        str(vm.ip),
+        vm.slot.mac,
+        dpid[port.bridge],
+        port.number,
     )

@@ -53,6 +53,8 @@ def path_delay(tenant: TenantPlan) -> PathDelay:
     ):
         return PathDelay()
     at = {vm.slot.port.bridge for vm in tenant.vms}
+    # What passes is a product of what each link lets pass: sums of
+    # logarithms, so that a path is as long as its links together.
     kept = _longest(edges, at, lambda q: -math.log1p(-q.loss_share))
     return PathDelay(
         one_way_s=_longest(edges, at, lambda q: q.delay_s),

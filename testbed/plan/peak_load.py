@@ -157,26 +157,31 @@ def with_shares(
     for job_id in sorted(running):
         reserved = running[job_id]
         if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
-            vms_on = tuple(
-                (server, count) for server, count in reserved.vms_on
-            )
-            placement = Placement(reserved.root, vms_on)
-            tree = tree_of(datacentre, reserved.root)
-            units[job_id] = hose_bps(tree, placement, 1)
+            units[job_id] = _unit_hose(datacentre, reserved)
         for link, bps in reserved.links:
             free_bps[link] -= bps
     together = dict(running)
     if units:
-        for job_id, share_bps in shares_bps(
-            units, wanted, free_bps
-        ).items():
-            links = []
-            for link, vms in units[job_id].items():
-                links.append([link, vms * share_bps])
+        shares = shares_bps(units, wanted, free_bps)
+        for job_id, share_bps in shares.items():
             together[job_id] = replace(
-                running[job_id], rate_bps=share_bps, links=links
+                running[job_id],
+                rate_bps=share_bps,
+                links=[
+                    [link, vms * share_bps]
+                    for link, vms in units[job_id].items()
+                ],
             )
     return tuple(together[job_id] for job_id in sorted(together))
+
+
+def _unit_hose(
+    datacentre: DataCentre, reserved: events.JobReserved
+) -> Mapping[int, int]:
+    """A job's hose on each directed link at 1 bit/s a VM."""
+    vms_on = tuple((server, count) for server, count in reserved.vms_on)
+    placement = Placement(reserved.root, vms_on)
+    return hose_bps(tree_of(datacentre, reserved.root), placement, 1)
 
 
 def shares_bps(
@@ -197,6 +202,7 @@ def shares_bps(
         vms += load.values()
         first_of_job.append(len(links))
     rates = max_min_rates(
+        # Where reservations exceed a link nothing is left of it, and no less.
         np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
         np.array(first_of_job),
         np.array(links, dtype=np.int64),

@@ -51,6 +51,8 @@ def switch_parts(
     """
     weights = bridge_weights(network)
     total_weight = sum(weights.values())
+    # Equal shares of the fewest parts, not full ones and a rest: the
+    # slowest daemon is the network's.
     n_parts = max(1, ceil(total_weight / most_weight))
     share = total_weight / n_parts
     groups: list[list[int]] = [[]]

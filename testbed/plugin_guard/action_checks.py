@@ -295,10 +295,18 @@ def _shown(value: object) -> str:
 
 Check = Callable[[Any, float], Any]
 _CHECKS: Mapping[str, Check] = {
-    "job_id": _job_id, "placement": _placement, "rate_bps": _rate, "reason": _text,
-    "kill_at_end": _flag, "tier": _tier, "cost_s": _cost, "behind": _texts,
-    "reserve_until_s": _maybe_later, "start_s": _from_now, "end_s": _later,
-}  # fmt: skip
+    "job_id": _job_id,
+    "placement": _placement,
+    "rate_bps": _rate,
+    "reason": _text,
+    "kill_at_end": _flag,
+    "tier": _tier,
+    "cost_s": _cost,
+    "behind": _texts,
+    "reserve_until_s": _maybe_later,
+    "start_s": _from_now,
+    "end_s": _later,
+}
 _OF_ONE: Mapping[tuple[type, str], Check] = {
     (act.Rescale, "rate_bps"): _new_rate,
     (act.Shorten, "until_s"): _later,

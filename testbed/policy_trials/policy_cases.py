@@ -110,45 +110,55 @@ def _jobs(
     from hypothesis import strategies as st
 
     columns = st.tuples(
+        # Every fifth second: instants coincide often.
         st.integers(0, 40).map(lambda n: n - n % 5),
         st.integers(1, most_vms),
         st.integers(1, 9),
         st.sampled_from([5, 10, 20, 30, 60]),
         st.sampled_from([None, 1, 2, 5, 20]),
     )
-
-    def entry(
-        number: int, drawn: tuple[int, int, int, int, int | None]
-    ) -> dict[str, Any]:
-        at, vms, hundreds, tenths, ratio = drawn
-        job: dict[str, Any] = {
-            "id": f"j{number}",
-            "at": _seconds(at),
-            "vms": vms,
-        }
-        if bandwidth:
-            job["bandwidth"] = f"{hundreds * 100} Mbit/s"
-        else:
-            job["kind"] = "compute"
-        job["duration"] = _seconds(tenths)
-        if ratio is not None:
-            job["deadline"] = _seconds(tenths * ratio)
-        return job
-
     sizes = st.integers(1, MOST_JOBS).flatmap(
         lambda n: st.lists(columns, min_size=n, max_size=n)
     )
     return sizes.map(
-        lambda all_: [
-            entry(number, one) for number, one in enumerate(all_, 1)
+        lambda rows: [
+            _job_entry(number, row, bandwidth=bandwidth)
+            for number, row in enumerate(rows, 1)
         ]
     )
+
+
+def _job_entry(
+    number: int,
+    drawn: tuple[int, int, int, int, int | None],
+    *,
+    bandwidth: bool,
+) -> dict[str, Any]:
+    at, vms, hundreds, tenths, ratio = drawn
+    job: dict[str, Any] = {
+        "id": f"j{number}",
+        "at": _seconds(at),
+        "vms": vms,
+    }
+    if bandwidth:
+        job["bandwidth"] = f"{hundreds * 100} Mbit/s"
+    else:
+        job["kind"] = "compute"
+    job["duration"] = _seconds(tenths)
+    if ratio is not None:
+        job["deadline"] = _seconds(tenths * ratio)
+    return job
 
 
 def _tree(draw: DrawFn) -> Case:
     from hypothesis import strategies as st
 
-    fanout = draw(st.sampled_from([[2, 2], [3, 2], [2, 2, 2]]))
+    fanouts = [
+        [2, 2],
+        [3, 2],
+        [2, 2, 2],
+    ]
+    fanout = draw(st.sampled_from(fanouts))
     slots = draw(st.integers(1, 3))
     topology = {
         "kind": "tree",
@@ -313,10 +323,13 @@ def search(
         return False
 
     settings = hypothesis.settings(
-        max_examples=number, database=None, deadline=None, phases=(hypothesis.Phase.generate,),
+        max_examples=number,
+        database=None,
+        deadline=None,
+        phases=(hypothesis.Phase.generate,),
         suppress_health_check=list(hypothesis.HealthCheck),
         verbosity=hypothesis.Verbosity.quiet,
-    )  # fmt: skip
+    )
     try:
         with same_examples():
             hypothesis.find(
@@ -377,11 +390,6 @@ def starving_cases(family: Family) -> tuple[Case, ...]:
 
 def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
     flat = family in ("flat", "leases")
-    topology: dict[str, Any] = {"kind": "flat", "nodes": 8}
-    if not flat:
-        links = {"links": "1 Gbit/s", "slots_per_server": 2}
-        shape = {"k": 4} if family == "fat-tree" else {"fanout": [2, 2]}
-        topology = {"kind": family, **shape, **links}
     slots = 32 if family == "fat-tree" else 8
     jobs = []
     for number in range(SMALL_ONES):
@@ -398,8 +406,26 @@ def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
     )
     asks = {"kind": "compute"} if flat else {"bandwidth": "100 Mbit/s"}
     jobs = [job | asks for job in jobs]
-    jobs.sort(key=lambda job: float(job["at"].split()[0]))
-    return Case("starving", topology, {"kind": "jobs", "jobs": jobs})
+    # Files list jobs in order of submission; sorting is stable.
+    jobs.sort(key=_submitted_s)
+    return Case(
+        "starving", _small_topology(family), {"kind": "jobs", "jobs": jobs}
+    )
+
+
+def _submitted_s(job: Mapping[str, Any]) -> float:
+    """The number in a job's ``at``, such as ``7 s``."""
+    number, _ = job["at"].split()
+    return float(number)
+
+
+def _small_topology(family: Family) -> dict[str, Any]:
+    """A data centre of 8 slots; a fat-tree has 32."""
+    if family in ("flat", "leases"):
+        return {"kind": "flat", "nodes": 8}
+    shape = {"k": 4} if family == "fat-tree" else {"fanout": [2, 2]}
+    links = {"links": "1 Gbit/s", "slots_per_server": 2}
+    return {"kind": family, **shape, **links}
 
 
 # -- a small live run ----------------------------------------------------------
@@ -410,28 +436,13 @@ def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
     at once.
     """
     if kind.leases:
-        topology: dict[str, Any] = {
-            "kind": "flat",
-            "nodes": 2,
-            "slots_per_server": 2,
-        }
-        leases = {
-            "kind": "leases",
-            "jobs": 12,
-            "mix": "equal",
-            "sizes": ["small"],
-            "load": 1.5,
-        }
-        leases |= {"memory": False, "shortest": "15 min", "margin": "3 min"}
-        return Case(
-            "live", topology, leases, scale={"time": 720, "cpu": 0.05}
-        )
-    flat = "tree" not in families
-    asks = (
-        {"kind": "compute", "cpu": "10 %"}
-        if flat
-        else {"bandwidth": "400 Mbit/s"}
-    )
+        return _live_leases()
+    topology: dict[str, Any] = {"kind": "flat", "nodes": 4}
+    asks = {"kind": "compute", "cpu": "10 %"}
+    if "tree" in families:
+        links = {"links": "1 Gbit/s", "slots_per_server": 2}
+        topology = {"kind": "tree", "fanout": [2, 2], **links}
+        asks = {"bandwidth": "400 Mbit/s"}
     jobs = [
         {
             "id": f"j{n}",
@@ -442,13 +453,29 @@ def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
         }
         for n in range(8)
     ]
-    links = {"fanout": [2, 2], "links": "1 Gbit/s", "slots_per_server": 2}
-    topology = (
-        {"kind": "flat", "nodes": 4} if flat else {"kind": "tree", **links}
-    )
     return Case(
         "live",
         topology,
         {"kind": "jobs", "jobs": jobs},
         scale={"rate": 0.05},
     )
+
+
+def _live_leases() -> Case:
+    topology: dict[str, Any] = {
+        "kind": "flat",
+        "nodes": 2,
+        "slots_per_server": 2,
+    }
+    leases = {
+        "kind": "leases",
+        "jobs": 12,
+        "mix": "equal",
+        "sizes": ["small"],
+        "load": 1.5,
+        "memory": False,
+        "shortest": "15 min",
+        # VMs take a moment to start and to end.
+        "margin": "3 min",
+    }
+    return Case("live", topology, leases, scale={"time": 720, "cpu": 0.05})

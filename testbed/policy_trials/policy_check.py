@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from testbed.audit import audit
@@ -72,38 +73,48 @@ def determinism(subject: Subject) -> PolicyFinding:
         pairs = list(
             zip(chosen, first.result(), second.result(), strict=True)
         )
-    whole = [case for case, (one, _), _ in pairs if one[-1].startswith("{")]
-    subject.count(3 * len(whole), 3 * sum(case.n_jobs for case in whole))
-    failed = [
-        Failed(case, how)
-        for case, (one, again), [other] in pairs
-        if (how := _differs(one, again, other)) is not None
-    ]
+    n_whole = 0
+    n_jobs = 0
+    failed = []
+    for case, (lines, again), [other] in pairs:
+        # The last line of a run that the policy broke is the error.
+        if lines[-1].startswith("{"):
+            n_whole += 1
+            n_jobs += case.n_jobs
+        difference = _differs(lines, again, other)
+        if difference is not None:
+            failed.append(Failed(case, difference))
+    subject.count(3 * n_whole, 3 * n_jobs)
     good = f"{subject.tried()}: two processes with different hash seeds, two instances in one"
     return subject.finding(
         says,
-        min(failed, key=lambda one: one.case.n_jobs, default=None),
+        min(failed, key=lambda failure: failure.case.n_jobs, default=None),
         good,
     )
 
 
-def _differs(one: Lines, again: Lines, other: Lines) -> str | None:
+def _differs(first: Lines, again: Lines, other: Lines) -> str | None:
     for where, lines in (
         ("a second instance in the same process", again),
         ("another process, with another hash seed", other),
     ):
-        pairs = zip(one, lines, strict=False)
-        place = next(
-            (n for n, (a, b) in enumerate(pairs) if a != b),
-            min(len(one), len(lines)),
-        )
-        if one != lines:
-            then = [
+        if first != lines:
+            place = _first_difference(first, lines)
+            expected, differing = (
                 _shortened(run[place]) if place < len(run) else "nothing"
-                for run in (one, lines)
-            ]
-            return f"{where} differs at event {place + 1}: {then[0]}; {then[1]}"
+                for run in (first, lines)
+            )
+            return f"{where} differs at event {place + 1}: {expected}; {differing}"
     return None
+
+
+def _first_difference(first: Lines, second: Lines) -> int:
+    """The index of the first line that differs, or that only one has."""
+    shorter = min(len(first), len(second))
+    for place in range(shorter):
+        if first[place] != second[place]:
+            return place
+    return shorter
 
 
 SHOWN_CHARACTERS = 110
@@ -152,6 +163,7 @@ def _replayed(subject: Subject, case: Case) -> str | None:
         )
         return TracingBackend(
             backend,
+            # Through JSON, as a run folder has it: a copy in plain values.
             lambda answer: trace.append(json.loads(json.dumps(answer))),
         )
 
@@ -164,10 +176,13 @@ def _replayed(subject: Subject, case: Case) -> str | None:
         )
     except NoEvidence as none:
         return none.refused and subject.refused.pop().how
-    found = first_difference(live, again)
-    if found is None:
+    difference = first_difference(live, again)
+    if difference is None:
         return None
-    return f"decision {found.place} differs: {found.first}; replayed {found.second}"
+    return (
+        f"decision {difference.place} differs: {difference.first};"
+        f" replayed {difference.second}"
+    )
 
 
 def _searched(
@@ -262,16 +277,18 @@ def _audited(
         )
         results = audit(folder.path).results
     return {
-        one.name: one.findings[0].message
-        for one in results
-        if one.status == "failed"
+        result.name: result.findings[0].message
+        for result in results
+        if result.status == "failed"
     }
 
 
 def _first(
-    faults: Mapping[str, str], *, but: Mapping[str, str] | None = None,
+    faults: Mapping[str, str],
+    *,
+    but: Mapping[str, str] | None = None,
     only: Mapping[str, str] | None = None,
-) -> str | None:  # fmt: skip
+) -> str | None:
     kept = (
         f"audit, {name}: {message}"
         for name, message in faults.items()
@@ -347,24 +364,30 @@ def failures(subject: Subject) -> PolicyFinding:
         why = "it plays no tree" if fates else "no on_failure is declared"
         return subject.finding(says, None, why, "not declared")
     number = max(1, subject.effort.failing // len(fates))
-    for fate in [one for one in ON_FAILURE if one in fates]:
+    for fate in ON_FAILURE:
+        if fate not in fates:
+            continue
         other = _with(subject, fate)
-
-        def problem(case: Case, other: Subject = other) -> str | None:
-            try:
-                return _first(_faults(other, case))
-            except NoEvidence as none:
-                return none.refused
-
-        found = search(
-            failing_cases(), problem, number=number, seed=subject.seed
+        failure = search(
+            failing_cases(),
+            partial(_first_fault, other),
+            number=number,
+            seed=subject.seed,
         )
-        if found is not None:
-            failed = Failed(found.case, f"on_failure {fate}: {found.how}")
-            return other.finding(says, failed, "")
+        if failure is not None:
+            how = f"on_failure {fate}: {failure.how}"
+            return other.finding(says, Failed(failure.case, how), "")
     return subject.finding(
         says, None, f"{subject.tried()}: {', '.join(fates)}"
     )
+
+
+def _first_fault(subject: Subject, case: Case) -> str | None:
+    """A run's first fault, by its audit or by the engine's refusal."""
+    try:
+        return _first(_faults(subject, case))
+    except NoEvidence as none:
+        return none.refused
 
 
 def _with(subject: Subject, fate: str) -> Subject:

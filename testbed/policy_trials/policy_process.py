@@ -73,6 +73,7 @@ def in_fresh_process(
     """
     environment = without_python_variables() | {
         "PYTHONHASHSEED": str(hash_seed),
+        # A policy of a module is where this process has found it.
         "PYTHONPATH": os.pathsep.join(
             path or str(Path.cwd()) for path in sys.path
         ),
@@ -80,22 +81,25 @@ def in_fresh_process(
     command = python_command(__name__, str(times), flags=SEEDED)
     try:
         ended = subprocess.run(
-            command, input=json.dumps(list(texts)), env=environment, check=True, text=True,
-            capture_output=True, timeout=TIMEOUT_S,
-        )  # fmt: skip
-        found: list[list[Lines]] = json.loads(ended.stdout)
+            command,
+            input=json.dumps(list(texts)),
+            env=environment,
+            check=True,
+            text=True,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+        )
+        lines: list[list[Lines]] = json.loads(ended.stdout)
     except subprocess.TimeoutExpired:
         raise RunFailed(
             f"{len(texts)} small runs take longer than {TIMEOUT_S} s"
         ) from None
     except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or ["it said nothing"])[
-            -1
-        ]
+        words = error.stderr.strip().splitlines() or ["it said nothing"]
         raise RunFailed(
-            f"a fresh process ends with {error.returncode}: {last}"
+            f"a fresh process ends with {error.returncode}: {words[-1]}"
         ) from error
-    return found
+    return lines
 
 
 def main() -> None:

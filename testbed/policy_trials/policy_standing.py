@@ -319,8 +319,9 @@ class Contest:
         for who, entry in enumerate(self.entries):
             keys = [_key(workload, who, seed) for seed in self.seeds]
             outcomes = [self._outcomes[key] for key in keys]
+            # A rival that refuses all of them: they are not for it.
             if who and not any(map(_started, outcomes)):
-                continue  # it refuses all of them: they are not for it
+                continue
             name = str(entry["name"]) if who else self.spec.label
             rows.append(_row(name, not who, outcomes))
         rows.sort(key=_rank)
@@ -337,8 +338,13 @@ def _started(outcome: Outcome) -> bool:
 
 
 def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
-    failures = [o.error.message for o in outcomes if o.result is None]
-    results = [o.result for o in outcomes if o.result is not None]
+    failures = []
+    results = []
+    for outcome in outcomes:
+        if outcome.result is None:
+            failures.append(outcome.error.message)
+        else:
+            results.append(outcome.result)
     metrics: dict[str, Estimate | None] = {}
     for name in METRICS:
         values = [result[name] for result in results]

@@ -118,7 +118,9 @@ class Subject:
     def families(self) -> tuple[Family, ...]:
         """Families of cases of which the policy starts a job."""
         able = families_of(self.kind)
-        return tuple(one for one in able if self._plays(one)) or able
+        played = tuple(family for family in able if self._plays(family))
+        # One that starts no job anywhere is checked all the same.
+        return played or able
 
     def _plays(self, family: Family) -> bool:
         [case] = largest(cases(family), 1, self.seed)
@@ -159,13 +161,18 @@ class Subject:
         except BadInput:
             raise
         except Exception as error:
-            refused = str(error) if _is_refusal(error) else None
-            (self.broken if refused is None else self.refused).append(
-                Failed(case, str(error))
-            )
-            raise NoEvidence(refused) from error
+            raise self._noted(case, error) from error
         self.count(1, len(experiment.jobs))
         return history
+
+    def _noted(self, case: Case, error: Exception) -> NoEvidence:
+        """Keeps a failed run, by whose fault it is."""
+        failed = Failed(case, str(error))
+        if _is_refusal(error):
+            self.refused.append(failed)
+            return NoEvidence(str(error))
+        self.broken.append(failed)
+        return NoEvidence()
 
     def count(self, runs: int, jobs: int) -> None:
         """Adds runs that came to their end to the check that is being made."""

@@ -77,6 +77,7 @@ class Refused:
         """Refusals by ⟨VMs, bit/s⟩ that still hold; empty where anything is
         different.
         """
+        # Bytes: compared in one step, and a copy that nobody changes.
         now = (
             largest_bps,
             free.free_slots.tobytes(),
@@ -175,6 +176,7 @@ class HoseCapacity:
         not to act.
         """
         other: HoseCapacity = copy(self)
+        # The memory is of what is free without this question.
         other._refused = None
         other._taken = dict(self._taken)
         for job_id in job_ids:
@@ -182,6 +184,8 @@ class HoseCapacity:
         return other
 
     def _change(self, change: Footprint, sign: int) -> None:
+        # Copies: the residual may be the caller's, or another
+        # transaction's.
         slots = self._free.free_slots.copy()
         bps = self._free.free_bps.copy()
         self._free_slots += _add(
@@ -248,6 +252,7 @@ class NodeCapacity:
         self._held: dict[str, tuple[Holder, list[int]]] = {}
         self._root = datacentre.trees[0].root
         self._single = max(datacentre.slots.tolist(), default=1) <= 1
+        # Made once: a placement of single slots is looked up, not built.
         self._pair_of = [(server, 1) for server in self.server].__getitem__
         self._networked = bool(len(datacentre.link_capacity_bps))
         self._memory = datacentre.memory_mib is not None
@@ -315,8 +320,11 @@ class NodeCapacity:
         The nodes that they need of its extra ones are used up then.
         """
         shadow = self._shadow if self._known else self.shadow
+        # EASY's first condition: it is over when the reservation begins.
         if end_s <= shadow.limit_s:
             return True
+        # The second: it needs no more than the nodes that the reservation
+        # leaves.
         if n > shadow.extra:
             return False
         shadow.extra -= n
@@ -356,6 +364,8 @@ class NodeCapacity:
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""
+        # Servers in rising order, as placements have them; which process is
+        # where is told apart only where that is another order.
         order = sorted(range(len(nodes)), key=nodes.__getitem__)
         counts: dict[int, int] = {}
         for p in order:
@@ -396,6 +406,7 @@ class TierCapacity:
         for vm, job_id in enumerate(self.who):
             if job_id is None and load[vm] < limit:
                 idle.append(vm)
+        # Stable: equal loads by the node's number.
         idle.sort(key=load.__getitem__)
         return idle
 
@@ -412,6 +423,8 @@ class TierCapacity:
             return Refusal(f"{n} nodes asked, {len(room)} open")
         use = self._uses[job_id]
         at = [0] * n
+        # The largest use beside the smallest load, so that no node is
+        # beyond its CPU where that can be avoided.
         busiest = sorted(range(n), key=lambda process: -use[process])
         for process, node in zip(busiest, room, strict=False):
             at[process] = node

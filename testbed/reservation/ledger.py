@@ -122,6 +122,8 @@ class Ledger:
             raise ValueError(
                 f"job {job_id} holds a reservation from {holding.start_s:g} s already"
             )
+        # A preempted job books again; that its first booking ran out is of
+        # no more use.
         self._ran_out.discard(job_id)
         until_s = self._interval(start_s, end_s)
         print_ = footprint(self.datacentre, placement, rate_bps, size)
@@ -224,6 +226,8 @@ class Ledger:
         if now_s <= self._forgotten_s:
             return
         for number in self.timeline.forget_before(now_s):
+            # Not cut short by anybody: the job's reservation ended as it
+            # was booked.
             if self._former.pop(number, None) is None:
                 job_id = self._job_of.pop(number)
                 del self._holdings[job_id]
@@ -257,9 +261,8 @@ class Ledger:
                 self.datacentre, placement, rate_bps, size
             ).objects
         except (LookupError, ValueError):
-            return self.residual(
-                start_s, end_s
-            )  # What is wrong with it is for others to say.
+            # What is wrong with it is for others to say.
+            return self.residual(start_s, end_s)
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
         free = np.zeros_like(self._capacity)
@@ -303,8 +306,9 @@ class Ledger:
             times.add(holding.start_s)
             if holding.end_s is not None:
                 times.add(holding.until_s)
-        asked = self.timeline.cursor_s
-        times.add(asked)
+        # The cursor is put back: a check changes nothing.
+        cursor_s = self.timeline.cursor_s
+        times.add(cursor_s)
         for at_s in sorted(times):
             if at_s < self._forgotten_s:
                 continue
@@ -313,13 +317,20 @@ class Ledger:
                 if holding.start_s <= at_s < holding.until_s:
                     free[print_.objects] -= print_.amounts
             self._check_instant(at_s, free)
-        self.timeline.seek(asked)
-        free = self.timeline.least_free(asked, math.inf)
+        self.timeline.seek(cursor_s)
+        self._check_chains(prints, cursor_s)
+
+    def _check_chains(
+        self, prints: Sequence[Footprint], from_s: float
+    ) -> None:
+        """Raises LedgerBroken where objects' own intervals say something else
+        than a sweep over time.
+        """
+        free = self.timeline.least_free(from_s, math.inf)
         for print_ in prints:
             few = print_.objects[:FEW]
-            if not np.array_equal(
-                self.timeline.least_free_of(few, asked, math.inf), free[few]
-            ):
+            by_chain = self.timeline.least_free_of(few, from_s, math.inf)
+            if not np.array_equal(by_chain, free[few]):
                 place = self._place(int(few[0]))
                 raise LedgerBroken(
                     f"{place}, or near it, knows other reservations than there are"
@@ -367,6 +378,7 @@ class Ledger:
         del self._job_of[holding.number]
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
+        # Not begun, and nothing of it forgotten: it leaves no trace.
         elif (
             at_s <= holding.start_s and holding.start_s > self._forgotten_s
         ):
@@ -389,6 +401,8 @@ class Ledger:
         has ``held`` so far.
         """
         free = self.timeline.least_free_of(wanted.objects, start_s, until_s)
+        # The timeline does not know of losses: what it says is free there
+        # is not.
         if len(self._lost):
             free = np.where(np.isin(wanted.objects, self._lost), 0, free)
         if held is not None:
@@ -442,6 +456,8 @@ class Ledger:
         n = self.datacentre.n_servers
         last = self.datacentre.n_servers + self.datacentre.n_links
         memory = None if self.datacentre.memory_mib is None else free[last:]
+        # A hose takes as much in both directions: a link is one object of
+        # the narrower capacity, and the wider one has the rest on top.
         free_bps = np.repeat(free[n:last], 2)
         if not self.datacentre.symmetric:
             free_bps += self._wider_bps

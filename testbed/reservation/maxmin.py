@@ -79,14 +79,19 @@ def even_rates(
 
 
 def fill_loop(
-    capacity: FloatArray, start: IntArray, link: IntArray, weight: FloatArray, cap: FloatArray,
+    capacity: FloatArray,
+    start: IntArray,
+    link: IntArray,
+    weight: FloatArray,
+    cap: FloatArray,
     priority: FloatArray,
-) -> FloatArray:  # fmt: skip
+) -> FloatArray:
     """Runs :func:`max_min_rates` number by number."""
     rate = np.empty(len(cap))
     active = np.empty(len(cap), dtype=np.int64)
     n_active = 0
     for unit in range(len(cap)):
+        # A unit that crosses no link is bounded by its cap alone.
         if start[unit + 1] > start[unit]:
             active[n_active] = unit
             n_active += 1
@@ -123,9 +128,14 @@ def fill_loop(
 
 
 def _shares(
-    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, priority: FloatArray,
-    left: FloatArray, share: FloatArray,
-) -> None:  # fmt: skip
+    units: IntArray,
+    start: IntArray,
+    link: IntArray,
+    weight: FloatArray,
+    priority: FloatArray,
+    left: FloatArray,
+    share: FloatArray,
+) -> None:
     """Computes every link's share: what it has left over the weight of its
     active units.
     """
@@ -135,15 +145,23 @@ def _shares(
             load[link[e]] += weight[e] * priority[e]
     for here in range(len(left)):
         if load[here] > 0:
+            # Rounding may leave a little less than nothing.
             share[here] = max(left[here], 0.0) / load[here]
         else:
             share[here] = np.inf
 
 
 def _levels(
-    units: IntArray, start: IntArray, link: IntArray, cap: FloatArray, priority: FloatArray,
-    share: FloatArray, level: FloatArray, at_cap: BoolArray, slack: BoolArray,
-) -> None:  # fmt: skip
+    units: IntArray,
+    start: IntArray,
+    link: IntArray,
+    cap: FloatArray,
+    priority: FloatArray,
+    share: FloatArray,
+    level: FloatArray,
+    at_cap: BoolArray,
+    slack: BoolArray,
+) -> None:
     """Computes each unit's best rate now, and the links with slack: those not
     used up by it.
     """
@@ -159,17 +177,27 @@ def _levels(
 
 
 def _fix_rates(
-    units: IntArray, start: IntArray, link: IntArray, weight: FloatArray, level: FloatArray,
-    at_cap: BoolArray, slack: BoolArray, left: FloatArray, rate: FloatArray,
-) -> int:  # fmt: skip
+    units: IntArray,
+    start: IntArray,
+    link: IntArray,
+    weight: FloatArray,
+    level: FloatArray,
+    at_cap: BoolArray,
+    slack: BoolArray,
+    left: FloatArray,
+    rate: FloatArray,
+) -> int:
     """Fixes units at their cap or at a bottleneck; returns how many stay
     active, the first ones.
     """
+    # Taken off at the end: within a round all units are judged by the same
+    # shares.
     used = np.zeros(len(left))
     kept = 0
     for unit in units:
         fixed = at_cap[unit]
         for e in range(start[unit], start[unit + 1]):
+            # A link without slack is the tightest of all that cross it.
             fixed = fixed or not slack[link[e]]
         if fixed:
             rate[unit] = level[unit]

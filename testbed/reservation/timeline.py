@@ -160,6 +160,8 @@ class Timeline:
     def seek(self, at_s: float) -> None:
         """Make :attr:`free` what is free at ``at_s``."""
         target = self._after(at_s)
+        # Forward by the compiled loop. Back are mostly a few changes,
+        # undone one by one.
         if target > self._past:
             self.sweep(self.free, self.free, self._past, target)
         for k in range(self._past - 1, target - 1, -1):
@@ -173,11 +175,14 @@ class Timeline:
 
         Looks ahead of the cursor without moving it.
         """
+        # Only the past needs the cursor: what lies ahead is swept over in
+        # copies.
         if start_s < self.cursor_s:
             self.seek(start_s)
         low = self.free.copy()
         first = max(self._past, self._after(start_s))
         if first > self._past:
+            # Up to the window's start there are no minima to keep.
             self.sweep(low, low, self._past, first)
         last = self._before(end_s)
         if last > first:
@@ -193,6 +198,7 @@ class Timeline:
         What is yielded is one array that changes: to be read before the next is
         asked for.
         """
+        # The least of an empty window is what is free at its start.
         low = self.least_free(start_s, start_s)
         state = low.copy()
         first = self._after(start_s)
@@ -210,10 +216,11 @@ class Timeline:
         intervals.
         """
         if start_s >= self.cursor_s and self._before(end_s) <= self._past:
-            return self.free[
-                objects
-            ]  # nothing changes from the cursor to the window's end
+            # Nothing changes from the cursor to the window's end.
+            return self.free[objects]
         low = self._capacity[objects]
+        # Objects' own intervals are not in time order: every pair of them
+        # is compared.
         few = len(objects) <= FEW
         if few and LEAST(
             LONGEST * len(objects),
@@ -296,6 +303,7 @@ class Timeline:
         self._time[at] = time_s
         self._what[at] = number
         self._sign[at] = sign
+        # Of the past: what is free at the cursor changes with it.
         if time_s <= self.cursor_s:
             self._past += 1
             self._apply(at, 1)
@@ -406,6 +414,7 @@ class Pool:
         self.objects[lo:hi] = footprint.objects
         self.amounts[lo:hi] = footprint.amounts
         self.owner[lo:hi] = number
+        # New entries stand first in their objects' chains.
         self.following[lo:hi] = self.head[footprint.objects]
         self.head[footprint.objects] = np.arange(lo, hi)
         self.start[number] = lo
@@ -417,6 +426,7 @@ class Pool:
 
     def discard(self, number: int) -> None:
         """Forget an interval; its number is free for another."""
+        # Its entries stay in their chains; whoever passes takes them out.
         self.length[number] = 0
         self._unused.append(number)
 
@@ -439,6 +449,8 @@ class Pool:
     def _make_room(self, size: int) -> None:
         """Closes gaps, and makes room for ``size`` more entries."""
         owner = self.owner[: self._end]
+        # An entry is alive if its interval's footprint reaches over it: a
+        # number that was given away again starts elsewhere.
         place = np.arange(self._end) - self.start[owner]
         live = np.flatnonzero((place >= 0) & (place < self.length[owner]))
         room = max(2 * (len(live) + size), 16 * _ROOM)
@@ -503,6 +515,8 @@ def least_loop(
                 record.begin_s[number] < end_s
                 and record.until_s[number] > start_s
             ):
+                # Room for a fixed number, so that nothing is allocated in
+                # the loop.
                 if n == LONGEST:
                     return False
                 begins[n], untils[n] = (
@@ -513,6 +527,8 @@ def least_loop(
                 n += 1
             before = entry
             entry = next_entry
+        # Where none begins inside, the start of the window is one of these
+        # instants.
         most = 0
         for i in range(n):
             at_s = max(begins[i], start_s)

@@ -50,6 +50,7 @@ class Baseline:
         answer = SlotsAlone().embed(view.datacentre, free, job.n_vms, 0)
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
+        # A service runs until its tenant ends it.
         due_s = None if is_service(job) else job.deadline_at_s
         return [
             Start(job.id, answer, 0, due_s, kill_at_end=due_s is not None)

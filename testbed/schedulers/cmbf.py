@@ -105,6 +105,7 @@ class Cmbf:
 
     def _meet(self, view: View) -> NodeCapacity:
         self._nodes = nodes = NodeCapacity(view.datacentre)
+        # A foreground VM gets its CPU whatever is behind it.
         self._foreground = TierCapacity(nodes.total, self._use, math.inf)
         # No CPU use is below -inf: without background VMs none is ever open.
         limit = THRESHOLD if self._has_background else -math.inf
@@ -162,6 +163,8 @@ class Cmbf:
             self._queue = [
                 entry for entry in self._queue if entry[3] != job_id
             ]
+            # A waiting job that leaves may be the first, behind which
+            # others waited.
             self._foreground_left |= not self._has_background
 
     def _after_ends(self, nodes: NodeCapacity) -> list[Action]:
@@ -202,6 +205,8 @@ class Cmbf:
                 ahead = bisect_right(holders, entry)
                 later = sum(held for _, _, held, _ in holders[ahead:])
                 moved = False
+            # Holders are by arrival: the count of later ones shrinks with
+            # each step, so that a pass is linear.
             while ahead < len(holders) and holders[ahead][0] < order:
                 later -= holders[ahead][2]
                 ahead += 1
@@ -263,6 +268,7 @@ class Cmbf:
             del self._queue[bisect_left(self._queue, entry)]
         else:
             self._background_left = True
+        # On the same nodes it is a change of priority, which costs nothing.
         if at is not None and self._foreground.fits_at(at):
             out.append(SwitchTier(job_id, "foreground"))
         else:
@@ -271,10 +277,9 @@ class Cmbf:
                 raise AssertionError(f"{job_id}: {place.reason}")
             at = place
             self._clear_background(entry, at, out)
-            moves = "moves to the foreground"
             why = "nodes are free for it again"
             if self._has_background:
-                why = moves
+                why = "moves to the foreground"
             out.append(self._dispatch(nodes, job_id, at, "foreground", why))
         self._foreground.take(entry, at)
 
@@ -304,11 +309,10 @@ class Cmbf:
         In order of arrival.
         """
         self._background_left = False
-        room = (
-            self._background.open()
-            if waiting and self._has_background
-            else []
-        )
+        if not waiting or not self._has_background:
+            return
+        room = self._background.open()
+        # A copy: those that start leave the queue.
         for entry in list(waiting):
             if not room:
                 return
@@ -316,14 +320,9 @@ class Cmbf:
             if isinstance(at, Refusal):
                 continue
             del self._queue[bisect_left(self._queue, entry)]
+            why = "fits in the background"
             out.append(
-                self._dispatch(
-                    nodes,
-                    entry[3],
-                    at,
-                    "background",
-                    "fits in the background",
-                )
+                self._dispatch(nodes, entry[3], at, "background", why)
             )
             self._background.take(entry, at)
             del room[: entry[2]]
@@ -347,15 +346,9 @@ class Cmbf:
     def _waits(self, entry: Holder) -> Wait:
         order, _, n, job_id = entry
         holders = self._foreground.holders
-        idle = self._foreground.idle
         head = self._queue[0]
         later = sum(held for at, _, held, _ in holders if at > order)
-        reason = f"{idle} idle, {later} held by jobs that came later"
-        if self._has_background:
-            open_ = len(self._background.open())
-            reason = f"{n} nodes asked; in the foreground {reason}; in the background {open_} open"
-        else:
-            reason = f"{n} nodes asked, {reason}"
+        reason = self._what_is_free(n, later)
         if entry == head:
             # Holders are sorted by arrival: it waits for all earlier ones.
             earlier = holders[: bisect_left(holders, (order, 0, 0, ""))]
@@ -364,10 +357,18 @@ class Cmbf:
         if (
             self._head_only
             and not self._has_background
-            and n <= idle + later
+            and n <= self._foreground.idle + later
         ):
             reason += "; the head of the queue alone may preempt"
         return Wait(job_id, reason, (head[3],))
+
+    def _what_is_free(self, n: int, later: int) -> str:
+        idle = self._foreground.idle
+        text = f"{idle} idle, {later} held by jobs that came later"
+        if not self._has_background:
+            return f"{n} nodes asked, {text}"
+        n_open = len(self._background.open())
+        return f"{n} nodes asked; in the foreground {text}; in the background {n_open} open"
 
 
 def victims(later: Sequence[Holder], needs: int) -> list[Holder]:

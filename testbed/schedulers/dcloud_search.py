@@ -93,19 +93,7 @@ class Search:
         """The point that raises U least; the first of equals in the grid's
         order; None: none.
         """
-        placed: list[tuple[Shape, Placement]] = []
-        for row in grid:
-            # A row's points start together and end one after another.
-            start_s = now_s + row[0].delay_s
-            windows = ledger.residuals(
-                start_s, [start_s + shape.duration_s for shape in row]
-            )
-            for shape, free in zip(row, windows, strict=True):
-                answer = self._embedder.embed(
-                    self.datacentre, free, n_vms, shape.rate_bps
-                )
-                if isinstance(answer, Placement):
-                    placed.append((shape, answer))
+        placed = self._placed(ledger, now_s, n_vms, grid)
         ledger.timeline.seek(now_s)
         candidates = []
         for shape, placement in placed:
@@ -119,6 +107,25 @@ class Search:
         if at is None:
             return None
         return Choice(*placed[at], tuple(raised[at].tolist()))
+
+    def _placed(
+        self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
+    ) -> list[tuple[Shape, Placement]]:
+        """The points at which the job fits, and its place at each."""
+        placed: list[tuple[Shape, Placement]] = []
+        for row in grid:
+            # A row's points start together and end one after another.
+            start_s = now_s + row[0].delay_s
+            windows = ledger.residuals(
+                start_s, [start_s + shape.duration_s for shape in row]
+            )
+            for shape, free in zip(row, windows, strict=True):
+                answer = self._embedder.embed(
+                    self.datacentre, free, n_vms, shape.rate_bps
+                )
+                if isinstance(answer, Placement):
+                    placed.append((shape, answer))
+        return placed
 
 
 def _least(raised: FloatArray) -> int | None:
@@ -156,6 +163,7 @@ class TreeSearch(Search):
         timeline.seek(now_s)
         changes = timeline.upcoming(float(points.end.max()))
         tree = self._tree
+        # No job is on more servers than it has VMs.
         room = min(n_vms, tree.n_servers)
         status, width, servers, counts = PLACE(
             STEPS_PER_SERVER * tree.n_servers * len(grid),
@@ -174,25 +182,28 @@ class TreeSearch(Search):
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
-                span = slice(int(offset[k]), int(offset[k] + width[k]))
-                servers[span], counts[span] = zip(
-                    *answer.vms_on, strict=True
-                )
+                first = int(offset[k])
+                last = first + len(answer.vms_on)
+                servers[first:last] = [
+                    server for server, _ in answer.vms_on
+                ]
+                counts[first:last] = [count for _, count in answer.vms_on]
         fitting = np.flatnonzero(width)
         if not len(fitting):
             return None
+        # The embedder's answers have moved the cursor.
         timeline.seek(now_s)
         start = np.repeat(points.begin, np.diff(points.row))
         placed = Points(
-            np.zeros(len(fitting), dtype=np.int64),
-            np.full(len(fitting), n_vms),
-            offset[fitting],
-            width[fitting],
-            servers,
-            counts,
-            points.rate[fitting],
-            start[fitting],
-            points.end[fitting],
+            tree=np.zeros(len(fitting), dtype=np.int64),
+            n_vms=np.full(len(fitting), n_vms),
+            offset=offset[fitting],
+            width=width[fitting],
+            servers=servers,
+            counts=counts,
+            rate=points.rate[fitting],
+            begin=start[fitting],
+            end=points.end[fitting],
         )
         raised = increases_of(self._utilisation, timeline, placed)
         least = _least(raised)
@@ -312,9 +323,13 @@ class CountsOverTime(NamedTuple):
 
 
 def place_loop(
-    tree: TreeArrays, record: Record, free: IntArray, changes: tuple[int, int],
-    job: tuple[int, int], grid: Grid,
-) -> tuple[IntArray, IntArray, IntArray, IntArray]:  # fmt: skip
+    tree: TreeArrays,
+    record: Record,
+    free: IntArray,
+    changes: tuple[int, int],
+    job: tuple[int, int],
+    grid: Grid,
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Places ``job``: n VMs, on at most so many servers.
 
     ``free`` is what is free at the cursor, ``changes`` the range after it.
@@ -331,13 +346,17 @@ def place_loop(
     n_nodes = len(tree.parent)
     n_servers = tree.n_servers
     counts = CountsOverTime(
-        np.empty(n_nodes, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
-        np.empty(n_servers + 1, dtype=np.int64), np.zeros(n_servers + 1, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int64),
+        np.empty(n_servers + 1, dtype=np.int64),
+        np.zeros(n_servers + 1, dtype=np.int64),
         np.full(n_servers, -1, dtype=np.int64),
-    )  # fmt: skip
+    )
     base = free.copy()
     k = changes[0]
     for i in range(len(grid.begin)):
+        # What has changed by the row's start holds for all its points; the
+        # next row starts later and continues from here.
         while k < changes[1] and record.time[k] <= grid.begin[i]:
             _apply(tree, record, k, (base, base), counts, -1)
             k += 1
@@ -347,8 +366,11 @@ def place_loop(
         for point in range(grid.row[i], grid.row[i + 1]):
             rate = grid.rate[point]
             first = point == grid.row[i]
+            # The first point counts every server: it needs no list of
+            # shrunk ones.
             mark = -1 if first else point
             counts.shrunk[0] = 0
+            # A window is open at its end: what begins then does not count.
             while j < changes[1] and record.time[j] < grid.end[point]:
                 _apply(tree, record, j, (state, low), counts, mark)
                 j += 1
@@ -358,16 +380,27 @@ def place_loop(
                 _count_again(tree, low, n_vms, rate, counts)
             at = point * room
             status[point], width[point] = _place(
-                tree, low, n_vms, rate, counts.most, counts.servers_sum,
-                queue, servers[at:], amounts[at:],
-            )  # fmt: skip
+                tree,
+                low,
+                n_vms,
+                rate,
+                counts.most,
+                counts.servers_sum,
+                queue,
+                servers[at:],
+                amounts[at:],
+            )
     return status, width, servers, amounts
 
 
 def _apply(
-    tree: TreeArrays, record: Record, k: int, now_and_least: tuple[IntArray, IntArray],
-    counts: CountsOverTime, mark: int,
-) -> None:  # fmt: skip
+    tree: TreeArrays,
+    record: Record,
+    k: int,
+    now_and_least: tuple[IntArray, IntArray],
+    counts: CountsOverTime,
+    mark: int,
+) -> None:
     """One change of the timeline; the second array keeps the minima of the
     first.
 
@@ -382,6 +415,7 @@ def _apply(
     n_servers = tree.n_servers
     lo = record.start[record.what[k]]
     hi = lo + record.length[record.what[k]]
+    # A release gives back and makes no new minimum.
     if record.sign[k] < 0:
         for j in range(lo, hi):
             state[objects[j]] += amounts[j]
@@ -486,10 +520,18 @@ def _fitting(count: int, free: int, n_vms: int, rate: int) -> int:
 
 
 def _place(
-    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, most: IntArray, servers_sum: IntArray,
-    queue: IntArray, servers: IntArray, amounts: IntArray,
-) -> tuple[int, int]:  # fmt: skip
+    tree: TreeArrays,
+    low: IntArray,
+    n_vms: int,
+    rate: int,
+    most: IntArray,
+    servers_sum: IntArray,
+    queue: IntArray,
+    servers: IntArray,
+    amounts: IntArray,
+) -> tuple[int, int]:
     """The lowest subtree whose counts let the hose in, filled greedily."""
+    # Inside one server no link is used, at whatever rate.
     if n_vms <= tree.most_slots:
         for server in range(tree.n_servers):
             if low[server] >= n_vms:
@@ -518,14 +560,22 @@ def _place(
                 switch,
             )
         free = low[uplink[switch]] if uplink[switch] >= 0 else ANY
+        # For the switches above: what this one's uplink lets through.
         most[switch] = _fitting(total, free, n_vms, rate)
     return NOWHERE, 0
 
 
 def _deal(
-    tree: TreeArrays, low: IntArray, n_vms: int, rate: int, most: IntArray, queue: IntArray,
-    servers: IntArray, amounts: IntArray, subtree: int,
-) -> tuple[int, int]:  # fmt: skip
+    tree: TreeArrays,
+    low: IntArray,
+    n_vms: int,
+    rate: int,
+    most: IntArray,
+    queue: IntArray,
+    servers: IntArray,
+    amounts: IntArray,
+    subtree: int,
+) -> tuple[int, int]:
     """Each child in turn takes as many as its count says, down to servers."""
     child = tree.child
     uplink = tree.uplink
@@ -535,6 +585,7 @@ def _deal(
     head = 0
     tail = 1
     used = 0
+    # By breadth, as Oktopus' Alloc goes down.
     while head < tail:
         node = queue[0, head]
         left = queue[1, head]
@@ -547,6 +598,9 @@ def _deal(
             left -= dealt
             link = uplink[here]
             if link >= 0 and min(dealt, n_vms - dealt) * rate > low[link]:
+                # A child that takes fewer than its count may break the rule
+                # where the count did not: at N - X VMs the link needs X
+                # times the rate.
                 return UNSOUND, 0
             if here < tree.n_servers:
                 servers[used] = here

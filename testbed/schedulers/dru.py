@@ -170,9 +170,11 @@ def less(a: Sequence[float], b: Sequence[float]) -> bool:
 
     What is nothing beside the largest component is equal to 0.
     """
-    nothing = _NOTHING * max(map(abs, (*a, *b)), default=0.0)
+    largest = max(map(abs, [*a, *b]), default=0.0)
+    nothing = _NOTHING * largest
     for x, y in zip(a, b, strict=True):
-        if abs(x - y) > RELATIVE_TOLERANCE * max(abs(x), abs(y)) + nothing:
+        rounding = RELATIVE_TOLERANCE * max(abs(x), abs(y))
+        if abs(x - y) > rounding + nothing:
             return x < y
     return False
 
@@ -186,9 +188,14 @@ def increases(
 
     All candidates start at or after the timeline's cursor.
     """
-    dc = utilisation.datacentre
     if not candidates:
         return np.zeros((0, len(utilisation.levels)))
+    points = _points(utilisation.datacentre, candidates)
+    return increases_of(utilisation, timeline, points)
+
+
+def _points(dc: DataCentre, candidates: Sequence[AdmissionOffer]) -> Points:
+    """Candidates as arrays."""
     roots = [tree.root for tree in dc.trees]
     trees = []
     vms_on: list[tuple[int, int]] = []
@@ -197,18 +204,17 @@ def increases(
         vms_on.extend(candidate.placement.vms_on)
     width = np.array([len(c.placement.vms_on) for c in candidates])
     servers, counts = zip(*vms_on, strict=True)
-    points = Points(
-        np.array(trees),
-        np.array([c.placement.n_vms for c in candidates]),
-        np.cumsum(width) - width,
-        width,
-        np.array(servers),
-        np.array(counts),
-        np.array([c.rate_bps for c in candidates], dtype=np.int64),
-        np.array([c.start_s for c in candidates], dtype=np.float64),
-        np.array([c.end_s for c in candidates], dtype=np.float64),
+    return Points(
+        tree=np.array(trees),
+        n_vms=np.array([c.placement.n_vms for c in candidates]),
+        offset=np.cumsum(width) - width,
+        width=width,
+        servers=np.array(servers),
+        counts=np.array(counts),
+        rate=np.array([c.rate_bps for c in candidates], dtype=np.int64),
+        begin=np.array([c.start_s for c in candidates], dtype=np.float64),
+        end=np.array([c.end_s for c in candidates], dtype=np.float64),
     )
-    return increases_of(utilisation, timeline, points)
 
 
 def increases_of(
@@ -290,19 +296,25 @@ class Points(NamedTuple):
 
 
 def increases_loop(
-    nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
+    nodes: Nodes,
+    record: Record,
+    free: IntArray,
+    changes: tuple[int, int],
+    now_s: float,
     points: Points,
-) -> FloatArray:  # fmt: skip
+) -> FloatArray:
     """By how much every point would raise U: shape (points, components)."""
     needed = _touched(nodes, points)
     pieces = _pieces(nodes, record, free, changes, now_s, needed)
     out = np.zeros((len(points.offset), nodes.n_components))
     n_nodes = len(nodes.level)
     reach = _Reach(
-        np.full(n_nodes, -1, dtype=np.int64), np.empty(n_nodes, dtype=np.int64),
-        np.zeros(n_nodes, dtype=np.int64), np.empty(nodes.most_above, dtype=np.int64),
+        np.full(n_nodes, -1, dtype=np.int64),
+        np.empty(n_nodes, dtype=np.int64),
+        np.zeros(n_nodes, dtype=np.int64),
+        np.empty(nodes.most_above, dtype=np.int64),
         np.zeros(len(pieces.time)),
-    )  # fmt: skip
+    )
     for point in range(len(points.offset)):
         if points.width[point] > 0:
             _increase(nodes, pieces, points, point, reach, out[point])
@@ -337,9 +349,13 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
 
 
 def _pieces(
-    nodes: Nodes, record: Record, free: IntArray, changes: tuple[int, int], now_s: float,
+    nodes: Nodes,
+    record: Record,
+    free: IntArray,
+    changes: tuple[int, int],
+    now_s: float,
     needed: IntArray,
-) -> Pieces:  # fmt: skip
+) -> Pieces:
     """One sweep over the changes, noting the new state of every needed node
     that changes.
     """
@@ -366,11 +382,14 @@ def _pieces(
     while k < changes[1]:
         time = record.time[k]
         group = k
+        # All changes of an instant make one new state: pieces of no length
+        # would be compared for nothing.
         while k < changes[1] and record.time[k] == time:
             _change(
                 nodes, record, k, (inner, carried), dirty, matters, group
             )
             k += 1
+        # From below: a switch's state is the sum of its children's DRU.
         for level in range(nodes.n_levels):
             for j in range(length[level]):
                 node = listed[level, j]
@@ -382,6 +401,7 @@ def _pieces(
                 )
                 for e in range(above_start[node], above_start[node + 1]):
                     above = parents[e]
+                    # The sum of the other children stands already.
                     inner[above] += new - dru[node]
                     if matters[above] and stamp[above] != group:
                         stamp[above] = group
@@ -421,12 +441,16 @@ def _log(
     for _ in range(nodes.n_levels - 1):
         step *= nodes.most_above
         widest += step
+    # Each object of a change touches a node and, at most, all above it.
     for k in range(changes[0], changes[1]):
         most += record.length[record.what[k]] * widest
     return _Log(
-        np.zeros(1, dtype=np.int64), np.empty(most), np.empty(most, dtype=np.int64),
-        np.empty(most), np.empty(most),
-    )  # fmt: skip
+        np.zeros(1, dtype=np.int64),
+        np.empty(most),
+        np.empty(most, dtype=np.int64),
+        np.empty(most),
+        np.empty(most),
+    )
 
 
 def _note(
@@ -475,9 +499,14 @@ def _state(
 
 
 def _change(
-    nodes: Nodes, record: Record, k: int, state: tuple[FloatArray, FloatArray],
-    dirty: _Dirty, matters: IntArray, group: int,
-) -> None:  # fmt: skip
+    nodes: Nodes,
+    record: Record,
+    k: int,
+    state: tuple[FloatArray, FloatArray],
+    dirty: _Dirty,
+    matters: IntArray,
+    group: int,
+) -> None:
     """One change of the timeline: the nodes it touches get their new state and
     become dirty.
     """
@@ -619,9 +648,16 @@ def _reached(
 
 
 def _rise(
-    nodes: Nodes, pieces: Pieces, points: Points, point: int, node: int, vms: int,
-    slots: int, reach: _Reach, out: FloatArray,
-) -> None:  # fmt: skip
+    nodes: Nodes,
+    pieces: Pieces,
+    points: Points,
+    point: int,
+    node: int,
+    vms: int,
+    slots: int,
+    reach: _Reach,
+    out: FloatArray,
+) -> None:
     """A node's own differences: summed into ``out``, and passed on to its
     parents' pieces.
     """
@@ -654,6 +690,8 @@ def _rise(
         new = max(
             (inner[k] + added) * per_inner, (carried[k] + more) * per_uplink
         )
+        # Eq. 4: the integral over the part of the piece inside the job's
+        # time.
         total += (new - old) * (until - max(times[k], begin))
         for e in range(first_up, last_up):
             # Roots count for nothing and have no pieces.

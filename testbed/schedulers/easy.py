@@ -72,6 +72,7 @@ class Easy(NodeQueue):
         nodes = self.nodes
         queue = self.queue
         while queue and queue[0][0] <= len(nodes.free):
+            # Those at the head need no reservation: they just start.
             out.append(self._start(now_s, queue.pop(0)))
         if queue:
             nodes.reserve(queue[0][0], now_s)
@@ -87,6 +88,7 @@ class Easy(NodeQueue):
         """Starts the jobs that fit and do not delay the first, in order of
         arrival.
         """
+        # A copy: those that jump leave the queue.
         for entry in self.queue[1:]:
             if entry[0] <= free and self.nodes.admits(
                 entry[0], now_s + entry[1]
@@ -110,10 +112,12 @@ class Easy(NodeQueue):
         shadow = self.nodes.shadow
         reason = f"{n} nodes asked, {free} free"
         if entry is first:
-            waits_for = []
-            for run in self.nodes.holders:
-                if run[0] <= shadow.limit_s:
-                    waits_for.append(run[3])
+            # Jobs whose planned end makes its room.
+            waits_for = [
+                run[3]
+                for run in self.nodes.holders
+                if run[0] <= shadow.limit_s
+            ]
             return Wait(
                 job_id,
                 f"first in the queue: {reason}",

@@ -97,25 +97,32 @@ class FixedDemand(Rounds):
             return self._rank(candidate.job), candidate.order
 
         for candidate in sorted(ready, key=rank):
-            job = candidate.job
-            if (
-                self._parameters.late == "drop"
-                and least_option(candidate, now_s) is None
-            ):
-                out.append(Reject(job.id, why_late(candidate, now_s)))
-                continue
-            if blocked:
-                continue
-            rate_bps = job.bandwidth_bps if self._reserves else 0
-            held = room.place(job.n_vms, rate_bps)
-            if held is not None:
-                out.append(Start(job.id, held.placement, rate_bps))
-                continue
-            reasons = self.explain(room, candidate, rate_bps)
-            out += reasons
-            rejected = any(isinstance(reason, Reject) for reason in reasons)
-            blocked = self._parameters.queue == "block" and not rejected
+            # Also behind one that blocks: who is too late never starts.
+            if self._is_late(candidate, now_s):
+                reason = why_late(candidate, now_s)
+                out.append(Reject(candidate.job.id, reason))
+            elif not blocked:
+                actions, blocked = self._try(room, candidate)
+                out += actions
         return out
+
+    def _is_late(self, candidate: ReadyJob, now_s: float) -> bool:
+        if self._parameters.late != "drop":
+            return False
+        return least_option(candidate, now_s) is None
+
+    def _try(
+        self, room: Room, candidate: ReadyJob
+    ) -> tuple[list[Action], bool]:
+        """Starts a job, or says why not; true where those behind it wait too."""
+        job = candidate.job
+        rate_bps = job.bandwidth_bps if self._reserves else 0
+        held = room.place(job.n_vms, rate_bps)
+        if held is not None:
+            return [Start(job.id, held.placement, rate_bps)], False
+        reasons = self.explain(room, candidate, rate_bps)
+        rejected = any(isinstance(reason, Reject) for reason in reasons)
+        return reasons, self._parameters.queue == "block" and not rejected
 
 
 def _claims(parameters: FixedDemandParameters) -> tuple[Claim, ...]:

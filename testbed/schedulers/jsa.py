@@ -137,6 +137,7 @@ class Room:
     def take(self, held: Held, more_bps: int) -> None:
         """Give a placed job ``more_bps`` per VM; below 0 it gives back."""
         amount = held.crossing * more_bps
+        # A hose needs as much in either direction.
         self.free.free_bps[2 * held.links] -= amount
         self.free.free_bps[2 * held.links + 1] -= amount
 
@@ -218,6 +219,8 @@ def least_option(candidate: ReadyJob, now_s: float) -> int | None:
     due_s = candidate.due_s
     limit_s = due_s - now_s
     if limit_s < math.inf:
+        # The deadline is a sum of floats: an option that ends exactly then
+        # is on time.
         limit_s += SLACK * max(1.0, abs(due_s))
     for k, (_, took_s) in enumerate(candidate.options):
         if took_s <= limit_s:
@@ -279,15 +282,22 @@ def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
         run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)
     ):
         options = job.candidate.options
-        spare_bps = room.spare_bps(job.held)
-        best = job.option
-        while best + 1 < len(options) and (
-            spare_bps is None
-            or options[best + 1][0] - job.rate_bps <= spare_bps
-        ):
-            best += 1
+        best = _highest_option(job, room.spare_bps(job.held))
         room.take(job.held, options[best][0] - job.rate_bps)
         job.option = best
+
+
+def _highest_option(job: Scheduled, spare_bps: int | None) -> int:
+    """The last option for which there is the bandwidth; rates rise."""
+    options = job.candidate.options
+    if spare_bps is None:
+        return len(options) - 1
+    best = job.option
+    while best + 1 < len(options):
+        if options[best + 1][0] - job.rate_bps > spare_bps:
+            break
+        best += 1
+    return best
 
 
 def why_late(candidate: ReadyJob, now_s: float) -> str:
@@ -323,25 +333,25 @@ class Rounds:
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Woken):
             self._asked = False
-            ready = [
-                self._candidate(view, job_id) for job_id in view.waiting()
-            ]
-            if not ready:
-                return []
-            free = view.residual(view.now_s, None)
-            room = Room(
-                view.datacentre,
-                free,
-                self._embedder,
-                complete=self._complete,
-            )
-            return self.round(room, ready, view.now_s)
+            return self._new_round(view)
         if self._asked or (
             isinstance(event, Ended) and event.more_at_this_time
         ):
             return []
         self._asked = True
         return [Wake(view.now_s)]
+
+    def _new_round(self, view: View) -> list[Action]:
+        ready = [self._candidate(view, job_id) for job_id in view.waiting()]
+        if not ready:
+            return []
+        room = Room(
+            view.datacentre,
+            view.residual(view.now_s, None),
+            self._embedder,
+            complete=self._complete,
+        )
+        return self.round(room, ready, view.now_s)
 
     def round(
         self, room: Room, ready: list[ReadyJob], now_s: float
@@ -372,6 +382,7 @@ class Rounds:
         if job.id in self._explained and not room.idle:
             return []
         self._explained.add(job.id)
+        # An idle room that had no place will not have one later either.
         if room.idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"

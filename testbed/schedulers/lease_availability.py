@@ -86,11 +86,9 @@ class AvailabilityList:
         """
         self.update(now_s)
         available_s = self.available_s[wanted.cores - 1]
-        use = (
-            self.free_cores
-            if self._most_used_first
-            else np.zeros_like(self.free_cores)
-        )
+        use = self.free_cores
+        if not self._most_used_first:
+            use = np.zeros_like(use)
         for host in _ranked(available_s, use):
             start_s = max(now_s, float(available_s[host]))
             if self._has_memory(
@@ -118,6 +116,7 @@ class AvailabilityList:
         next_start_s = math.inf
         has_advance = False
         for booking in self._calendar.bookings(host):
+            # Ended, and not yet told to the policy.
             if booking.end_s <= now_s:
                 continue
             # At equal times what ends stands before what begins.
@@ -172,9 +171,11 @@ def _times(
     level = free
     low = free
     for at_s, taken in changes:
+        # Given back (taken is below 0): from here on these cores are free.
         for k in range(level, level - taken):
             available_s[k] = at_s
         level -= taken
+        # Taken, for the first time: until here they were free.
         for k in range(level, low):
             until_s[k] = at_s
         low = min(low, level)

@@ -240,6 +240,8 @@ class Calendar:
         rows = self._rows(*self._span(start_s, end_s))
         # What is left beyond the wanted; where it is below 0, a large number.
         spare = self._left(kind, rows)
+        # Seen as unsigned numbers, negative ones are above all others, so
+        # that one argmin finds the least that is not negative.
         spare -= wanted.cores
         ranked = spare.view(f"u{spare.itemsize}")
         first = int(ranked.argmin())
@@ -285,11 +287,8 @@ class Calendar:
         """The host with the most cores left in the fullest bucket that the
         interval touches.
         """
-        return int(
-            self._left(
-                int(firm), self._rows(*self._span(start_s, end_s))
-            ).argmax()
-        )
+        rows = self._rows(*self._span(start_s, end_s))
+        return int(self._left(int(firm), rows).argmax())
 
     # -- time -------------------------------------------------------------------------------
 
@@ -351,6 +350,8 @@ class Calendar:
         """
         first = self._bucket(start_s)
         last = self._bucket(end_s)
+        # The end is not in the interval: a bucket that begins there is not
+        # touched.
         if last > first and last * self.slot_s >= end_s:
             last -= 1
         return max(first, self._first), last
@@ -365,6 +366,7 @@ class Calendar:
         """Rows up to a bucket."""
         rows = self._sums.shape[3]
         if last - self._first >= rows:
+            # Twice as many at least, so that growing costs O(1) a bucket.
             more = max(rows, last - self._first + 1 - rows)
             zeros = np.zeros((self._hosts, 2, 2, more), self._dtype)
             self._sums = np.concatenate((self._sums, zeros), axis=3)
@@ -428,6 +430,8 @@ class Calendar:
         self._reach(last)
         sums = self._sums[host]
         rows = self._rows(first, last)
+        # At the ends of a booking a bucket is in use for a part of its time
+        # only: its leases are gone through.
         for bucket in {first, last}:
             start_s = bucket * self.slot_s
             end_s = (bucket + 1) * self.slot_s
@@ -436,6 +440,7 @@ class Calendar:
                 sums[kind, :, bucket - self._first] = greatest_use(
                     counted, start_s, end_s
                 )
+        # What can be preempted is in the sums of all leases alone.
         kinds = 1 if booking.flag == PREEMPTIBLE else 2
         if last - first > 1:
             inner = self._rows(first + 1, last - 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
@@ -84,7 +84,7 @@ class HeldLease:
         return self.request.demand.lease_type
 
     @property
-    def each(self) -> Use:
+    def vm_size(self) -> Use:
         """Cores and memory of one of its VMs."""
         return Use(
             self.request.demand.cores, self.request.demand.memory_mib
@@ -93,11 +93,13 @@ class HeldLease:
     @property
     def asks(self) -> str:
         """Its demand, in words."""
-        cores, memory = self.each
-        vms = f"{self.request.n_vms} × " if self.request.n_vms > 1 else ""
-        return f"{vms}{cores_text(cores)}" + (
-            f" and {memory} MiB" if memory else ""
-        )
+        cores, memory = self.vm_size
+        text = cores_text(cores)
+        if self.request.n_vms > 1:
+            text = f"{self.request.n_vms} × {text}"
+        if memory:
+            text += f" and {memory} MiB"
+        return text
 
 
 def fitting(cores: IntArray, memory_mib: IntArray, vm: Use) -> IntArray:
@@ -118,6 +120,15 @@ def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
         return None
     hosts = np.flatnonzero(counts)
     return dict(zip(hosts.tolist(), counts[hosts].tolist(), strict=True))
+
+
+def _choices(listed: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Leases to preempt, from none over each one alone to all of them."""
+    yield ()
+    for lease_id in listed:
+        yield (lease_id,)
+    for count in range(1, len(listed) + 1):
+        yield listed[:count]
 
 
 class LeaseCapacity:
@@ -181,7 +192,7 @@ class LeaseCapacity:
         """
         now_s = self.now_s
         end_s = now_s + lease.remaining_s
-        wanted = lease.each
+        wanted = lease.vm_size
         return self._place_all(
             lease,
             now_s,
@@ -200,6 +211,7 @@ class LeaseCapacity:
         """Plan a lease where the earliest available time is least."""
         place = self._several if lease.request.n_vms > 1 else self._one
         plan = place(lease)
+        # V-MCT gives a lease to some host in any case, however late.
         if plan is None and not self._best_fits:
             plan = self._after_all(lease)
         if plan is None:
@@ -214,7 +226,7 @@ class LeaseCapacity:
 
     def _one(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
         earliest = self.available.earliest(
-            self.now_s, lease.remaining_s, lease.each
+            self.now_s, lease.remaining_s, lease.vm_size
         )
         if earliest is None:
             return None
@@ -228,7 +240,9 @@ class LeaseCapacity:
         good. O(hosts).
         """
         self.available.update(self.now_s)
-        vm = lease.each
+        vm = lease.vm_size
+        # Row m of every vm.cores-th is when a host has room for m + 1 such
+        # VMs.
         available_s = self.available.available_s[vm.cores - 1 :: vm.cores]
         vms, hosts = np.nonzero(available_s < math.inf)
         times = np.maximum(self.now_s, available_s[vms, hosts])
@@ -251,7 +265,7 @@ class LeaseCapacity:
         room. O(hosts).
         """
         on = first_hosts(
-            self.fit_when_empty(lease.each), lease.request.n_vms
+            self.fit_when_empty(lease.vm_size), lease.request.n_vms
         )
         if on is None:
             return None
@@ -295,6 +309,7 @@ class LeaseCapacity:
             if host is None:
                 self._clear(lease)
                 return False
+            # A host's booking of a lease is one, and grows by a VM.
             if host in lease.on:
                 self.calendar.remove(host, lease.id)
             lease.on[host] = lease.on.get(host, 0) + 1
@@ -312,14 +327,13 @@ class LeaseCapacity:
         itself.
         """
         calendar = self.calendar
-        wanted = lease.each
+        wanted = lease.vm_size
         end_s = start_s + lease.remaining_s
-        host = next(
-            calendar.most_used_first(start_s, end_s, wanted, firm=firm),
-            None,
-        )
-        if host is not None:
+        for host in calendar.most_used_first(
+            start_s, end_s, wanted, firm=firm
+        ):
             return host
+        # Buckets at the ends of the interval may be full at another time.
         perhaps = calendar.perhaps_room(start_s, end_s, wanted, firm=firm)
         for host in perhaps:
             if calendar.fits(host, start_s, end_s, wanted, firm=firm):
@@ -328,7 +342,7 @@ class LeaseCapacity:
 
     def _victims(
         self, lease: HeldLease, host: int, given_up: Collection[str]
-    ) -> list[str]:
+    ) -> Sequence[str]:
         """One lease that makes enough room by itself, the first such; else the
         first ones.
 
@@ -340,21 +354,15 @@ class LeaseCapacity:
         for booking in self.calendar.preemptible(host, start_s, end_s):
             if booking.lease_id not in given_up:
                 listed.append(booking.lease_id)
-
-        def enough(gone: Collection[str]) -> bool:
-            without = {*given_up, *gone}
-            return self._has_room(
-                host, without, start_s, lease.remaining_s, lease.each
-            )
-
-        if enough(()):
-            return []
-        for lease_id in listed:
-            if enough((lease_id,)):
-                return [lease_id]
-        for count in range(1, len(listed) + 1):
-            if enough(listed[:count]):
-                return listed[:count]
+        for gone in _choices(listed):
+            if self._has_room(
+                host,
+                {*given_up, *gone},
+                start_s,
+                lease.remaining_s,
+                lease.vm_size,
+            ):
+                return gone
         raise AssertionError(f"{lease.id}: host {host} cannot be cleared")
 
     def _has_room(
@@ -446,6 +454,7 @@ class LeaseCapacity:
         """A best-effort lease is preempted from ``at_s`` on, for the only time."""
         lease.flag = PREEMPTED
         running = lease.state == "running"
+        # Until the reservation begins, it goes on where it is.
         if running and at_s > self.now_s:
             for host in lease.on:
                 booking = self.calendar.remove(host, lease.id)
@@ -490,10 +499,12 @@ class LeaseCapacity:
         """Place a planned lease on its host now instead, if there is room."""
         ((host, count),) = lease.on.items()
         self.available.update(self.now_s)
-        needs = Use(count * lease.each.cores, count * lease.each.memory_mib)
-        if self.available.free_cores[
-            host
-        ] < needs.cores or not self._has_room(
+        vm = lease.vm_size
+        needs = Use(count * vm.cores, count * vm.memory_mib)
+        # The list answers most of them; bookings are added up for the others.
+        if self.available.free_cores[host] < needs.cores:
+            return False
+        if not self._has_room(
             host, (lease.id,), self.now_s, lease.remaining_s, needs
         ):
             return False
@@ -509,12 +520,14 @@ class LeaseCapacity:
 
     def _book(self, lease: HeldLease, host: int) -> None:
         count = lease.on[host]
-        memory_mib = count * lease.each.memory_mib if self._limited else 0
+        memory_mib = (
+            count * lease.vm_size.memory_mib if self._limited else 0
+        )
         booking = Booking(
             lease.start_s,
             lease.id,
             lease.start_s + lease.remaining_s,
-            count * lease.each.cores,
+            count * lease.vm_size.cores,
             memory_mib,
             lease.flag,
             self._best_fits and lease.type == "advance",

@@ -57,14 +57,7 @@ class LeasePolicy:
         self.capacity.advance(view.now_s)
         match event:
             case Arrived(job_id):
-                lease = HeldLease(view.job(job_id), view.order(job_id))
-                refusal = never_fits(
-                    self.capacity, lease, view.datacentre.n_links
-                )
-                if refusal is None:
-                    self.arrive(lease)
-                else:
-                    self.actions.append(Reject(job_id, refusal))
+                self._arrived(view, job_id)
             case Ended(job_id, _, more):
                 self.capacity.leave(job_id)
                 self.ended(job_id, more=more)
@@ -75,6 +68,14 @@ class LeasePolicy:
                 self._start_due()
                 self.woken()
         return self.actions
+
+    def _arrived(self, view: View, job_id: str) -> None:
+        lease = HeldLease(view.job(job_id), view.order(job_id))
+        refusal = never_fits(self.capacity, lease, view.datacentre.n_links)
+        if refusal is None:
+            self.arrive(lease)
+        else:
+            self.actions.append(Reject(job_id, refusal))
 
     def arrive(self, lease: HeldLease) -> None:
         """Decides about a lease that could be served."""
@@ -139,6 +140,7 @@ class LeasePolicy:
         while self._plans and self._plans[0][0] <= capacity.now_s:
             start_s, _, lease_id = heapq.heappop(self._plans)
             lease = capacity.leases.get(lease_id)
+            # A plan that was given up, or replaced, stays in the heap.
             if (
                 lease is not None
                 and lease.state == "planned"
@@ -156,12 +158,12 @@ def never_fits(
     """The reason why the empty data centre could not hold a lease; None where
     it could.
     """
-    cores = lease.each.cores
+    cores = lease.vm_size.cores
     if lease.request.bandwidth_bps and n_links:
         return (
             "it asks for bandwidth, and leases have cores and memory alone"
         )
-    most = int(capacity.fit_when_empty(lease.each).sum())
+    most = int(capacity.fit_when_empty(lease.vm_size).sum())
     if most >= lease.request.n_vms:
         return None
     if most == 0:
@@ -183,7 +185,10 @@ def no_room(
     host = calendar.emptiest(start_s, end_s, firm=True)
     use = calendar.used(host, start_s, end_s, firm=True)
     left = cores_text(int(calendar.cores[host]) - use.cores)
-    if lease.each.memory_mib and calendar.memory_mib[host] < UNLIMITED_MIB:
+    if (
+        lease.vm_size.memory_mib
+        and calendar.memory_mib[host] < UNLIMITED_MIB
+    ):
         left += f" and {calendar.memory_mib[host] - use.memory_mib} MiB"
     return (
         f"from {start_s:.6g} s to {end_s:.6g} s advance, immediate and once preempted leases leave"

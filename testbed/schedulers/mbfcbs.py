@@ -157,19 +157,23 @@ class Mbfcbs(LeasePolicy):
         if victims is None:
             return False
         for victim in victims:
-            planned = victim.state == "planned"
-            self.actions += self.capacity.preempt(victim, start_s, lease)
-            if victim.state == "waiting":
-                self._requeue(victim)
-                if planned:
-                    self.actions.append(
-                        Wait(
-                            victim.id, f"its place went to lease {lease.id}"
-                        )
-                    )
+            self._preempt(victim, start_s, lease)
         if any(victim.state == "waiting" for victim in victims):
             self.wake_now()
         return True
+
+    def _preempt(
+        self, victim: HeldLease, start_s: float, lease: HeldLease
+    ) -> None:
+        planned = victim.state == "planned"
+        self.actions += self.capacity.preempt(victim, start_s, lease)
+        # One that runs until the reservation begins is queued then.
+        if victim.state != "waiting":
+            return
+        self._requeue(victim)
+        if planned:
+            reason = f"its place went to lease {lease.id}"
+            self.actions.append(Wait(victim.id, reason))
 
     def preempted(self, job_id: str) -> None:
         """Queue a lease again that ran until the reservation that preempts it."""
@@ -202,10 +206,11 @@ class Mbfcbs(LeasePolicy):
         # Shortest time, by size, for which a lease found no room: a longer one
         # of the same size needs no try.
         failed: dict[tuple[Use, int], float] = {}
+        # A list: leases that start leave the queue.
         for lease in list(
             islice(self._queue.values(), self.settings.depth)
         ):
-            size = (lease.each, lease.request.n_vms)
+            size = (lease.vm_size, lease.request.n_vms)
             failed_s = failed.get(size, math.inf)
             if lease.remaining_s < failed_s and self.capacity.place_now(
                 lease

@@ -6,7 +6,7 @@ rest.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from functools import cached_property
 from typing import (
@@ -233,11 +233,10 @@ class Parameter:
         """The key that a field of a parameter dataclass stands for."""
         default: Any = declared.default
         described = declared.metadata
-        key = (
-            declared.name.removesuffix("_s")
-            if described.get("unit") == "s"
-            else declared.name
-        )
+        key = declared.name
+        # The unit stands in a file beside the number.
+        if described.get("unit") == "s":
+            key = key.removesuffix("_s")
         return cls(key, default, **described)
 
     def objection(self, value: object) -> str | None:
@@ -285,34 +284,32 @@ class PolicyKind:
     def takes(self) -> Mapping[str, Parameter]:
         """All keys that the policy takes in a file, by name."""
         taken = list(map(Parameter.of, fields(self.parameters)))
+        taken += self._common_parameters()
+        return {parameter.key: parameter for parameter in taken}
+
+    def _common_parameters(self) -> Iterator[Parameter]:
+        """Keys that stand for what the engine or the simulator does."""
         if self.sharing is not None:
-            taken.append(
-                Parameter(
-                    "coupling",
-                    self.sharing.flow_dependency,
-                    "flow-dependency model of the simulator",
-                    choices=FLOW_DEPENDENCIES,
-                )
+            yield Parameter(
+                "coupling",
+                self.sharing.flow_dependency,
+                "flow-dependency model of the simulator",
+                choices=FLOW_DEPENDENCIES,
             )
         if self.on_failure:
-            taken.append(
-                Parameter(
-                    "on_failure",
-                    self.on_failure[0],
-                    "fate of a job that a failure stops",
-                    choices=self.on_failure,
-                )
+            yield Parameter(
+                "on_failure",
+                self.on_failure[0],
+                "fate of a job that a failure stops",
+                choices=self.on_failure,
             )
         if self.embeds:
-            taken.append(
-                Parameter(
-                    "embedder",
-                    "adaba",
-                    "in place of the file's",
-                    choices=embedder_names(),
-                )
+            yield Parameter(
+                "embedder",
+                "adaba",
+                "in place of the file's",
+                choices=embedder_names(),
             )
-        return {parameter.key: parameter for parameter in taken}
 
     def given(self, values: Mapping[str, Any]) -> Any:
         """The parameter dataclass with a file's values; what is the simulator's

@@ -22,7 +22,7 @@ from dataclasses import Field, fields, is_dataclass, make_dataclass, replace
 from inspect import Parameter as Argument
 from inspect import Signature, signature
 from math import isfinite
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeAlias, get_args, get_type_hints
 
 from testbed.embedding.placement import Embedder
 from testbed.failures import OnFailure
@@ -35,6 +35,8 @@ from testbed.schedulers.policy import (
     SharingModel,
     parameter,
 )
+
+Build: TypeAlias = Callable[[Embedder, Any], Policy]
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _SCALARS = (bool, int, float, str)
@@ -96,15 +98,15 @@ def _of_class(policy: type[Any], name: str | None) -> PolicyKind:
     declared = getattr(policy, "parameters", None)
     if declared is None:
         embeds, parameters = _of_constructor(policy)
+        build = _by_arguments(policy, name, embeds=embeds)
     else:
         embeds = True
         parameters = declared
         _check_parameters(declared)
         _check_constructor(policy)
-    summary = next(iter((policy.__doc__ or "").strip().splitlines()), name)
-    build = _builder(
-        policy, name, embeds=embeds, declared=declared is not None
-    )
+        build = _by_parameters(policy, name)
+    lines = (policy.__doc__ or "").strip().splitlines()
+    summary = lines[0] if lines else name
     optional = {}
     for key in _OPTIONAL:
         if hasattr(policy, key):
@@ -121,25 +123,36 @@ def _kebab(name: str) -> str:
     ).lower()
 
 
-def _builder(
-    policy: type[Any], name: str, *, embeds: bool, declared: bool
-) -> Callable[[Embedder, Any], Policy]:
+def _by_parameters(policy: type[Any], name: str) -> Build:
+    """Builds a policy whose constructor takes its parameter dataclass."""
+
     def build(embedder: Embedder, parameters: Any) -> Policy:
-        if declared:
-            built: Policy = policy(embedder, parameters)
-        else:
-            # As the constructor names them; it may take an embedder too.
-            arguments: dict[str, Any] = {}
-            if embeds:
-                arguments["embedder"] = embedder
-            for field in fields(parameters):
-                arguments[field.name] = getattr(parameters, field.name)
-            built = policy(**arguments)
-        if getattr(built, "name", None) == getattr(policy, "name", None):
-            built.name = name
-        return built
+        return _named(policy(embedder, parameters), policy, name)
 
     return build
+
+
+def _by_arguments(policy: type[Any], name: str, *, embeds: bool) -> Build:
+    """Builds a policy whose constructor names its parameters, and perhaps an
+    embedder.
+    """
+
+    def build(embedder: Embedder, parameters: Any) -> Policy:
+        arguments: dict[str, Any] = {}
+        if embeds:
+            arguments["embedder"] = embedder
+        for field in fields(parameters):
+            arguments[field.name] = getattr(parameters, field.name)
+        return _named(policy(**arguments), policy, name)
+
+    return build
+
+
+def _named(built: Policy, policy: type[Any], name: str) -> Policy:
+    """Names a policy that has not named itself."""
+    if getattr(built, "name", None) == getattr(policy, "name", None):
+        built.name = name
+    return built
 
 
 # -- checks, each a sentence ---------------------------------------------------
@@ -193,17 +206,10 @@ def _check_constructor(policy: type[Any]) -> None:
 
 def _check_optional(optional: Mapping[str, Any]) -> None:
     claims = optional.get("claims", ())
-    ways = optional.get("on_failure", ())
+    # Claims that depend on the parameters are checked when those are known.
     if not callable(claims):
-        if not isinstance(claims, tuple):
-            raise NotAPolicy(
-                f"has the claims {claims!r}: they are a tuple of names"
-            )
-        for claim in claims:
-            if claim not in CLAIMS:
-                raise NotAPolicy(
-                    f"claims {claim!r}, which is none of {', '.join(CLAIMS)}"
-                )
+        _check_claims(claims)
+    ways = optional.get("on_failure", ())
     known = get_args(OnFailure)
     if not isinstance(ways, tuple) or not set(ways) <= set(known):
         what = f"{', '.join(known[:-1])} and {known[-1]}"
@@ -212,6 +218,18 @@ def _check_optional(optional: Mapping[str, Any]) -> None:
         )
     if not isinstance(optional.get("sharing"), SharingModel | None):
         raise NotAPolicy("has a sharing that is no SharingModel")
+
+
+def _check_claims(claims: object) -> None:
+    if not isinstance(claims, tuple):
+        raise NotAPolicy(
+            f"has the claims {claims!r}: they are a tuple of names"
+        )
+    for claim in claims:
+        if claim not in CLAIMS:
+            raise NotAPolicy(
+                f"claims {claim!r}, which is none of {', '.join(CLAIMS)}"
+            )
 
 
 # -- parameters of a constructor -----------------------------------------------
@@ -243,6 +261,23 @@ def _field(argument: Argument, hint: Any) -> Any:
     """The field of one argument: as ``Annotated[int, parameter(…)]`` says, or
     by its default.
     """
+    _check_argument(argument)
+    declared = next(
+        filter(_is_field, getattr(hint, "__metadata__", ())), None
+    )
+    default = argument.default
+    if default is Argument.empty and declared is not None:
+        default = declared.default
+    _check_default(argument.name, default)
+    described = {} if declared is None else declared.metadata
+    is_whole = isinstance(default, int) and not isinstance(default, bool)
+    # A file's 3.5 is refused where the default is a whole number.
+    if hint is float and is_whole:
+        default = float(default)
+    return parameter(default, **{"help": "", **described})
+
+
+def _check_argument(argument: Argument) -> None:
     name = argument.name
     if argument.kind in (Argument.VAR_POSITIONAL, Argument.VAR_KEYWORD):
         raise NotAPolicy(
@@ -252,18 +287,6 @@ def _field(argument: Argument, hint: Any) -> Any:
         raise NotAPolicy(
             f"takes {name}, which has a meaning of its own: call it otherwise"
         )
-    declared = next(
-        filter(_is_field, getattr(hint, "__metadata__", ())), None
-    )
-    default = argument.default
-    if default is Argument.empty and declared is not None:
-        default = declared.default
-    _check_default(name, default)
-    described = {} if declared is None else declared.metadata
-    is_whole = isinstance(default, int) and not isinstance(default, bool)
-    if hint is float and is_whole:
-        default = float(default)
-    return parameter(default, **{"help": "", **described})
 
 
 def _is_field(note: object) -> bool:

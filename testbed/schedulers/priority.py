@@ -111,24 +111,31 @@ class Priority(LeasePolicy):
         self.capacity.freed.clear()
         if not considered:
             return
+        # Waiting leases of a size that found no room before need no try.
         failed: set[tuple[int, int, int]] = set()
         for lease in self._by_priority(considered):
-            size = (*lease.each, lease.request.n_vms)
+            size = (*lease.vm_size, lease.request.n_vms)
             if size in failed and lease.id in self._waiting:
                 continue
-            n_vms = lease.request.n_vms
-            on = first_hosts(self._room(lease), n_vms)
-            if on is None:
-                on = self._clear_hosts(lease)
-            if on is not None:
-                self._waiting.pop(lease.id, None)
-                self.actions += self.capacity.start_on(lease, on)
-            elif lease.type in ("advance", "immediate"):
+            if self._try(lease):
+                continue
+            if lease.type in ("advance", "immediate"):
                 reason = f"{lease.asks} asked now, and leases of its priority or above hold too many"  # noqa: E501
                 self.actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
                 self._wait(lease)
+
+    def _try(self, lease: HeldLease) -> bool:
+        """Starts a lease on hosts that have room, or that lower ones leave."""
+        on = first_hosts(self._room(lease), lease.request.n_vms)
+        if on is None:
+            on = self._clear_hosts(lease)
+        if on is None:
+            return False
+        self._waiting.pop(lease.id, None)
+        self.actions += self.capacity.start_on(lease, on)
+        return True
 
     def _by_priority(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
         vector = priority_vector(list(map(self.priorities.of, leases)))
@@ -157,9 +164,9 @@ class Priority(LeasePolicy):
         memory_mib = available.free_memory_mib.copy()
         for other in without:
             for host, count in other.on.items():
-                cores[host] += count * other.each.cores
-                memory_mib[host] += count * other.each.memory_mib
-        return fitting(cores, memory_mib, lease.each)
+                cores[host] += count * other.vm_size.cores
+                memory_mib[host] += count * other.vm_size.memory_mib
+        return fitting(cores, memory_mib, lease.vm_size)
 
     def _clear_hosts(self, lease: HeldLease) -> dict[int, int] | None:
         """The first hosts with room if all of lower priority go; those that

@@ -184,6 +184,8 @@ class HoseQueue:
     ) -> Refusal | None:
         if self._empty is None or self._empty[0] is not view.datacentre:
             self._empty = (view.datacentre, empty_residual(view.datacentre))
+        # Without the memory of what was refused: that is for what is free
+        # now.
         answer = HoseCapacity(
             view, self._embedder, free=self._empty[1]
         ).fit(job)
@@ -219,6 +221,7 @@ class OrderedQueue(HoseQueue):
         for job in self._in_order(plan.view):
             refusal = plan.try_to_start(job)
             if refusal is not None:
+                # Of the others the reason was given when they arrived.
                 if head is None or job is fresh:
                     plan.wait(job, refusal.reason)
                 head = head or job
@@ -304,6 +307,8 @@ class NodeQueue:
         nodes = self.nodes
         if isinstance(event, Arrived):
             job = view.job(event.job_id)
+            # Nearly all jobs of a trace ask for plain nodes: they need no look
+            # at anything but their number.
             if _is_special(job) or job.n_vms > nodes.total:
                 never = nodes.never(job)
                 if never is not None:
@@ -311,6 +316,7 @@ class NodeQueue:
             return self.arrive(view, job)
         if isinstance(event, Ended):
             if nodes.give_back(event.job_id) is None:
+                # It held no nodes: it was waiting.
                 self.queue = [
                     entry
                     for entry in self.queue

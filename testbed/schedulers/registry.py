@@ -69,8 +69,11 @@ def policy_kind(name: str) -> PolicyKind:
 
     Raises PluginError for one of an installed package that cannot be loaded.
     """
+    # Ours first: packages are loaded only for a name that is not ours.
     kind = own_policies().get(name) or known_policies().get(name)
     if kind is None and name in installed("policies"):
+        # It is installed and could not be loaded: loading it again says
+        # why.
         _kinds_of(installed("policies")[name])
     if kind is None:
         raise BadInput(

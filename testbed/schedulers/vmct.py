@@ -57,6 +57,7 @@ class Vmct(LeasePolicy):
         if lease.type in ("advance", "immediate") and lease.start_s > due_s:
             reason += f" and has no room before {lease.start_s:.6g} s"
             self.actions.append(Reject(lease.id, reason))
+            # It was placed to see when it could start.
             capacity.leave(lease.id)
         elif lease.start_s <= capacity.now_s:
             self.actions += capacity.start(lease)
