@@ -194,32 +194,42 @@ def _points(
     """The bandwidths, rising, and notes about them; the data centre can give
     each of them.
     """
-    if bandwidths is not None:
-        for index, point_bps in enumerate(bandwidths):
-            where = here / "bandwidths" / index
-            if point_bps in bandwidths[:index]:
-                where.report(
-                    f"{format_bandwidth(point_bps)} stands there twice"
-                )
-            reason = _refusal(request, point_bps, context)
-            if reason is not None:
-                where.report(_cannot(request, point_bps, reason))
-        return tuple(sorted(bandwidths)), ()
-    wished: list[int] = []
+    if bandwidths is None:
+        return _default_points(here, request, context)
+    for index, point_bps in enumerate(bandwidths):
+        where = here / "bandwidths" / index
+        if point_bps in bandwidths[:index]:
+            where.report(
+                f"{format_bandwidth(point_bps)} stands there twice"
+            )
+        reason = _refusal(request, point_bps, context)
+        if reason is not None:
+            where.report(_cannot(request, point_bps, reason))
+    return tuple(sorted(bandwidths)), ()
+
+
+def _default_points(
+    here: Location, request: JobRequest, context: LoadContext
+) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """JSA's multiples of the application's bandwidth, up to the last that the
+    data centre can give.
+    """
+    points_bps: list[int] = []
     for ratio in RATIOS:
         point_bps = max(1, round(ratio * request.bandwidth_bps))
-        if point_bps in wished:
+        # Of a few bit/s several multiples are the same.
+        if point_bps in points_bps:
             continue
         reason = _refusal(request, point_bps, context)
         if reason is None:
-            wished.append(point_bps)
+            points_bps.append(point_bps)
             continue
-        if not wished:
+        if not points_bps:
             here.report(_cannot(request, point_bps, reason), "application")
             return (), (f"the sweep has no point: {reason}",)
-        last = human_bandwidth(wished[-1])
-        return tuple(wished), (f"the sweep ends at {last}: {reason}",)
-    return tuple(wished), ()
+        last = human_bandwidth(points_bps[-1])
+        return tuple(points_bps), (f"the sweep ends at {last}: {reason}",)
+    return tuple(points_bps), ()
 
 
 def _cannot(request: JobRequest, point_bps: int, reason: str) -> str:

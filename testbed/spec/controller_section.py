@@ -143,20 +143,6 @@ def controller_choice(
                     "cannot stand beside remote: leave one out", key
                 )
         return ControllerChoice(remote=section.remote)
-    if "app" not in section.model_fields_set:
-        here.report(
-            "is required: a Ryu or os-ken application, "
-            "or remote: tcp:127.0.0.1:6653",
-            "app",
-        )
-    apps = []
-    for index, name in enumerate(section.app):
-        place = here / "app"
-        if isinstance(place.value, list):
-            place /= index
-        apps.append(_application(name, place))
-    if section.app == [] and "app" in section.model_fields_set:
-        here.report("names no application", "app")
     options = tuple(section["options"] or ())
     for option in options:
         if option.lstrip("-").startswith(HELD):
@@ -165,14 +151,39 @@ def controller_choice(
                 " --openflow-port of its commands chooses another",
                 "options",
             )
-    applications = tuple(app for app in apps if app is not None)
     return ControllerChoice(
-        apps=applications,
+        apps=_applications(section, here),
         options=options,
         confined=bool(section["confined"]),
         python=_interpreter(section["python"], here / "python"),
         packages=_requirements(section, here),
     )
+
+
+def _applications(
+    section: ControllerSection, here: Location
+) -> tuple[str, ...]:
+    """Files and modules that can be used; what is wrong with others is
+    reported.
+    """
+    if "app" not in section.model_fields_set:
+        here.report(
+            "is required: a Ryu or os-ken application, "
+            "or remote: tcp:127.0.0.1:6653",
+            "app",
+        )
+    elif not section.app:
+        here.report("names no application", "app")
+    applications = []
+    for index, name in enumerate(section.app):
+        place = here / "app"
+        # One that stands alone has no place of its own in a list.
+        if isinstance(place.value, list):
+            place /= index
+        application = _application(name, place)
+        if application is not None:
+            applications.append(application)
+    return tuple(applications)
 
 
 def _requirements(section: ControllerSection, here: Location) -> str:

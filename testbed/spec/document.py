@@ -250,10 +250,28 @@ def read_text(path: FilePath) -> str:
     """The file's text; :class:`SpecErrors` where there is none that could be an
     experiment.
     """
+    raw = _read_bytes(path)
+    if len(raw) > MAX_FILE_BYTES:
+        raise _refused(
+            Place(str(path)),
+            f"is larger than an experiment file may be ({MAX_FILE_BYTES >> 20} MiB)",
+        )
+    try:
+        # Some editors begin a file with a byte order mark.
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        place = _place_after(str(path), before)
+        message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        raise _refused(place, message) from None
+
+
+def _read_bytes(path: FilePath) -> bytes:
+    """The file's bytes, one more than there may be at most."""
     source = Place(str(path))
     try:
         with path.open("rb") as file:
-            raw = file.read(MAX_FILE_BYTES + 1)
+            return file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
         raise _refused(source, "is a directory, not a file") from None
     except FileNotFoundError:
@@ -264,18 +282,6 @@ def read_text(path: FilePath) -> str:
         raise _refused(
             source, f"cannot be read: {error.strerror}"
         ) from None
-    if len(raw) > MAX_FILE_BYTES:
-        raise _refused(
-            source,
-            f"is larger than an experiment file may be ({MAX_FILE_BYTES >> 20} MiB)",
-        )
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig", errors="replace")
-        place = _place_after(str(path), before)
-        message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
-        raise _refused(place, message) from None
 
 
 def search_path(beside: FilePath) -> tuple[FilePath, ...]:
@@ -371,6 +377,8 @@ def _place_after(source: str, before: str) -> Place:
 
 def _compose(text: str, source: str) -> yaml.Node:
     try:
+        # Nodes, not values: they have places, and tags that name nothing
+        # here.
         root = yaml.SafeLoader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
@@ -431,15 +439,8 @@ class _Reader:
 
     def value(self, node: yaml.Node, path: Path) -> Any:
         place = _place_of(node.start_mark, self._source)
-        self._values += 1
         self.document.places[path] = place
-        if len(path) > MAX_DEPTH:
-            raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
-        if self._values > MAX_VALUES:
-            message = (
-                f"holds more than {MAX_VALUES:,} values, aliases expanded"
-            )
-            raise _refused(place, message)
+        self._check_size(path, place)
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, path)
         if isinstance(node, yaml.SequenceNode):
@@ -451,6 +452,18 @@ class _Reader:
             return values
         return self._scalar(cast(yaml.ScalarNode, node), path)
 
+    def _check_size(self, path: Path, place: Place) -> None:
+        """Counts a value. Raises SpecErrors for too many or too deep ones."""
+        self._values += 1
+        if len(path) > MAX_DEPTH:
+            raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
+        # Ten lines of aliases of aliases can stand for a billion values.
+        if self._values > MAX_VALUES:
+            message = (
+                f"holds more than {MAX_VALUES:,} values, aliases expanded"
+            )
+            raise _refused(place, message)
+
     def _refuse(self, path: Path, message: str) -> None:
         self.document.unreadable.add(path)
         Location(self.document, path).report(message)
@@ -460,28 +473,33 @@ class _Reader:
             return self._refuse(path, _tag_message(node.tag))
         out: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            place = _place_of(key_node.start_mark, self._source)
-            try:
-                key = _key(key_node)
-            except ScalarError as error:
-                self.document.problems.append(
-                    Problem(place, dotted(path), str(error))
-                )
-                continue
-            here = (*path, key)
-            if key in out:
-                first = self.document.key_places[here]
-                message = (
-                    f"is a duplicate: it stands in line {first.line} too"
-                )
-                self.document.problems.append(
-                    Problem(place, dotted(here), message)
-                )
-                continue
-            self.document.key_places[here] = place
-            out[key] = None
-            out[key] = self.value(value_node, here)
+            key = self._new_key(key_node, path, out)
+            if key is not None:
+                out[key] = self.value(value_node, (*path, key))
         return out
+
+    def _new_key(
+        self, node: yaml.Node, path: Path, known: Mapping[str, Any]
+    ) -> str | None:
+        """A mapping's next key; None, and reported, where it cannot be one."""
+        place = _place_of(node.start_mark, self._source)
+        try:
+            key = _key(node)
+        except ScalarError as error:
+            self.document.problems.append(
+                Problem(place, dotted(path), str(error))
+            )
+            return None
+        here = (*path, key)
+        if key in known:
+            first = self.document.key_places[here]
+            message = f"is a duplicate: it stands in line {first.line} too"
+            self.document.problems.append(
+                Problem(place, dotted(here), message)
+            )
+            return None
+        self.document.key_places[here] = place
+        return key
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
@@ -607,8 +625,12 @@ def _seconds(text: str) -> str:
 def _exponent(text: str) -> str:
     _, _, exponent = text.lower().partition("e")
     # Beyond 18 digits of an exponent decimal arithmetic ends.
-    if len(exponent) > 9 or abs((number := Decimal(text)).adjusted()) > 15:
-        return "the number without an exponent"
+    without = "the number without an exponent"
+    if len(exponent) > 9:
+        return without
+    number = Decimal(text)
+    if abs(number.adjusted()) > 15:
+        return without
     return f"{number:f}, or '{text}' in quotes"
 
 

@@ -78,12 +78,8 @@ class PolicySpec:
         """The name of the policy's folder and rows: with its parameters where
         it has any.
         """
-        text = "-".join(
-            [
-                self.name,
-                *(f"{key}={value}" for key, value in self.parameters),
-            ]
-        )
+        settings = [f"{key}={value}" for key, value in self.parameters]
+        text = "-".join([self.name, *settings])
         return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
 
 
@@ -178,10 +174,7 @@ class Experiment:
         Jobs that a trace or a model determines are not repeated:
         ``workload_facts`` has the file's checksum and every parameter.
         """
-        own: dict[str, Any] = {}
-        if self.controller is not None:
-            own["controller"] = self.controller.resolved
-        return {
+        record = {
             "name": self.name,
             "seed": self.seed,
             "topology": dict(self.topology),
@@ -192,18 +185,19 @@ class Experiment:
             "policies": [policy.resolved for policy in self.policies],
             "workload": self.workload,
             "workload_facts": dict(self.workload_facts),
-            **(
-                {} if self.sweep is None else {"ladder": asdict(self.sweep)}
-            ),
-            **own,
-            **(
-                {"failures": list(map(asdict, self.failures))}
-                if self.failures
-                else {}
-            ),
-            "jobs": []
-            if self.workload_facts
-            else [job.to_json() for job in self.jobs],
+        }
+        if self.sweep is not None:
+            record["ladder"] = asdict(self.sweep)
+        if self.controller is not None:
+            record["controller"] = self.controller.resolved
+        if self.failures:
+            record["failures"] = list(map(asdict, self.failures))
+        jobs: list[Any] = []
+        if not self.workload_facts:
+            jobs = [job.to_json() for job in self.jobs]
+        return {
+            **record,
+            "jobs": jobs,
             "expect": asdict(self.expect),
             "overrides": dict(self.overrides),
         }

@@ -5,7 +5,7 @@ their meaning.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, get_args
@@ -23,6 +23,7 @@ from jobs.interference import Interference
 from jobs.request import Enforcement
 from testbed.expectations import Expectation
 from testbed.spec.bandwidth_sweep_section import SweepWorkload
+from testbed.spec.controller_choice import ControllerChoice
 from testbed.spec.controller_section import (
     ControllerSection,
     controller_choice,
@@ -38,7 +39,7 @@ from testbed.spec.document import (
     read_document,
     read_text,
 )
-from testbed.spec.experiment import Experiment, Scale
+from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.failures_section import (
     FailureEntry,
     check_failures,
@@ -299,9 +300,9 @@ def _checked(
     here = Location(document)
     file = _form(here)
     known = file.with_defaults()
-    embedder = DEFAULT_EMBEDDER
-    if "embedder" in file.model_fields_set:
-        embedder = read_embedder(here / "embedder") or DEFAULT_EMBEDDER
+    embedder = _embedder(file, here / "embedder")
+    # First what others depend on: the workload is checked against the data
+    # centre, policies against the workload's kind.
     context = with_topology(
         LoadContext(known.seed, embedder),
         file["topology"],
@@ -327,12 +328,7 @@ def _checked(
         file["failures"] or (), here / "failures", context.datacentre
     )
     if failures:
-        check_failures(here, policies)
-        if controller is not None:
-            here.report(
-                "need the testbed's own controller, which moves tenants: leave it out",
-                "failures",
-            )
+        _check_players_of_failures(here, policies, controller)
     # Whether a policy can place the jobs is asked where all of them are known.
     if not document.problems and context.datacentre is not None:
         check_policies(here, policies, context.datacentre, workload.jobs)
@@ -383,6 +379,27 @@ def _form(here: Location) -> ExperimentFile:
     return file
 
 
+def _embedder(file: ExperimentFile, here: Location) -> str:
+    """The chosen embedder; the default where it cannot be read."""
+    if "embedder" not in file.model_fields_set:
+        return DEFAULT_EMBEDDER
+    return read_embedder(here) or DEFAULT_EMBEDDER
+
+
+def _check_players_of_failures(
+    here: Location,
+    policies: Sequence[PolicySpec],
+    controller: ControllerChoice | None,
+) -> None:
+    """Reports policies, or a controller, that cannot play failures."""
+    check_failures(here, policies)
+    if controller is not None:
+        here.report(
+            "need the testbed's own controller, which moves tenants: leave it out",
+            "failures",
+        )
+
+
 def _expectation(section: ExpectSection | None) -> Expectation:
     if section is None:
         return Expectation()
@@ -392,10 +409,8 @@ def _expectation(section: ExpectSection | None) -> Expectation:
 
 def _default_name(path: FilePath) -> str:
     """The file's name without its ending, made safe."""
-    return (
-        re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem).lstrip("._-")[:64]
-        or "experiment"
-    )
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)
+    return name.lstrip("._-")[:64] or "experiment"
 
 
 def _scale(section: ScaleSection | None) -> Scale:
@@ -490,6 +505,13 @@ def _override(document: Document, key: str, text: str) -> None:
         )
     holder[path[-1]] = value.data
     document.key_places[path] = source
+    _take_places(document, path, value, source)
+
+
+def _take_places(
+    document: Document, path: Path, value: Document, source: Place
+) -> None:
+    """Takes over what an option's value says of itself, below ``path``."""
     # Places inside the text are no places of the file: all get the option's.
     for below in value.places:
         document.places[path + below] = source
@@ -507,6 +529,8 @@ def key_path(key: str) -> Path:
     """``workload.jobs[0].vms`` or ``workload.jobs.0.vms``."""
     path: list[str | int] = []
     for part in re.findall(r"[^.\[\]]+", key):
+        # Longer digits are no index of a list, and int() refuses thousands
+        # of them.
         is_index = re.fullmatch("[0-9]{1,9}", part)
         path.append(int(part) if is_index else part)
     return tuple(path)
@@ -518,13 +542,7 @@ def _holder(document: Document, path: Path, source: Place) -> Any:
     """
     holder = document.data
     for depth, part in enumerate(path):
-        inside = isinstance(holder, dict) and isinstance(part, str)
-        inside |= (
-            isinstance(holder, list)
-            and isinstance(part, int)
-            and part < len(holder)
-        )
-        if not inside:
+        if not _may_hold(holder, part):
             return None
         if depth == len(path) - 1:
             return holder
@@ -534,6 +552,13 @@ def _holder(document: Document, path: Path, source: Place) -> Any:
             document.key_places[path[: depth + 1]] = source
         holder = holder[part]
     return None
+
+
+def _may_hold(holder: Any, part: str | int) -> bool:
+    """True for a mapping and a key, known or new, and for an item of a list."""
+    if isinstance(part, str):
+        return isinstance(holder, dict)
+    return isinstance(holder, list) and part < len(holder)
 
 
 def _forget(document: Document, path: Path) -> None:

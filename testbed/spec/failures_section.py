@@ -58,17 +58,27 @@ def read_failures(
             failures.append((failure, here / index))
     # At equal times ends first, then as in the file.
     failures.sort(key=_order)
+    if centre is not None:
+        _check_lost(failures, centre)
+    return tuple(failure for failure, _ in failures)
+
+
+def _check_lost(
+    failures: Sequence[tuple[Failure, Location]], centre: DataCentre
+) -> None:
+    """Reports a part that fails while it is lost: its return would be in
+    doubt.
+    """
     lost: dict[tuple[str, int], bool] = {}
-    for failure, entry_here in failures:
+    for failure, here in failures:
         kind, _, change = failure.kind.partition("_")
         fails = change == "failed"
-        if centre is not None and fails and lost.get((kind, failure.part)):
+        if fails and lost.get((kind, failure.part)):
             name = _name(centre, kind, failure.part)
-            entry_here.report(
+            here.report(
                 f"{name} fails at {failure.at_s:g} s, and is lost already"
             )
         lost[kind, failure.part] = fails
-    return tuple(failure for failure, _ in failures)
 
 
 def _order(placed: tuple[Failure, Location]) -> tuple[float, bool]:
@@ -97,14 +107,20 @@ def _read(
         if entry.controller != "killed":
             here.report(f"must be 'killed', not {entry.controller!r}", kind)
         return [Failure(entry.at, "controller_killed")]
-    part = None
-    if centre is not None:
-        part = _part(centre, kind, entry[kind], here / kind)
+    if centre is None:
+        return []
+    part = _part(centre, kind, entry[kind], here / kind)
     if part is None:
         return []
-    fails, returns = _LASTING.get(
-        kind, ("switch_restarted", "switch_restarted")
-    )
+    return _failure_and_end(entry, kind, part)
+
+
+def _failure_and_end(
+    entry: FailureEntry, kind: str, part: int
+) -> list[Failure]:
+    if kind not in _LASTING:
+        return [Failure(entry.at, "switch_restarted", part)]
+    fails, returns = _LASTING[kind]
     failures = [Failure(entry.at, fails, part)]
     if entry.lasts is not None:
         failures.append(Failure(entry.at + entry.lasts, returns, part))
@@ -117,19 +133,20 @@ def _part(
     """A link's number, a server's or a switch's node; None where there is none
     of that name.
     """
-    names = centre.names
     if kind == "link":
         return _link(centre, text, here)
+    # Servers are numbered before switches.
     if kind == "server":
         first = 0
         last = centre.n_servers
     else:
         first = centre.n_servers
         last = centre.n_nodes
-    known = names[first:last]
+    known = centre.names[first:last]
     if text not in known:
-        span = " to ".join(dict.fromkeys((*known[:1], *known[-1:])))
-        hint = did_you_mean(text, known) or f": {span}"
+        # A dictionary's keys: a single name is its own first and last.
+        ends = dict.fromkeys([*known[:1], *known[-1:]])
+        hint = did_you_mean(text, known) or f": {' to '.join(ends)}"
         here.report(f"unknown {kind} {text!r}{hint}")
         return None
     return first + known.index(text)
@@ -146,24 +163,34 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
     ):
         named.append({centre.names[lower], centre.names[upper]})
     # A name may hold " - " itself: each place where the text can be cut counts.
-    for cut in _CUT.finditer(text.strip()):
-        both = {text.strip()[: cut.start()], text.strip()[cut.end() :]}
+    stripped = text.strip()
+    for cut in _CUT.finditer(stripped):
+        lower_name = stripped[: cut.start()]
+        upper_name = stripped[cut.end() :]
+        both = {lower_name, upper_name}
         if both in named:
             return named.index(both)
+    _report_no_link(named, text, here)
+    return None
+
+
+def _report_no_link(
+    named: Sequence[set[str]], text: str, here: Location
+) -> None:
+    """Reports the end that no link has, or a link that there is instead."""
+    if not named:
+        here.report("there are no links")
+        return
     ends = _CUT.split(text.strip())
     known = sorted(set[str]().union(*named))
-    for end in ends if named and len(ends) == 2 else ():
+    for end in ends if len(ends) == 2 else ():
         if end not in known:
             here.report(
                 f"no link ends at {end!r}{did_you_mean(end, known)}"
             )
-            return None
-    example = " - ".join(sorted(named[0])) if named else ""
-    reason = "there are no links"
-    if named:
-        reason = f"no link is called {text!r}, as {example!r} is"
-    here.report(reason)
-    return None
+            return
+    example = " - ".join(sorted(named[0]))
+    here.report(f"no link is called {text!r}, as {example!r} is")
 
 
 def _name(centre: DataCentre, kind: str, part: int) -> str:

@@ -352,17 +352,13 @@ class SyntheticLeases(LeaseWorkload):
         the load. The paper names the sizes and the shares of the types alone.
         """
         count = self.jobs
-        sizes = [SIZES[name] for name in self.sizes or SIZES]
-
-        def exponential(name: str) -> Floats:
-            return stream(seed, self.kind, name).standard_exponential(count)
-
-        gaps = exponential("gap")
-        gaps[0] = 0.0
+        # A stream for each quantity: a change of one leaves the others' draws.
         duration_s = np.maximum(
-            self.mean_duration * exponential("duration"), self.shortest
+            self.mean_duration * self._exponential(seed, "duration"),
+            self.shortest,
         )
-        lead_s = self.mean_lead * exponential("lead")
+        lead_s = self.mean_lead * self._exponential(seed, "lead")
+        sizes = [SIZES[name] for name in self.sizes or SIZES]
         size = stream(seed, self.kind, "size").integers(
             0, len(sizes), count
         )
@@ -372,12 +368,10 @@ class SyntheticLeases(LeaseWorkload):
             stream(seed, self.kind, "type").random(count),
             side="right",
         )
-        clock = np.cumsum(gaps)
-        if count > 1:
-            work = float(cores @ duration_s)
-            clock *= work / (slots * self.load) / float(clock[-1])
+        work = float(cores @ duration_s)
+        arrival_s = self._arrivals_s(seed, work / (slots * self.load))
         digits = max(5, len(str(count)))
-        columns = (clock, duration_s, lead_s, size, type_)
+        columns = (arrival_s, duration_s, lead_s, size, type_)
         leases = []
         for number, (at_s, long_s, ahead_s, which, of) in enumerate(
             zip(*(column.tolist() for column in columns), strict=True), 1
@@ -398,3 +392,17 @@ class SyntheticLeases(LeaseWorkload):
             )
             leases.append(lease)
         return tuple(leases)
+
+    def _exponential(self, seed: int, name: str) -> Floats:
+        """A value a lease, with mean 1."""
+        return stream(seed, self.kind, name).standard_exponential(self.jobs)
+
+    def _arrivals_s(self, seed: int, span_s: float) -> Floats:
+        """Poisson arrivals, the first at 0 s and the last at ``span_s``."""
+        gaps = self._exponential(seed, "gap")
+        gaps[0] = 0.0
+        arrival_s: Floats = np.cumsum(gaps)
+        # A single lease has no span to be scaled.
+        if self.jobs > 1:
+            arrival_s *= span_s / float(arrival_s[-1])
+        return arrival_s

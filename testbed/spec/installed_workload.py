@@ -122,6 +122,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
     seen: set[str] = set()
     last_s = 0.0
     for job in made:
+        # A generator may never end.
         if len(seen) == LIMITS["jobs"]:
             raise UnsoundJob(
                 f"more than {LIMITS['jobs']:,} jobs, the most that are supported"

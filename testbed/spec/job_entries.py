@@ -23,6 +23,7 @@ from jobs.demand import (
     KINDS,
     Command,
     Demand,
+    JobKind,
     Launch,
     MpiLibrary,
     Pattern,
@@ -299,9 +300,9 @@ def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
     return _words(entry.command, beside)
 
 
-def _words(given: Sequence[str], beside: FilePath) -> tuple[str, ...]:
+def _words(written: Sequence[str], beside: FilePath) -> tuple[str, ...]:
     words = []
-    for word in given:
+    for word in written:
         if word.startswith("./"):
             words.append(str((beside / word).resolve()))
         else:
@@ -408,28 +409,33 @@ def check_entry(
     _check_demand(here, entry)
     _check_order(here, entry)
     _check_rates(here, entry, context)
-    duration, deadline, vms = (
-        entry[key] for key in ("duration", "deadline", "vms")
-    )
-    if (
-        duration is not None
-        and deadline is not None
-        and deadline < duration
-    ):
-        shorter = (
-            f"{format_duration(deadline)} is shorter than the duration"
-        )
-        here.report(f"{shorter}, {format_duration(duration)}", "deadline")
-    if (
-        vms is not None
-        and context.datacentre is not None
-        and context.slots_known
-    ):
-        slots = context.datacentre.total_slots
-        if vms > slots:
-            asked = number_of(vms, "VM")
-            room = number_of(slots, "slot")
-            here.report(f"{asked}, but the data centre has {room}", "vms")
+    _check_deadline(here, entry)
+    _check_vms(here, entry, context)
+
+
+def _check_deadline(here: Location, entry: Section) -> None:
+    duration_s = entry["duration"]
+    deadline_s = entry["deadline"]
+    if duration_s is None or deadline_s is None:
+        return
+    if deadline_s < duration_s:
+        deadline = format_duration(deadline_s)
+        shorter = f"{deadline} is shorter than the duration"
+        here.report(f"{shorter}, {format_duration(duration_s)}", "deadline")
+
+
+def _check_vms(
+    here: Location, entry: Section, context: LoadContext
+) -> None:
+    """Checks that the VMs would fit an empty data centre."""
+    vms = entry["vms"]
+    datacentre = context.datacentre
+    if vms is None or datacentre is None or not context.slots_known:
+        return
+    if vms > datacentre.total_slots:
+        asked = number_of(vms, "VM")
+        room = number_of(datacentre.total_slots, "slot")
+        here.report(f"{asked}, but the data centre has {room}", "vms")
 
 
 def _check_command(here: Location, entry: Section) -> None:
@@ -458,28 +464,30 @@ def _check_words(here: Location, words: Sequence[str]) -> None:
 
 def _check_program(here: Location, entry: Section) -> None:
     """Its keys belong to kind program, its files exist and keep their names."""
-    kind = entry["kind"]
-    for key in ProgramKeys.model_fields:
-        if kind != "program" and key in entry.model_fields_set:
-            message = f"belongs to jobs of kind program, this one's is {_kind(entry)}"
-            here.report(message, key, at_key=True)
-    if kind != "program":
+    if entry["kind"] != "program":
+        for key in ProgramKeys.model_fields:
+            if key in entry.model_fields_set:
+                message = f"belongs to jobs of kind program, this one's is {_kind(entry)}"
+                here.report(message, key, at_key=True)
         return
     if "mpi" in entry.model_fields_set and entry["launch"] != "mpi":
         here.report("belongs to launch: mpi", "mpi", at_key=True)
     _check_words(here / "prepare", entry["prepare"] or ())
-    files: list[str] = entry["files"] or []
-    _check_words(here / "files", files)
+    _check_files(here / "files", entry["files"] or ())
+
+
+def _check_files(here: Location, files: Sequence[str]) -> None:
+    """All files are copied into one folder, by their names alone."""
+    _check_words(here, files)
     names: set[str] = set()
     for index, word in enumerate(files):
         name = word.rpartition("/")[2]
         if not word.startswith("./"):
             here.report(
-                f"begin with ./, as ./{name}: files beside this one",
-                *("files", index),
+                f"begin with ./, as ./{name}: files beside this one", index
             )
         elif name in names:
-            here.report(f"{name} stands there twice", "files", index)
+            here.report(f"{name} stands there twice", index)
         names.add(name)
 
 
@@ -489,6 +497,7 @@ def _check_kind(here: Location, entry: Section) -> None:
         return
     named = entry.model_fields_set
     kind = _kind(entry)
+    # A package's kind is checked with its parameters.
     if kind not in KINDS:
         return
     if "parameters" in named:
@@ -496,6 +505,15 @@ def _check_kind(here: Location, entry: Section) -> None:
             f"belongs to kinds of installed packages, this one's is {kind}"
         )
         here.report(message, "parameters", at_key=True)
+    _check_keys(here, entry, kind)
+    if "demand" in named and "demand" not in KINDS[kind].required:
+        message = f"belongs to jobs of kind demand, this one's is {kind}"
+        here.report(message, "demand", at_key=True)
+
+
+def _check_keys(here: Location, entry: Section, kind: JobKind) -> None:
+    """The keys that this kind refuses or requires."""
+    named = entry.model_fields_set
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
         if key in named:
@@ -506,9 +524,6 @@ def _check_kind(here: Location, entry: Section) -> None:
         # A misspelt key has been reported already.
         if key not in named and not _is_misspelt(key, here, entry):
             here.report(f"is required for {a_job}", key)
-    if "demand" in named and "demand" not in KINDS[kind].required:
-        message = f"belongs to jobs of kind demand, this one's is {kind}"
-        here.report(message, "demand", at_key=True)
 
 
 def _is_misspelt(key: str, here: Location, entry: Section) -> bool:
@@ -560,18 +575,13 @@ def _check_rates(
     asked: int | None = entry["bandwidth"]
     rates: list[tuple[Location, int]] = []
     if isinstance(entry, JobEntry):
-        if entry.granted is not None:
-            rates.append((here / "granted", entry.granted))
-        swept = entry.sweep.granted if entry.sweep is not None else []
-        for index, rate in enumerate(swept):
-            rates.append((here / "sweep" / "granted" / index, rate))
-        if swept and "granted" in entry.model_fields_set:
-            here.report("the sweep gives it: remove one of them", "granted")
+        rates = _granted(here, entry)
     for where, rate in rates:
         if asked is not None and rate > asked:
             more = f"{format_bandwidth(rate)} is more than the job asks for"
             where.report(f"{more}, {format_bandwidth(asked)}")
     datacentre = context.datacentre
+    # A flat cluster has no links that could limit anything.
     if (
         datacentre is None
         or not context.links_known
@@ -585,18 +595,32 @@ def _check_rates(
             where.report(f"{above} ({format_bandwidth(nic_bps)} at most)")
 
 
+def _granted(here: Location, entry: JobEntry) -> list[tuple[Location, int]]:
+    """The bandwidths that an entry grants, with their places."""
+    rates: list[tuple[Location, int]] = []
+    if entry.granted is not None:
+        rates.append((here / "granted", entry.granted))
+    if entry.sweep is None:
+        return rates
+    for index, rate in enumerate(entry.sweep.granted):
+        rates.append((here / "sweep" / "granted" / index, rate))
+    if "granted" in entry.model_fields_set:
+        here.report("the sweep gives it: remove one of them", "granted")
+    return rates
+
+
 def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
     """Every job's id is its own, those of a sweep's jobs included."""
     first: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry["id"] is None:
             continue
-        if entry.sweep is not None and len(set(entry.sweep.granted)) < len(
-            entry.sweep.granted
-        ):
+        granted = [] if entry.sweep is None else entry.sweep.granted
+        if len(set(granted)) < len(granted):
             here.report(
                 "names a bandwidth twice", index, "sweep", "granted"
             )
+        # Also the entry's own id, which "after" may name.
         for name in dict.fromkeys([entry.id, *_ids(entry)]):
             if name in first:
                 line = (here / first[name]).place.line
@@ -612,6 +636,23 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
     """Checks that ``after`` names another job, and that no chain of jobs is a
     cycle.
     """
+    follows = _followed(here, entries)
+    index_of = {entry["id"]: index for index, entry in enumerate(entries)}
+    for circle in _circles(follows):
+        # From the job that comes first by name, wherever the search began.
+        first = min(circle)
+        at = circle.index(first)
+        way = [*circle[at:], *circle[:at], first]
+        message = f"these jobs wait for each other: {' after '.join(way)}"
+        here.report(message, index_of[first], "after")
+
+
+def _followed(
+    here: Location, entries: Sequence[JobEntry]
+) -> dict[str, str]:
+    """Entries by id, and the entry that each waits for; of a sweep's job that
+    is the sweep.
+    """
     owner = {}
     for entry in entries:
         if entry["id"] is not None:
@@ -625,13 +666,7 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
             here.report(f"there is no job {after!r}{hint}", index, "after")
         elif after is not None and entry["id"] is not None:
             follows[entry.id] = owner[after]
-    index_of = {entry["id"]: index for index, entry in enumerate(entries)}
-    for circle in _circles(follows):
-        first = min(circle)
-        at = circle.index(first)
-        way = [*circle[at:], *circle[:at], first]
-        message = f"these jobs wait for each other: {' after '.join(way)}"
-        here.report(message, index_of[first], "after")
+    return follows
 
 
 def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
@@ -685,23 +720,32 @@ class PluginDemands:
         plugin = plugin_function(here / "kind", "demands", kind)
         if plugin is None:
             return
-        for key in _ITS_OWN:
-            if key in entry.model_fields_set:
-                here.report(
-                    f"is for {kind} to say: leave it out", key, at_key=True
-                )
+        _report_keys(
+            here, entry, _ITS_OWN, f"is for {kind} to say: leave it out"
+        )
         demand = _demand_by(plugin, here, entry)
         if demand is None or entry["id"] is None:
             return
-        if demand.network and "bandwidth" not in entry.model_fields_set:
+        if not demand.network:
+            _report_keys(
+                here,
+                entry,
+                ("granted", "sweep"),
+                f"means nothing to a {kind} job",
+            )
+        elif "bandwidth" not in entry.model_fields_set:
             here.report(f"is required for a {kind} job", "bandwidth")
-        for key in () if demand.network else ("granted", "sweep"):
-            if key in entry.model_fields_set:
-                here.report(
-                    f"means nothing to a {kind} job", key, at_key=True
-                )
         self._made[entry.id] = demand
         self._uses[kind] = plugin.use
+
+
+def _report_keys(
+    here: Location, entry: Section, keys: Sequence[str], message: str
+) -> None:
+    """Reports those of the keys that an entry has."""
+    for key in keys:
+        if key in entry.model_fields_set:
+            here.report(message, key, at_key=True)
 
 
 def _demand_by(
@@ -710,25 +754,13 @@ def _demand_by(
     """The demand that a function makes of an entry's parameters, one that
     agents can play.
     """
-    if "parameters" in entry.model_fields_set:
-        parameters = plugin.read(here / "parameters")
-        if parameters is None:
-            return None
-    else:
-        parameters = {}
-        required = []
-        for name, field in plugin.section.model_fields.items():
-            if field.is_required():
-                required.append(name)
-        if required:
-            here.report(
-                f"is required for a {plugin.use.name} job: {', '.join(required)}",
-                "parameters",
-            )
-            return None
+    parameters = _parameters(plugin, here, entry)
+    if parameters is None:
+        return None
     playable = (*KINDS.values(), Command)
     try:
         demand = plugin.made(Demand, parameters)
+        # A subclass would be played as its base, and not as it says.
         if type(demand) not in playable:
             names = ", ".join(kind.__name__ for kind in playable)
             raise plugin.error(
@@ -738,6 +770,27 @@ def _demand_by(
         here.report(error.reason, "kind")
         return None
     return demand
+
+
+def _parameters(
+    plugin: PluginFunction, here: Location, entry: JobEntry
+) -> dict[str, Any] | None:
+    """An entry's parameters of a package's kind; None where some are wrong or
+    missing.
+    """
+    if "parameters" in entry.model_fields_set:
+        return plugin.read(here / "parameters")
+    required = []
+    for name, field in plugin.section.model_fields.items():
+        if field.is_required():
+            required.append(name)
+    if required:
+        here.report(
+            f"is required for a {plugin.use.name} job: {', '.join(required)}",
+            "parameters",
+        )
+        return None
+    return {}
 
 
 # ------------------------------------------------------------------ profiles
@@ -811,15 +864,13 @@ class Profiles:
             here.report(
                 "the profile says it: remove one of them", "speedup"
             )
-        other = (
-            entry["kind"] in ("demand", "compute")
-            or entry["demand"] is not None
-        )
-        for key in ("profile", "speedup"):
-            if entry[key] is not None and other:
-                here.report(
-                    "belongs to jobs of kind transfer", key, at_key=True
-                )
+        has_curve = entry["demand"] is not None
+        if entry["kind"] in ("demand", "compute") or has_curve:
+            for key in ("profile", "speedup"):
+                if entry[key] is not None:
+                    here.report(
+                        "belongs to jobs of kind transfer", key, at_key=True
+                    )
         if speedup is not None and not 0 <= speedup < STEEPEST:
             message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
             here.report(message, "speedup")

@@ -210,12 +210,17 @@ def _without_null(schema: Any) -> Any:
             plain[key] = one_line(value)
         else:
             plain[key] = _without_null(value)
-    choices = list(plain.get("anyOf", ()))
+    return _without_null_choice(plain)
+
+
+def _without_null_choice(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without null among the choices; the only one left takes their place."""
+    choices = list(schema.get("anyOf", ()))
     if {"type": "null"} in choices:
         choices.remove({"type": "null"})
     if len(choices) == 1:
-        del plain["anyOf"]
-        return {**choices[0], **plain}
+        del schema["anyOf"]
+        return {**choices[0], **schema}
     if choices:
-        return {**plain, "anyOf": choices}
-    return plain
+        return {**schema, "anyOf": choices}
+    return schema

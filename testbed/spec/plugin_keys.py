@@ -82,11 +82,12 @@ def _found_beside(here: Location, name: str) -> FindFile:
     most are not there.
     """
 
-    def found(module: str) -> Path | None:
+    def find(module: str) -> Path | None:
+        # Most are of Python's library: that they are not there is no problem.
         problems = here.document.problems
         before = len(problems)
         path = _found(here, str(Path(name).parent / module))
         del problems[before:]
         return path
 
-    return found
+    return find

@@ -70,16 +70,18 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     within(len(here.value), "policies", here.report, "split the file")
     policies: dict[str, PolicySpec] = {}
     for index in range(min(len(here.value), LIMITS["policies"])):
-        policy = _read_policy(here / index)
+        entry = here / index
+        policy = _read_policy(entry)
         if policy is None:
             continue
-        _check_workload(here / index, policy, workload)
-        _check_made(here / index, policy)
+        _check_workload(entry, policy, workload)
+        _check_made(entry, policy)
+        # The label names a folder of the run. A parameter that cannot be read
+        # is missing in it: such an entry may only seem to be another's double.
         if policy.label not in policies:
             policies[policy.label] = policy
-        elif (here / index).is_sound():
-            twice = _twice(policy, policies[policy.label])
-            (here / index).report(twice)
+        elif entry.is_sound():
+            entry.report(_twice(policy, policies[policy.label]))
     return tuple(policies.values())
 
 
@@ -145,15 +147,20 @@ def _read_policy(here: Location) -> PolicySpec | None:
         return _read_class(here, entry)
     name = entry.get("name")
     if not isinstance(name, str):
-        message = "is required"
-        if "name" in entry:
-            message = f"must be a text, not {kind_of(name)}"
-        if (here / "name").is_readable:
-            here.report(message, "name")
+        _report_name(here, entry)
         return None
     if not _is_known(here / "name", name):
         return None
     return PolicySpec(name, _parameters(here, "name", policy_kind(name)))
+
+
+def _report_name(here: Location, entry: Mapping[str, Any]) -> None:
+    """Reports a name that is missing, or no text."""
+    message = "is required"
+    if "name" in entry:
+        message = f"must be a text, not {kind_of(entry['name'])}"
+    if (here / "name").is_readable:
+        here.report(message, "name")
 
 
 def _read_class(
@@ -200,16 +207,18 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     """
     if ":" not in text:
         return PolicySpec(policy_kind(text).name)
+    # Read as a key of a file in that folder would be.
     here = Location(
         Document(data=text, places={(): Place(str(beside / "policy"))})
     )
     kind = _kind_of_class(here, text)
-    spec = None if kind is None else PolicySpec(kind.name, plugin=kind)
-    if spec is not None:
+    if kind is not None:
+        spec = PolicySpec(kind.name, plugin=kind)
         _check_made(here, spec)
-    if spec is not None and not here.document.problems:
-        return spec
+        if not here.document.problems:
+            return spec
     problem = here.document.problems[0]
+    # A line of the class's own file, not of the one that does not exist.
     if problem.place != here.place:
         raise BadInput(str(problem))
     raise BadInput(f"{text}: {problem.message}")
@@ -281,6 +290,7 @@ def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
     except UnitError as error:
         here.report(str(error))
         return None
+    # By the exact type: true is an int to Python.
     if isinstance(parameter.default, float) and type(value) in (int, float):
         return float(value)
     if type(value) is type(parameter.default) and isinstance(
@@ -306,7 +316,10 @@ def read_embedder(here: Location) -> str | None:
         )
         here.report(f"must be {wanted}, not {kind_of(written)}")
         return None
-    here = here / "class"
+    return _embedder_of_class(here / "class")
+
+
+def _embedder_of_class(here: Location) -> str | None:
     loaded = load_plugin(here, here.value, "MyEmbedder")
     if loaded is None:
         return None
@@ -393,28 +406,38 @@ def _check_leases(
         hint,
     ):
         return
-    longest_s = ahead_s = work_s = booked = 0.0
+    longest_s = max((job.stated_s for job in jobs), default=0.0)
+    longer = f", or a longer slot than {slot_s:g} s" if has_slot else ""
+    hint = f"leases last up to {human_duration(longest_s)}: take shorter ones, fewer hosts{longer}"
+    wanted = _calendar_slots(slot_s, centre, jobs)
+    within(wanted, "calendar slots", where.report, hint)
+
+
+def _calendar_slots(
+    slot_s: float, centre: DataCentre, jobs: Sequence[JobRequest]
+) -> float:
+    """Slots of the calendar up to the last end, or in all bookings if those are
+    more.
+    """
+    hosts = centre.n_servers
+    ahead_s = 0.0
+    work_s = 0.0
+    booked = 0.0
     for job in jobs:
-        wanted_s = job.demand.wanted_s
-        lead_s = (
-            0.0 if wanted_s is None else max(0.0, wanted_s - job.submit_s)
-        )
-        longest_s = max(longest_s, job.stated_s)
+        lead_s = 0.0
+        if job.demand.wanted_s is not None:
+            lead_s = max(0.0, job.demand.wanted_s - job.submit_s)
         ahead_s = max(ahead_s, lead_s + job.stated_s)
         work_s += (
             job.stated_s
             * job.demand.cores
             * min(job.n_vms, centre.total_slots)
         )
+        # A booking begins and ends within a slot, of which it takes the whole.
         booked += (job.stated_s / slot_s + 2.0) * min(job.n_vms, hosts)
     # What waits is booked behind all work that is there already.
-    wanted = max(
-        hosts * (ahead_s + work_s / max(1, centre.total_slots)) / slot_s,
-        booked,
-    )
-    longer = f", or a longer slot than {slot_s:g} s" if has_slot else ""
-    hint = f"leases last up to {human_duration(longest_s)}: take shorter ones, fewer hosts{longer}"
-    within(wanted, "calendar slots", where.report, hint)
+    until_s = ahead_s + work_s / max(1, centre.total_slots)
+    return max(hosts * until_s / slot_s, booked)
 
 
 def _check_sharing(
@@ -429,12 +452,12 @@ def _check_sharing(
     flows = 0
     last_s = 0.0
     for job in jobs:
+        # What does not fit is rejected, and has no flows.
         if job.demand.network and job.n_vms <= centre.total_slots:
-            pairs = min(job.n_vms, centre.n_servers) ** 2
-            flows = max(
-                flows,
-                pairs if job.demand.pattern == "all-to-all" else job.n_vms,
-            )
+            flows_of_job = job.n_vms
+            if job.demand.pattern == "all-to-all":
+                flows_of_job = min(job.n_vms, centre.n_servers) ** 2
+            flows = max(flows, flows_of_job)
             last_s = max(last_s, job.submit_s + job.true_s)
     within(
         flows,

@@ -126,6 +126,12 @@ class SweptKey:
             if parsed is None:
                 return None
             quantities[value] = parsed
+        return self._axis_of_quantities(quantities)
+
+    def _axis_of_quantities(
+        self, quantities: Mapping[str, tuple[str, str, float]]
+    ) -> Axis | None:
+        """Of values by their text: kind, unit, and amount in the base unit."""
         kinds = {kind for kind, _, _ in quantities.values()}
         first, (_, unit, amount) = next(iter(quantities.items()))
         if len(kinds) != 1 or not amount:
@@ -205,15 +211,13 @@ def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
     """A list's values, or the one that stands alone; ranges unfolded when they
     are looked at.
     """
-    many = isinstance(here.value, list)
     if here.value in ([], {}):
         here.report(f"needs a value, not {kind_of(here.value)}")
         return
-    for where in (
-        [here / index for index in range(len(here.value))]
-        if many
-        else [here]
-    ):
+    places = [here]
+    if isinstance(here.value, list):
+        places = [here / index for index in range(len(here.value))]
+    for where in places:
         values = _values(where) if where.is_readable else ()
         if values:
             yield values, where.place
@@ -264,17 +268,13 @@ def as_yaml(value: Any) -> str:
     return _text(str(value))
 
 
+_NO_WORDS = ("true", "false", "yes", "no", "on", "off", "null")
+"""Words that YAML 1.1 reads as something else."""
+
+
 def _text(text: str) -> str:
     """A word as it is, anything else in quotes."""
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_/-]*", text)
-    if plain and text.lower() not in (
-        "true",
-        "false",
-        "yes",
-        "no",
-        "on",
-        "off",
-        "null",
-    ):
+    if plain and text.lower() not in _NO_WORDS:
         return text
     return json.dumps(text, ensure_ascii=False)

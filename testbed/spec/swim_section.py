@@ -90,10 +90,7 @@ class SwimWorkload(TraceWorkload):
         if read is None or not here.is_sound():
             return NO_JOBS
         trace, path = read
-        centre = context.datacentre
-        link_bps = 10**9
-        if centre is not None and context.links_known and centre.n_links:
-            link_bps = int(centre.nic_bps.max())
+        link_bps = _server_link_bps(context)
         if link_bps < _LEAST_LINK_BPS:
             half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
             Location(here.document, ("topology", "links")).report(
@@ -105,18 +102,9 @@ class SwimWorkload(TraceWorkload):
         except ValueError as objection:
             here.report(str(objection), "jobs")
             return NO_JOBS
-        mean_bps = sum(job.bandwidth_bps for job in jobs) / len(jobs)
         facts = {
             **self.provenance(path),
-            "lines_left_out": trace.skipped,
-            "remarks": list(trace.remarks),
-            "trace_jobs": len(trace.jobs),
-            "jobs": len(jobs),
-            "mean_vms": sample.mean,
-            "large_jobs": sample.large,
-            "taken_again": sample.again,
-            "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
-            "mean_bandwidth_bps": mean_bps,
+            **_facts(trace, jobs, sample),
             "parameters": self._parameters(link_bps),
         }
         return LoadedWorkload(
@@ -186,9 +174,10 @@ class SwimWorkload(TraceWorkload):
         for batch, (first, last) in enumerate(pairwise(bounds.astype(int))):
             for at in order[first:last].tolist():
                 row = sample.chosen[at]
-                values = {}
-                for name, column in draws.items():
-                    values[name] = float(column[row])
+                values = {
+                    name: float(column[row])
+                    for name, column in draws.items()
+                }
                 jobs.append(
                     self._request(names[at], trace.jobs[row], values, batch)
                 )
@@ -209,10 +198,9 @@ class SwimWorkload(TraceWorkload):
                 f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less"
             )
         order = stream(seed, "swim", "sample").permutation(len(fit))
-        chosen = np.sort(fit[order[: self.jobs]]).tolist()
-        return Sample(
-            tuple(chosen), float(np.mean([sizes[k] for k in chosen])), 0
-        )
+        chosen = np.sort(fit[order[: self.jobs]])
+        mean_size = float(np.mean(np.array(sizes)[chosen]))
+        return Sample(tuple(chosen.tolist()), mean_size, 0)
 
     def _draws(
         self, jobs: int, seed: int, link_bps: int
@@ -268,6 +256,32 @@ class SwimWorkload(TraceWorkload):
         )
 
 
+def _server_link_bps(context: LoadContext) -> int:
+    """The fastest server's link; any will do where it cannot be read."""
+    centre = context.datacentre
+    if centre is None or not context.links_known or not centre.n_links:
+        return 10**9
+    return int(centre.nic_bps.max())
+
+
+def _facts(
+    trace: Trace[SwimJob], jobs: Sequence[JobRequest], sample: Sample
+) -> dict[str, Any]:
+    """Facts on the trace and on the jobs taken of it."""
+    mean_bps = sum(job.bandwidth_bps for job in jobs) / len(jobs)
+    return {
+        "lines_left_out": trace.skipped,
+        "remarks": list(trace.remarks),
+        "trace_jobs": len(trace.jobs),
+        "jobs": len(jobs),
+        "mean_vms": sample.mean,
+        "large_jobs": sample.large,
+        "taken_again": sample.again,
+        "mean_run_s": sum(job.duration_s for job in jobs) / len(jobs),
+        "mean_bandwidth_bps": mean_bps,
+    }
+
+
 def _names(chosen: Sequence[str]) -> list[str]:
     """Ids: a job's name, and with a number from its second time on."""
     times: Counter[str] = Counter()
@@ -291,7 +305,6 @@ def _places(
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
-    parameters = facts["parameters"]
     out = [
         f"{facts['path']}: {number_of(facts['trace_jobs'], 'job')} from {facts['file']}"
     ]
@@ -302,19 +315,26 @@ def _swim_notes(facts: Mapping[str, Any]) -> list[str]:
     if facts["lines_left_out"]:
         out.append(f"{number_of(facts['lines_left_out'], 'line')} left out")
     out.extend(facts["remarks"])
-    how = "a plain sample"
-    if parameters["vms"] is not None:
-        large = f"{facts['large_jobs']:,} of them of {parameters['vms']:g}"
-        how = f"a stratified sample, {large} or more"
-    again = ""
-    if facts["taken_again"]:
-        again = f", {facts['taken_again']:,} of them again"
+    parameters = facts["parameters"]
     jobs = number_of(facts["jobs"], "job")
     batches = number_of(parameters["batches"], "batch", "batches")
     out.append(
-        f"{jobs} of {facts['mean_vms']:.1f} VMs on average ({how}{again}) in"
+        f"{jobs} of {facts['mean_vms']:.1f} VMs on average ({_sampling(facts)}) in"
         f" {batches} {human_duration(parameters['spacing_s'])} apart;"
         f" {human_duration(facts['mean_run_s'])} at"
         f" {human_bandwidth(facts['mean_bandwidth_bps'])} on average"
     )
     return out
+
+
+def _sampling(facts: Mapping[str, Any]) -> str:
+    """The kind of sample, and how many jobs it has more than once."""
+    mean = facts["parameters"]["vms"]
+    how = "a plain sample"
+    # The trace's median is one task: a mean of 15 and more has to be chosen.
+    if mean is not None:
+        large = f"{facts['large_jobs']:,} of them of {mean:g}"
+        how = f"a stratified sample, {large} or more"
+    if facts["taken_again"]:
+        how += f", {facts['taken_again']:,} of them again"
+    return how

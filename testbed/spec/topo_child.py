@@ -93,20 +93,7 @@ def _record(
     path: Path, wanted: str | None, args: Mapping[str, Any]
 ) -> MininetRecord:
     """The network that the file describes. Raises NoNetwork."""
-    module = ModuleType(LIBRARY if wanted else SCRIPT)
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module
-    try:
-        code = compile(
-            path.read_bytes(), str(path), "exec", dont_inherit=True
-        )
-        exec(code, vars(module))  # noqa: S102 - what the file is for
-    except NetworkRead:
-        # What it has defined until then is there.
-        pass
-    except SystemExit as ended:
-        if wanted or ended.code or not NETWORKS:
-            raise
+    module = _executed(path, by_name=wanted is not None)
     known = _known(module)
     if wanted is None:
         built = _last_network()
@@ -119,6 +106,28 @@ def _record(
         reason = unknown_name("Topo class", wanted, list(known) or ["none"])
         raise NoNetwork("topo", reason)
     return _made(wanted, known[wanted], args)
+
+
+def _executed(path: Path, *, by_name: bool) -> ModuleType:
+    """The file's module; ``by_name``: as an import, not as a script."""
+    # A script builds its network below `if __name__ == "__main__"`; of a file
+    # whose class is named that is not wanted.
+    module = ModuleType(LIBRARY if by_name else SCRIPT)
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module
+    try:
+        code = compile(
+            path.read_bytes(), str(path), "exec", dont_inherit=True
+        )
+        exec(code, vars(module))  # noqa: S102 - what the file is for
+    except NetworkRead:
+        # What it has defined until then is there.
+        pass
+    except SystemExit as ended:
+        # A script may end itself well once its network is built.
+        if by_name or ended.code or not NETWORKS:
+            raise
+    return module
 
 
 def _nothing_built(known: Mapping[str, Any]) -> str:

@@ -20,7 +20,6 @@ from pydantic import (
 from testbed.plugins import PluginError, PluginUse, installed
 from testbed.spec.document import (
     Location,
-    Problem,
     SpecErrors,
     file_at,
     read_document,
@@ -503,17 +502,20 @@ def _installed(
     from testbed.spec.plugin_functions import plugin_function
 
     plugin = plugin_function(here / "kind", "topologies", kind)
-    given = None if plugin is None else plugin.read(here)
-    if plugin is None or given is None:
+    arguments = None if plugin is None else plugin.read(here)
+    if plugin is None or arguments is None:
         return context
-    datacentre = _built(here, lambda: plugin.made(DataCentre, given), {})
+    datacentre = _built(
+        here, lambda: plugin.made(DataCentre, arguments), {}
+    )
     if datacentre is None:
         return context
-    found = _with_named(context, datacentre)
-    made_by = {"kind": kind, **given}
+    # Its nodes are recorded by name: a reader of the run may lack the package.
+    described = _with_named(context, datacentre)
+    made_by = {"kind": kind, **arguments}
     return replace(
-        found,
-        resolved={**found.resolved, "made_by": made_by},
+        described,
+        resolved={**described.resolved, "made_by": made_by},
         plugins=(plugin.use,),
     )
 
@@ -521,20 +523,9 @@ def _installed(
 def _regular(
     context: LoadContext, section: RegularTopology, here: Location
 ) -> LoadContext:
-    fields = type(section).model_fields
-    lost = [
-        name
-        for name, field in fields.items()
-        if not section.is_readable(name)
-    ]
-    if any(
-        fields[name].is_required() and name not in _STAND_INS
-        for name in lost
-    ):
+    stand_ins = _stand_ins(section)
+    if stand_ins is None:
         return context
-    stand_ins = {
-        name: _STAND_INS[name] for name in lost if name in _STAND_INS
-    }
     whole = section.with_defaults().model_copy(update=stand_ins)
     datacentre = _built(here, whole.build, section.builder_names)
     if datacentre is None:
@@ -546,6 +537,21 @@ def _regular(
         links_known=section.is_readable("links", "oversubscription"),
         resolved={"kind": section.kind, **datacentre.parameters},
     )
+
+
+def _stand_ins(section: RegularTopology) -> dict[str, Any] | None:
+    """Values in place of those that cannot be read; None where one is needed
+    that has none.
+    """
+    stand_ins = {}
+    for name, key in type(section).model_fields.items():
+        if section.is_readable(name):
+            continue
+        if name in _STAND_INS:
+            stand_ins[name] = _STAND_INS[name]
+        elif key.is_required():
+            return None
+    return stand_ins
 
 
 def _built(
@@ -573,13 +579,12 @@ def _built(
 
 def _countable(here: Location, datacentre: DataCentre) -> bool:
     """True if slots can be added up, and are no more than there may be."""
-    for server in (
-        (datacentre.slots > LIMITS["slots a server"]).nonzero()[0].tolist()
-    ):
-        custom_path = here / "servers" / server / "slots"
-        where = custom_path
-        if datacentre.kind != "custom":
-            where = here / "slots_per_server" / server
+    too_many = datacentre.slots > LIMITS["slots a server"]
+    # Only the first: a list of a thousand wrong servers helps nobody.
+    for server in too_many.nonzero()[0].tolist():
+        where = here / "slots_per_server" / server
+        if datacentre.kind == "custom":
+            where = here / "servers" / server / "slots"
         hint = "take fewer, on more servers"
         slots = int(datacentre.slots[server])
         return within(slots, "slots a server", where.nearest.report, hint)
@@ -592,16 +597,17 @@ def _other_document(here: Location, name: str | None) -> Location | None:
     """The file that a key names; what is wrong with it is reported with its own
     places.
     """
-    found = None if name is None else file_at(here, name)
-    if found is None:
+    path = None if name is None else file_at(here, name)
+    if path is None:
         return None
     try:
-        return Location(read_document(read_text(found), str(found)))
+        return Location(read_document(read_text(path), str(path)))
     except SpecErrors as errors:
-        here.document.problems.extend(
-            Problem(p.place, p.path or dotted(here.path), p.message)
-            for p in errors.problems
-        )
+        key = dotted(here.path)
+        for problem in errors.problems:
+            here.document.problems.append(
+                replace(problem, path=problem.path or key)
+            )
         return None
 
 
@@ -656,36 +662,47 @@ def _described(datacentre: DataCentre) -> dict[str, Any]:
     file.
     """
     names = datacentre.names
+    return {
+        "servers": _described_servers(datacentre),
+        "switches": list(names[datacentre.n_servers :]),
+        "links": _described_links(datacentre),
+        "roots": [names[tree.root] for tree in datacentre.trees],
+    }
+
+
+def _described_servers(datacentre: DataCentre) -> list[dict[str, Any]]:
+    servers = []
+    for server, slots in enumerate(datacentre.slots.tolist()):
+        record: dict[str, Any] = {
+            "name": datacentre.names[server],
+            "slots": slots,
+        }
+        if datacentre.memory_mib is not None:
+            record["memory_mib"] = datacentre.memory_mib[server].item()
+        servers.append(record)
+    return servers
+
+
+def _described_links(datacentre: DataCentre) -> list[dict[str, Any]]:
+    names = datacentre.names
     columns = (
         datacentre.link_lower,
         datacentre.link_upper,
         datacentre.directed_capacity_bps[0::2],
         datacentre.directed_capacity_bps[1::2],
     )
-    links = zip(*(column.tolist() for column in columns), strict=True)
-    memory = datacentre.memory_mib
-    limits = None if memory is None else memory.tolist()
-    return {
-        "servers": [
-            {
-                "name": names[i],
-                "slots": slots,
-                **({} if limits is None else {"memory_mib": limits[i]}),
-            }
-            for i, slots in enumerate(datacentre.slots.tolist())
-        ],
-        "switches": list(names[datacentre.n_servers :]),
-        "links": [
-            {
-                "lower": names[lower],
-                "upper": names[upper],
-                "capacity_bps": capacity_of(up_bps, down_bps),
-                **_quality_record(datacentre, number),
-            }
-            for number, (lower, upper, up_bps, down_bps) in enumerate(links)
-        ],
-        "roots": [names[tree.root] for tree in datacentre.trees],
-    }
+    links = []
+    for number, (lower, upper, up_bps, down_bps) in enumerate(
+        zip(*(column.tolist() for column in columns), strict=True)
+    ):
+        record: dict[str, Any] = {
+            "lower": names[lower],
+            "upper": names[upper],
+            "capacity_bps": capacity_of(up_bps, down_bps),
+            **_quality_record(datacentre, number),
+        }
+        links.append(record)
+    return links
 
 
 def _quality_record(datacentre: DataCentre, link: int) -> dict[str, Any]:

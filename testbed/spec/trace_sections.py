@@ -98,28 +98,25 @@ class TraceWorkload(WorkloadSection):
             here.document.problems.append(
                 Problem(place, "", problem.message)
             )
-        shown = ""
-        if error.found > PROBLEM_LIMIT:
-            shown = f", the first {PROBLEM_LIMIT} are named"
-        # Where the file itself is cut off, empty or of another form there is
-        # little else to read.
-        offered = error.lines_alone and not self.lenient
-        hint = ""
-        if offered:
-            hint = "; lenient: true (or --lenient) leaves them out"
         what = number_of(error.found, "line")
         if error.found == 1 and not error.lines_alone:
             what = "the trace"
-        here.report(f"{what} cannot be read{shown}{hint}")
+        sentence = f"{what} cannot be read"
+        if error.found > PROBLEM_LIMIT:
+            sentence += f", the first {PROBLEM_LIMIT} are named"
+        # Where the file itself is cut off, empty or of another form there is
+        # little else to read.
+        if error.lines_alone and not self.lenient:
+            sentence += "; lenient: true (or --lenient) leaves them out"
+        here.report(sentence)
 
     def provenance(self, path: FilePath) -> dict[str, Any]:
         """The file, its checksum, and the published trace of its name."""
         trace = published(self.path)
         try:
             sha256 = checksum(path)
-        except (
-            CutOff
-        ):  # a damaged archive, read leniently as far as it goes
+        except CutOff:
+            # A damaged archive, read leniently as far as it goes.
             sha256 = ""
         origin = None
         is_published = None
@@ -163,15 +160,12 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
         if read is None or not here.is_sound():
             return NO_JOBS
         log, path = read
-        if self.longest is not None and self.longest < (
-            self.shortest or 0.0
-        ):
+        shortest_s = self.shortest or 0.0
+        longest_s = math.inf if self.longest is None else self.longest
+        if longest_s < shortest_s:
             here.report("is below 'shortest': no record is left", "longest")
             return NO_JOBS
-        longest_s = math.inf if self.longest is None else self.longest
-        taken = jobs_of(
-            log, self.zero_run_time, self.shortest or 0.0, longest_s
-        )
+        taken = jobs_of(log, self.zero_run_time, shortest_s, longest_s)
         facts = self._facts(log, taken, path)
         place = Place(str(log.path))
         return fitted(
@@ -325,26 +319,29 @@ def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
     return None
 
 
-def verified_trace(found: FoundTrace) -> FoundTrace:
+def verified_trace(trace: FoundTrace) -> FoundTrace:
     """Read the file whole and compare its checksum and its number of jobs."""
-    if found.path is None:
-        return replace(found, problem="not found")
+    if trace.path is None:
+        return replace(trace, problem="not found")
+    wanted = trace.trace
     try:
-        sum_ = checksum(found.path)
-        jobs = _count(found.path, found.trace.format)
+        sha256 = checksum(trace.path)
+        jobs = _count(trace.path, wanted.format)
     except (CutOff, TraceErrors, OSError) as error:
-        return replace(found, problem=str(error))
+        return replace(trace, problem=str(error))
     problem = None
-    if sum_ != found.trace.sha256:
-        problem = f"its checksum is {sum_}, not the published {found.trace.sha256}"
-    elif jobs != found.trace.jobs:
-        problem = f"has {number_of(jobs, 'job')}, not {found.trace.jobs:,}"
-    return replace(found, sha256=sum_, jobs=jobs, problem=problem)
+    if sha256 != wanted.sha256:
+        problem = (
+            f"its checksum is {sha256}, not the published {wanted.sha256}"
+        )
+    elif jobs != wanted.jobs:
+        problem = f"has {number_of(jobs, 'job')}, not {wanted.jobs:,}"
+    return replace(trace, sha256=sha256, jobs=jobs, problem=problem)
 
 
 def _count(path: FilePath, format_: str) -> int:
     if format_ == "swf":
         return len(read_swf(path).records)
-    return len(
-        (read_swim(path) if format_ == "swim" else read_lwf(path)).jobs
-    )
+    if format_ == "swim":
+        return len(read_swim(path).jobs)
+    return len(read_lwf(path).jobs)

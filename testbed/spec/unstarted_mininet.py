@@ -12,7 +12,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
@@ -102,14 +102,22 @@ def nothing_starts() -> None:
     for module in (clean, cli, link, net, node, nodelib, term, util):
         _make_inert(module, node)
     _make_nodes_inert(node.Node)
-    for kind in (*vars(node).values(), *vars(nodelib).values()):
-        for name in ("start", "checkListening", "isListening"):
-            if isinstance(kind, type) and name in vars(kind):
-                setattr(kind, name, _returning(None))
+    _make_kinds_inert((node, nodelib))
     for kind in (link.Intf, link.TCIntf, link.OVSIntf):
         kind.config = _configure
     cli.CLI.__init__ = _end_of_reading
     _make_network_inert(net.Mininet)
+
+
+def _make_kinds_inert(modules: Iterable[Any]) -> None:
+    """Replaces what switches and controllers do when they start: each kind of
+    node has methods of its own for it.
+    """
+    for module in modules:
+        for kind in vars(module).values():
+            for name in ("start", "checkListening", "isListening"):
+                if isinstance(kind, type) and name in vars(kind):
+                    setattr(kind, name, _returning(None))
 
 
 def _sleep(_seconds: float) -> None:
@@ -247,12 +255,14 @@ def record_of_network(net: Any) -> MininetRecord:
             )
             continue
         options = dict(_options_of(node))
+        # Chosen by Mininet, as its user's script relies on.
         if net.autoSetMacs and node in net.hosts:
             options.setdefault("mac", node.params.get("mac"))
         options["isSwitch"] = node in net.switches
         record.nodes[node.name] = options
     for link in net.links:
         ends = (link.intf1.node.name, link.intf2.node.name)
+        # A link to what was left out.
         if not record.nodes.keys() >= set(ends):
             continue
         both = (_configured(link.intf1), _configured(link.intf2))

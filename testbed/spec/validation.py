@@ -328,22 +328,31 @@ def guessed_kind(
         judged = model.model_config.get("extra") != "allow"
         for kind in kinds_of([model]) if judged else ():
             by_kind.setdefault(kind, model)
-    named = near(str(value.get("kind", "")), list(by_kind))
-    if named is not None:
-        return named, by_kind[named]
+    meant = near(str(value.get("kind", "")), list(by_kind))
+    if meant is None:
+        meant = _fewest_faults(by_kind, value)
+    if meant is None:
+        return None
+    return meant, by_kind[meant]
+
+
+def _fewest_faults(
+    by_kind: Mapping[str, type[SpecModel]], value: Mapping[str, Any]
+) -> str | None:
+    """The kind that a mapping's keys fit best; None where that is in doubt."""
     faults: dict[str, int] = {}
     for kind, model in by_kind.items():
         if value.keys() & model.model_fields.keys() - {"kind"}:
             faults[kind] = _own_faults(model, {**value, "kind": kind})
-    ranked = sorted(faults, key=faults.__getitem__)
-    if not ranked:
+    if not faults:
         return None
-    best = ranked[0]
+    best = min(faults, key=faults.__getitem__)
     shared = value.keys() & by_kind[best].model_fields.keys()
+    # As many faults as keys in common are no evidence.
     doubtful = faults[best] >= len(shared - {"kind"})
     if doubtful or list(faults.values()).count(faults[best]) > 1:
         return None
-    return best, by_kind[best]
+    return best
 
 
 def _own_faults(model: type[SpecModel], value: Mapping[str, Any]) -> int:
@@ -370,31 +379,40 @@ def _report(
             unknown.setdefault(tuple(holder), []).append(str(key))
     for detail in details:
         here, owner = _resolved(model, section, detail["loc"])
-        kind = detail["type"]
-        # Of a key that is no text (a lone surrogate) it has no place.
-        key = str(detail["loc"][-1]) if detail["loc"] else ""
-        if not here.is_readable:
-            continue
-        if kind == "missing":
+        # Of what cannot be read, the reason has been reported.
+        if here.is_readable:
             others = unknown.get(detail["loc"][:-1], ())
-            # A misspelt key has been reported already.
-            if not any(near(name, [key]) for name in others):
-                here.report(f"is required{_described(owner, key)}")
-        elif kind == "extra_forbidden":
-            known = [] if owner is None else list(owner.model_fields)
-            hint = (
-                did_you_mean(key, known)
-                or f"; known keys: {', '.join(known)}"
-            )
-            here.report(f"is an unknown key{hint}", at_key=True)
-        elif kind in _UNION:
-            _report_kind(model.model_fields[key], here)
-        elif kind == "model_type" and len(detail["loc"]) == 1:
-            here.report(
-                _no_mapping(next(_models_of(owner, key)), detail["input"])
-            )
-        else:
-            here.nearest.report(_message(detail))
+            _report_detail(detail, here, owner, others)
+
+
+def _report_detail(
+    detail: ErrorDetails,
+    here: Location,
+    owner: type[SpecModel] | None,
+    unknown: Sequence[str],
+) -> None:
+    """Adds one error; ``unknown`` are the unknown keys of the same mapping."""
+    kind = detail["type"]
+    # Of a key that is no text (a lone surrogate) it has no place.
+    key = str(detail["loc"][-1]) if detail["loc"] else ""
+    if kind == "missing":
+        # A misspelt key has been reported already.
+        if not any(near(name, [key]) for name in unknown):
+            here.report(f"is required{_described(owner, key)}")
+    elif kind == "extra_forbidden":
+        known = [] if owner is None else list(owner.model_fields)
+        hint = (
+            did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
+        )
+        here.report(f"is an unknown key{hint}", at_key=True)
+    elif kind in _UNION and owner is not None:
+        _report_kind(owner.model_fields[key], here)
+    elif kind == "model_type" and len(detail["loc"]) == 1:
+        here.report(
+            _no_mapping(next(_models_of(owner, key)), detail["input"])
+        )
+    else:
+        here.nearest.report(_message(detail))
 
 
 def _resolved(
@@ -419,6 +437,7 @@ def _resolved(
             continue
         inner = tuple(_models(field.annotation))
         current = inner[0] if inner else None
+        # pydantic names the member by its tag.
         if len(inner) > 1:
             chosen = next(parts, None) is not None
             current = _of_kind(inner, here.value) if chosen else None
@@ -503,41 +522,46 @@ def _message(detail: ErrorDetails) -> str:
     kind = detail["type"]
     shown = kind_of(value)
     if kind == "quantity":
-        sentence = str(context["message"])
-    elif kind == "literal_error":
+        return str(context["message"])
+    if kind == "literal_error":
         known = re.findall(r"'([^']+)'", str(context["expected"]))
         hint = did_you_mean(value, known) if isinstance(value, str) else ""
-        sentence = f"must be one of {', '.join(known)}, not {shown}{hint}"
-    elif kind == "string_pattern_mismatch":
-        sentence = (
+        return f"must be one of {', '.join(known)}, not {shown}{hint}"
+    if kind == "string_pattern_mismatch":
+        # Only names have a pattern.
+        return (
             f"must consist of letters, digits, '.', '_' and '-' and begin with a letter or a digit"
             f" (64 characters at most), not {shown}"
         )
-    elif kind in _BOUNDS:
+    if kind in _WANTED:
+        return f"must be {_WANTED[kind]}, not {shown}{_hint(kind, value)}"
+    return (
+        _outside(detail) or f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
+    )
+
+
+def _outside(detail: ErrorDetails) -> str | None:
+    """A number or a length beyond its limit; None for other errors."""
+    context = detail.get("ctx", {})
+    kind = detail["type"]
+    if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        sentence = f"must be {word} {context[name]:g}, not {shown}"
-    elif kind in _WANTED:
-        hint = ""
-        if (
-            isinstance(value, str)
-            and kind.startswith(("int", "float"))
-            and _numeric(value)
-        ):
-            hint = ": remove the quotes"
-        elif kind == "string_type" and isinstance(value, int | float):
-            hint = f": write '{shown}' if that is the text"
-        sentence = f"must be {_WANTED[kind]}, not {shown}{hint}"
-    elif kind in ("too_short", "too_long"):
-        if kind == "too_short":
-            word = "least"
-            name = "min_length"
-        else:
-            word = "most"
-            name = "max_length"
-        sentence = f"needs at {word} {context[name]}, not {context['actual_length']}"
-    else:
-        sentence = f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    return sentence
+        shown = kind_of(detail["input"])
+        return f"must be {word} {context[name]:g}, not {shown}"
+    if kind in _LENGTHS:
+        name, word = _LENGTHS[kind]
+        return f"needs at {word} {context[name]}, not {context['actual_length']}"
+    return None
+
+
+def _hint(kind: str, value: object) -> str:
+    """The change to make where a number stands in quotes, or a text does not."""
+    if isinstance(value, str):
+        if kind.startswith(("int", "float")) and _numeric(value):
+            return ": remove the quotes"
+    elif kind == "string_type" and isinstance(value, int | float):
+        return f": write '{kind_of(value)}' if that is the text"
+    return ""
 
 
 def _numeric(text: str) -> bool:
@@ -555,6 +579,11 @@ _BOUNDS = {
     "greater_than": ("gt", "above"),
     "less_than_equal": ("le", "at most"),
     "less_than": ("lt", "below"),
+}
+
+_LENGTHS = {
+    "too_short": ("min_length", "least"),
+    "too_long": ("max_length", "most"),
 }
 
 _WANTED = {

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Annotated, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from jobs.workload.distributions import Floats, Ints, choose, stream
@@ -66,6 +67,28 @@ class Calibration:
             f"calibration: {self.what} {shown(self.wanted)} wanted, {shown(self.found)} drawn"
             f" ({off:+.1f} %)"
         )
+
+
+def _mean_run_time(wanted_s: float, jobs: ParallelJobs) -> Calibration:
+    return Calibration(
+        "mean running time", wanted_s, float(jobs.run_s.mean()), "s"
+    )
+
+
+def _small_shares(
+    serial: float, below_20: float, sizes: npt.NDArray[np.int32]
+) -> tuple[Calibration, Calibration]:
+    """Shares of jobs of one process, and of fewer than 20."""
+    return (
+        Calibration(
+            "share of serial jobs", serial, float((sizes == 1).mean())
+        ),
+        Calibration(
+            "share below 20 processes",
+            below_20,
+            float((sizes < SMALL).mean()),
+        ),
+    )
 
 
 class ModelWorkload(ParallelWorkload):
@@ -200,48 +223,39 @@ class FeitelsonWorkload(ModelWorkload):
         of a group is submitted when the one before would end had it started at
         once.
         """
+        # A group's work in every gap is the load of all slots.
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)
         half_s = 1.1 * gap_s * self.jobs / self.mean_repeats
         while True:
             submit_s, sizes, run_s = self._runs(seed, gap_s, half_s)
             inside = submit_s >= 0
             if int(inside.sum()) >= self.jobs:
-                rows = (
+                return in_order(
                     submit_s[inside],
                     sizes[inside].astype(np.int64),
                     run_s[inside],
+                    self.jobs,
                 )
-                return in_order(*rows, self.jobs)
+            # Repeats have a heavy tail: now and then there are too few runs.
             half_s *= 1.5
 
     def _runs(
         self, seed: int, gap_s: float, half_s: float
     ) -> tuple[Floats, Floats, Floats]:
         """All runs of groups that begin within ``half_s`` of 0 s."""
-        expected = 2 * half_s / gap_s
-        count = int(expected + 6 * np.sqrt(expected)) + 16
-        begin_s = -half_s + gap_s * np.cumsum(
-            stream(seed, self.kind, "gap").standard_exponential(count)
-        )
-        begin_s = begin_s[begin_s < half_s]
+        begin_s = self._begins_s(seed, gap_s, half_s)
         groups = len(begin_s)
         sizes = choose(
             seed, (self.kind, "size"), self.sizes, self.size_shares, groups
         )
-        long = stream(seed, self.kind, "long").random(groups) < self._long(
-            sizes
-        )
-        run_s = self.short_s * np.where(long, self.long_over_short, 1.0)
-        run_s = np.maximum(
-            run_s
-            * stream(seed, self.kind, "run").standard_exponential(groups),
-            1.0,
-        )
+        run_s = self._run_times_s(seed, sizes)
+        # The weights of 1 to most_repeats runs.
         r = np.arange(1, self.most_repeats + 1, dtype=np.float64)
         weights = r**-self.repeat_exponent
         times = choose(
             seed, (self.kind, "repeats"), r, weights, groups
         ).astype(int)
+        # A row a run: its group, and how many of the group are before it.
         which = np.repeat(np.arange(groups), times)
         turn = np.arange(len(which)) - np.repeat(
             np.cumsum(times) - times, times
@@ -252,36 +266,48 @@ class FeitelsonWorkload(ModelWorkload):
             run_s[which],
         )
 
+    def _begins_s(self, seed: int, gap_s: float, half_s: float) -> Floats:
+        """Poisson arrivals of groups from -``half_s`` to ``half_s``."""
+        expected = 2 * half_s / gap_s
+        # Six standard deviations more than are expected are surely enough.
+        count = int(expected + 6 * np.sqrt(expected)) + 16
+        begin_s = -half_s + gap_s * np.cumsum(
+            stream(seed, self.kind, "gap").standard_exponential(count)
+        )
+        return begin_s[begin_s < half_s]
+
+    def _run_times_s(self, seed: int, sizes: Floats) -> Floats:
+        """Two exponential distributions, mixed by size; of 1 s at least."""
+        groups = len(sizes)
+        long = stream(seed, self.kind, "long").random(groups) < self._long(
+            sizes
+        )
+        run_s = self.short_s * np.where(long, self.long_over_short, 1.0)
+        run_s = run_s * stream(seed, self.kind, "run").standard_exponential(
+            groups
+        )
+        return np.maximum(run_s, 1.0)
+
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         n = np.arange(1, self.largest + 1)
         powers = (n & (n - 1)) == 0
-        got = jobs.processes
+        sizes = jobs.processes
         return (
-            Calibration(
-                "mean running time",
-                self.mean_run_time,
-                float(jobs.run_s.mean()),
-                "s",
-            ),
+            _mean_run_time(self.mean_run_time, jobs),
             Calibration(
                 "mean size",
                 float(self.size_shares @ self.sizes),
-                float(got.mean()),
+                float(sizes.mean()),
             ),
-            Calibration(
-                "share of serial jobs",
+            *_small_shares(
                 float(self.size_shares[0]),
-                float((got == 1).mean()),
-            ),
-            Calibration(
-                "share below 20 processes",
-                float(self.size_shares[n < 20].sum()),
-                float((got < 20).mean()),
+                float(self.size_shares[n < SMALL].sum()),
+                sizes,
             ),
             Calibration(
                 "share of sizes that are powers of two",
                 float(self.size_shares[powers].sum()),
-                float(((got & (got - 1)) == 0).mean()),
+                float(((sizes & (sizes - 1)) == 0).mean()),
             ),
         )
 
@@ -307,6 +333,8 @@ class HyperErlang:
 
     def draw(self, seed: int, name: str, count: int) -> Floats:
         """``count`` values; value k depends on seed, name and k alone."""
+        # Of branches with equal shares of the mean, p and 1 − p follow from
+        # the squared variation; rounding may bring it just below 1.
         ratio = max(1.0, (1.0 + self.cv2) * self.order / (self.order + 1.0))
         first = 0.5 * (1.0 + math.sqrt((ratio - 1.0) / ratio))
         scale = self.mean / self.order / 2.0
@@ -368,6 +396,7 @@ class JannWorkload(ModelWorkload):
         """Least and greatest size of each class."""
         out = [(1, 1)]
         low = 2
+        # Each ends at a power of two: 2, 3 to 4, 5 to 8, ….
         while low <= self.largest:
             high = min(1 << (low - 1).bit_length(), self.largest)
             out.append((low, high))
@@ -381,10 +410,13 @@ class JannWorkload(ModelWorkload):
             [self.decay**k for k in range(len(self.classes))]
         )
         small = np.array([high < SMALL for _, high in self.classes])
+        # Serial jobs have a share of their own.
         small[0] = False
         large = np.array([high >= SMALL for _, high in self.classes])
         weights[small] /= weights[small].sum()
         weights[large] /= weights[large].sum()
+        # The class from 17 to 32 has sizes on both sides of 20: the large
+        # classes together have so much that below_20 is met.
         below = sum(
             w * self._below(k) for k, w in enumerate(weights) if large[k]
         )
@@ -403,10 +435,12 @@ class JannWorkload(ModelWorkload):
     def _below(self, k: int) -> float:
         """The share of a class that has fewer than 20 processes."""
         low, high = self.classes[k]
-        any_size = max(0, min(high, SMALL - 1) - low + 1) / (high - low + 1)
-        return (1.0 - self.power_of_two) * any_size + self.power_of_two * (
-            high < SMALL
-        )
+        n_sizes = high - low + 1
+        n_small = max(0, min(high, SMALL - 1) - low + 1)
+        of_any_size = (1.0 - self.power_of_two) * (n_small / n_sizes)
+        # The greatest size of a class is its power of two.
+        of_greatest = self.power_of_two if high < SMALL else 0.0
+        return of_any_size + of_greatest
 
     @cached_property
     def run_means_s(self) -> Floats:
@@ -450,6 +484,7 @@ class JannWorkload(ModelWorkload):
         """
         low, high = self.classes[k]
         expected = self.jobs * self.shares[k]
+        # Eight standard deviations more than are expected.
         spread = math.sqrt(expected * max(1.0, self.arrival_cv2))
         count = min(self.jobs, int(expected + 8 * spread) + 16)
         arrivals = HyperErlang(
@@ -470,35 +505,23 @@ class JannWorkload(ModelWorkload):
         )
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        got = jobs.processes
+        sizes = jobs.processes
         run_s = jobs.run_s
-        mean_s = float(run_s.mean())
         squares = float(self.shares @ self.run_means_s**2) * (
             1.0 + self.run_cv2
         )
         return (
-            Calibration(
-                "mean running time", self.mean_run_time, mean_s, "s"
-            ),
-            Calibration(
-                "share of serial jobs",
-                self.serial,
-                float((got == 1).mean()),
-            ),
-            Calibration(
-                "share below 20 processes",
-                self.below_20,
-                float((got < SMALL).mean()),
-            ),
+            _mean_run_time(self.mean_run_time, jobs),
+            *_small_shares(self.serial, self.below_20, sizes),
             Calibration(
                 "mean size",
                 float(self.shares @ self.size_means),
-                float(got.mean()),
+                float(sizes.mean()),
             ),
             Calibration(
                 "squared variation of running times",
                 squares / self.mean_run_time**2 - 1.0,
-                float(run_s.var()) / mean_s**2,
+                float(run_s.var()) / float(run_s.mean()) ** 2,
             ),
         )
 
@@ -538,10 +561,5 @@ class ExponentialWorkload(ModelWorkload):
             Calibration(
                 "mean VMs", self.mean_vms, float(jobs.processes.mean())
             ),
-            Calibration(
-                "mean running time",
-                self.mean_run_time,
-                float(jobs.run_s.mean()),
-                "s",
-            ),
+            _mean_run_time(self.mean_run_time, jobs),
         )

@@ -173,6 +173,7 @@ def fitted(
     try:
         natural: float | None = jobs.load(slots)
     except NoSpan as objection:
+        # Jobs that all come at once have no load.
         if section.load is not None:
             here.report(f"{objection}, which nothing can stretch", "load")
             return NO_JOBS
@@ -271,11 +272,10 @@ def _demand(
     if datacentre.n_links == 0:
         return None
     rule = section.bandwidth or BandwidthRule()
-    cap = (
-        rule.max_b_cap
-        if rule.mean is None
-        else round(rule.mean / MEAN_OF_MAX)
-    )
+    cap = rule.max_b_cap
+    # The rule draws around 0.55 of Max_B: so a mean is asked for by its cap.
+    if rule.mean is not None:
+        cap = round(rule.mean / MEAN_OF_MAX)
     link = rule.network or int(datacentre.nic_bps.max())
     return HoseDemand(
         link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean
@@ -319,12 +319,7 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
         f" {human_duration(facts['mean_run_s'])} on average, {most_vms} at most"
     )
     if facts["natural_load"] is not None:
-        change = facts["natural_load"] / facts["load"]
-        stretched = f", arrivals' distances times {change:.4g} for {facts['load']:g}"
-        yield (
-            f"load on {number_of(facts['slots'], 'slot')} {facts['natural_load']:.3f}"
-            f"{'' if change == 1 else stretched}"
-        )
+        yield _load_sentence(facts)
     if facts["bandwidth"] is not None:
         mean = human_bandwidth(facts["bandwidth"]["mean_bps"])
         yield f"bandwidth by the rule '{facts['bandwidth']['rule']}', {mean} per VM on average"
@@ -333,6 +328,15 @@ def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
             facts["wider_than_the_data_centre"], "job has", "jobs have"
         )
         yield f"{wider} more VMs than there are slots"
+
+
+def _load_sentence(facts: Mapping[str, Any]) -> str:
+    slots = number_of(facts["slots"], "slot")
+    sentence = f"load on {slots} {facts['natural_load']:.3f}"
+    change = facts["natural_load"] / facts["load"]
+    if change != 1:
+        sentence += f", arrivals' distances times {change:.4g} for {facts['load']:g}"
+    return sentence
 
 
 class JobPlaces(Mapping[str, Place]):
@@ -384,6 +388,7 @@ class LeaseWorkload(WorkloadSection):
         work asked for.
         """
         kinds = Counter(lease.kind for lease in leases)
+        asked_s = sum(lease.duration_s for lease in leases)
         work = sum(
             lease.nodes * lease.cores * lease.duration_s for lease in leases
         )
@@ -391,8 +396,7 @@ class LeaseWorkload(WorkloadSection):
             **facts,
             "jobs": len(leases),
             "types": {kind: kinds[kind] for kind in LEASE_KINDS},
-            "mean_duration_s": sum(lease.duration_s for lease in leases)
-            / len(leases),
+            "mean_duration_s": asked_s / len(leases),
             "core_hours": work / 3600.0,
         }
         jobs = requests_of(
