@@ -72,7 +72,7 @@ class Priorities:
         if self.criterion == "work":
             request = lease.request
             vm_s = request.n_vms * request.stated_s
-            priority /= lease.each.cores * vm_s / SLOT_S
+            priority /= lease.vm_size.cores * vm_s / SLOT_S
         return priority
 
     def _of_type(self, lease: HeldLease) -> int:
