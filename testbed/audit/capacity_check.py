@@ -22,10 +22,11 @@ from numpy.typing import NDArray
 from testbed import events
 from testbed.audit.history import (
     AuditedHold,
-    Found,
+    Findings,
     History,
     JobHistory,
     Pairs,
+    Topology,
     about,
     once,
 )
@@ -126,16 +127,22 @@ def _bookings(job: JobHistory) -> Iterator[BookedHold]:
         if kind not in _GIVING:
             after = _booked_by(event, now, last) or now
         if now is not None and after is not now:
-            end_s = (
-                event.t if now.end_s is None else min(now.end_s, event.t)
-            )
-            if end_s > now.start_s:
-                yield now._replace(end_s=end_s)
+            yield from _ended_at(now, event.t)
+        # What is resumed is what was held before the preemption.
         if kind in _GIVING:
             last = now
         now = after
     if now is not None:
         yield now
+
+
+def _ended_at(booking: BookedHold, t: float) -> Iterator[BookedHold]:
+    """The interval up to an instant; none where it had not begun."""
+    end_s = t
+    if booking.end_s is not None:
+        end_s = min(booking.end_s, t)
+    if end_s > booking.start_s:
+        yield booking._replace(end_s=end_s)
 
 
 def _booked_by(
@@ -183,7 +190,7 @@ in the bucket.
 """
 
 
-def placements(history: History) -> Found:
+def placements(history: History) -> Findings:
     """Every VM asked for is on a server below the tree's root, each server
     named once.
     """
@@ -196,12 +203,12 @@ def placements(history: History) -> Found:
                     yield event, f"{job.job_id}: {wrong}"
 
 
-def hoses(history: History) -> Found:
+def hoses(history: History) -> Findings:
     for job in history.jobs.values():
         yield from _hose_findings(history, job)
 
 
-def _hose_findings(history: History, job: JobHistory) -> Found:
+def _hose_findings(history: History, job: JobHistory) -> Findings:
     root = -1
     rate_bps = 0
     vms: Pairs = ()
@@ -233,7 +240,7 @@ def _hose_findings(history: History, job: JobHistory) -> Found:
                 yield event, f"{job.job_id}: {wrong}"
 
 
-def _wrong_rate(event: events.JobStarted, reserved_bps: int) -> Found:
+def _wrong_rate(event: events.JobStarted, reserved_bps: int) -> Findings:
     if event.rate_bps != reserved_bps:
         starts = f"{event.job_id} starts at {event.rate_bps} bit/s"
         yield event, f"{starts}, reserved are {reserved_bps}"
@@ -260,7 +267,7 @@ def _differences(
             yield f"{has} bit/s reserved on {name}, its hose needs {wants}"
 
 
-def estimates(history: History) -> Found:
+def estimates(history: History) -> Findings:
     """The estimate is p·b/b', p where nothing was scaled down, and none for
     best effort.
 
@@ -311,7 +318,7 @@ def _of_profile(options: list[list[float]], granted: float) -> float:
     return options[-1][1]
 
 
-def samples(history: History) -> Found:
+def samples(history: History) -> Findings:
     """Every sample is of a link that exists and shows no more than the link can
     carry.
     """
@@ -324,16 +331,30 @@ def samples(history: History) -> Found:
         packet_bps = packet_bits / event.interval_s
         for directed, sent, reserved in event.links:
             number = int(directed)
-            if not 0 <= number < topology.n_directed:
-                yield event, f"directed link {number} does not exist"
-                continue
-            capacity = topology.carries_bps(number)
-            where = f"on {topology.link(number)}, capacity {capacity}"
-            if not 0 <= reserved <= capacity * (1 + ROUNDING):
-                yield event, f"{reserved:.0f} bit/s reserved {where}"
             beside = vms.get(number, 0.0) * packet_bps
-            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
-                yield event, f"{sent:.0f} bit/s sent {where}"
+            for wrong in _beyond(topology, number, sent, reserved, beside):
+                yield event, wrong
+
+
+def _beyond(
+    topology: Topology,
+    number: int,
+    sent: float,
+    reserved: float,
+    beside: float,
+) -> Iterator[str]:
+    """Rates that a directed link does not carry; ``beside``: packets that may
+    go beyond the rate.
+    """
+    if not 0 <= number < topology.n_directed:
+        yield f"directed link {number} does not exist"
+        return
+    capacity = topology.carries_bps(number)
+    where = f"on {topology.link(number)}, capacity {capacity}"
+    if not 0 <= reserved <= capacity * (1 + ROUNDING):
+        yield f"{reserved:.0f} bit/s reserved {where}"
+    if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
+        yield f"{sent:.0f} bit/s sent {where}"
 
 
 def sampled(
@@ -361,12 +382,14 @@ def sampled(
         for change in changes.get(id(event), ()):
             vms_of.pop(job_id, None)
             if change.sign > 0:
-                vms_of[job_id] = {
-                    link: bps / max(1, rate_bps)
-                    for link, bps in change.hold.links
-                }
+                vms_of[job_id] = _vms_behind(change.hold, rate_bps)
         if isinstance(event, events.JobRescaled):
             rescaled = True
+
+
+def _vms_behind(hold: AuditedHold, rate_bps: int) -> dict[int, float]:
+    """VMs on the smaller side of each directed link: its hose over a VM's rate."""
+    return {link: bps / max(1, rate_bps) for link, bps in hold.links}
 
 
 def _summed(vms_of: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
@@ -377,7 +400,7 @@ def _summed(vms_of: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
     return vms
 
 
-def strict(history: History) -> Found:
+def strict(history: History) -> Findings:
     """On no directed link do tenants send more than they reserve, over two
     samples in a row.
 
@@ -390,11 +413,7 @@ def strict(history: History) -> Found:
         if rescaled:
             before = {}
             continue
-        length_s = event.interval_s
-        now = {
-            int(link): (sent * length_s, held * length_s)
-            for link, sent, held in event.links
-        }
+        now = _bits_on_links(event)
         for link in sorted(before.keys() & now.keys()):
             sent_bits = before[link][0] + now[link][0]
             most_bits = before[link][1] + now[link][1]
@@ -410,6 +429,17 @@ def strict(history: History) -> Found:
         before = now
 
 
+def _bits_on_links(
+    sample: events.LinkSample,
+) -> dict[int, tuple[float, float]]:
+    """Bits sent and bits reserved during a sample, by directed link."""
+    length_s = sample.interval_s
+    return {
+        int(link): (sent * length_s, held * length_s)
+        for link, sent, held in sample.links
+    }
+
+
 def _packet_bits(history: History) -> float:
     """A packet on the wire in bits of the experiment, for a second of its time."""
     resolved: Any = history.resolved
@@ -417,7 +447,8 @@ def _packet_bits(history: History) -> float:
         scale = resolved["scale"]
         return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
     except (LookupError, TypeError, ValueError, ZeroDivisionError):
-        return PACKET_BITS  # the file itself is another check's
+        # The file itself is another check's.
+        return PACKET_BITS
 
 
 # -- slots, memory and links at every instant
@@ -449,7 +480,7 @@ def _over(
     name: Callable[[int], str],
     say: str,
     per_job: Mapping[str, int] | None = None,
-) -> Found:
+) -> Findings:
     """One finding each time a resource goes from fitting to not fitting.
 
     A hold's ``amounts`` count ``per_job`` times (None: once). ``say`` has
@@ -472,6 +503,7 @@ def _over(
             if taken[resource] <= room:
                 over.discard(resource)
             elif resource not in over:
+                # Said once, until it fits again.
                 over.add(resource)
                 jobs = ", ".join(sorted(holders[resource]))
                 message = say.format(taken[resource], name(resource), room)
@@ -509,20 +541,26 @@ def _all_fit(
         return False
     if len(table) == 0:
         return True
-    resources = table[:, 0]
-    most = float(table[:, 1].max()) * max(map(abs, signs)) * len(table)
-    if (
-        table.min() < 0
-        or resources.max() >= len(has)
-        or most >= LARGEST_SUM
-    ):
+    largest_sign = max(map(abs, signs))
+    if not _can_be_summed(table, largest_sign, n_resources=len(has)):
         return False
+    resources = table[:, 0]
     signed = table[:, 1] * np.repeat(signs, n_pairs)
     # Stably: the changes of one resource follow each other in their order.
     order = np.argsort(resources, kind="stable")
     resources = resources[order]
     sums = _running_sums(resources, signed[order])
     return bool((sums <= rooms[resources]).all())
+
+
+def _can_be_summed(
+    table: NDArray[np.int64], largest_sign: int, *, n_resources: int
+) -> bool:
+    """True if all resources exist and no sum of amounts can overflow."""
+    if table.min() < 0 or table[:, 0].max() >= n_resources:
+        return False
+    most = float(table[:, 1].max()) * largest_sign * len(table)
+    return most < LARGEST_SUM
 
 
 def _running_sums(
@@ -538,7 +576,7 @@ def _running_sums(
     return running
 
 
-def slots(history: History) -> Found:
+def slots(history: History) -> Findings:
     """The VMs of each tier against the servers' slots; a lease's VM takes one
     for each core.
     """
@@ -553,7 +591,7 @@ def slots(history: History) -> Found:
     )
 
 
-def memory(history: History) -> Found:
+def memory(history: History) -> Findings:
     """The memory of all VMs against the servers'."""
     per_job = {}
     for job_id, job in history.jobs.items():
@@ -574,7 +612,7 @@ def _on_servers(
     per_job: Mapping[str, int],
     taken: str,
     unit: str,
-) -> Found:
+) -> Findings:
     ran = occupied(history)
     booked = _booked(history)
     tiers = {change.hold.tier for change in chain(ran, booked)}
@@ -593,7 +631,7 @@ _vms_on = attrgetter("vms_on")
 _links = attrgetter("links")
 
 
-def links(history: History) -> Found:
+def links(history: History) -> Findings:
     topology = history.topology
     has = list(map(topology.carries_bps, range(topology.n_directed)))
     for changes, word in (
@@ -604,7 +642,7 @@ def links(history: History) -> Found:
         yield from _over(changes, _links, has, topology.link, say)
 
 
-def returned(history: History) -> Found:
+def returned(history: History) -> Findings:
     running: dict[str, Change] = {}
     for change in occupied(history):
         if change.sign > 0:
@@ -620,7 +658,7 @@ def returned(history: History) -> Found:
             yield booking.event, message
 
 
-def _left(history: History, running: Mapping[str, Change]) -> Found:
+def _left(history: History, running: Mapping[str, Change]) -> Findings:
     n_slots = 0
     links_taken: set[int] = set()
     for change in running.values():

@@ -44,7 +44,7 @@ places.
 
 
 def _is_sampled(history: History) -> str | None:
-    if history.each(events.LinkSample):
+    if history.of_kind(events.LinkSample):
         return None
     return "no link was sampled"
 
@@ -256,9 +256,16 @@ def _finding(history: History, place: Place, message: str) -> Violation:
     return Violation(EVENTS, history.lines[id(place)], message)
 
 
-def _judged(name: str, says: str, found: list[Violation]) -> Result:
-    status: Status = "failed" if found else "passed"
-    return Result(name, says, status, "", len(found), tuple(found[:SHOWN]))
+def _judged(name: str, says: str, violations: list[Violation]) -> Result:
+    status: Status = "failed" if violations else "passed"
+    return Result(
+        name,
+        says,
+        status,
+        why="",
+        n_findings=len(violations),
+        findings=tuple(violations[:SHOWN]),
+    )
 
 
 def audit_all(path: Path) -> list[Audit]:

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, product
 from typing import Any
@@ -21,20 +20,6 @@ def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
     """Nodes, slots, memory and links that differ from the declared ones: the
     first of each.
     """
-    ran = {
-        "names": run.names,
-        "roots": [tree["root"] for tree in run.all_trees],
-        "slots": run.slots,
-        "memory_mib": run.memory_mib,
-        "links": list(
-            zip(
-                run.lower,
-                run.upper,
-                zip(run.capacity_bps, run.capacity_down_bps, strict=True),
-                strict=True,
-            )
-        ),
-    }
     try:
         due = _due(declared, run.n_nodes)
     except (
@@ -44,11 +29,24 @@ def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
         AttributeError,
         ZeroDivisionError,
     ):
+        # Whatever a damaged file may hold in place of a topology.
         yield "topology is not that of the run"
         return
+    ran = _ran(run)
     for key, values in due.items():
         if values != ran[key]:
             yield f"topology: {_first_difference(key, ran[key], values)}"
+
+
+def _ran(run: Topology) -> dict[str, Any]:
+    capacities = zip(run.capacity_bps, run.capacity_down_bps, strict=True)
+    return {
+        "names": run.names,
+        "roots": [tree["root"] for tree in run.all_trees],
+        "slots": run.slots,
+        "memory_mib": run.memory_mib,
+        "links": list(zip(run.lower, run.upper, capacities, strict=True)),
+    }
 
 
 def _first_difference(key: str, ran: Any, due: Any) -> str:
@@ -100,13 +98,7 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
     elif declared["kind"] == "fat-tree":
         half = declared["k"] // 2
         if declared["network"] == "pooled":
-            # Parallel links of a fat tree, pooled, make a tree of fat ones.
-            parallel = []
-            for n, (up_bps, down_bps) in zip(
-                (half * half, half, 1), bps, strict=True
-            ):
-                parallel.append((n * up_bps, n * down_bps))
-            counts, links = _tree([2 * half, half, half], parallel, n_nodes)
+            counts, links = _pooled(half, bps, n_nodes)
         else:
             counts, links = _fat_tree(half, bps, n_nodes)
     slots = declared.get("slots_per_server", declared.get("slots"))
@@ -116,6 +108,17 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
         "slots": _of_servers(slots, counts[0]),
         "memory_mib": _of_servers(declared.get("memory_mib"), counts[0]),
     }
+
+
+def _pooled(
+    half: int, bps: list[Both], n_nodes: int
+) -> tuple[list[int], Links]:
+    """Parallel links of a fat tree, pooled, make a tree of fat ones."""
+    n_parallel = (half * half, half, 1)
+    pooled = []
+    for n, (up_bps, down_bps) in zip(n_parallel, bps, strict=True):
+        pooled.append((n * up_bps, n * down_bps))
+    return _tree([2 * half, half, half], pooled, n_nodes)
 
 
 def _both(declared_bps: Any) -> Both:
@@ -144,10 +147,14 @@ def _tree(
 ) -> tuple[list[int], Links]:
     """Nodes by level and links by lower end: servers first."""
     depth = min(len(fanout), _MOST_LEVELS)
-    counts = [math.prod(fanout[:k]) for k in range(depth, -1, -1)]
+    # A root, below it fanout[0] switches, below each of those fanout[1] …
+    from_root = [1]
+    for width in fanout[:depth]:
+        from_root.append(from_root[-1] * width)
+    counts = from_root[::-1]
     first = _firsts(counts, n_nodes)
     links: Links = []
-    upwards = zip(fanout[::-1], bps[::-1], strict=True)
+    upwards = zip(reversed(fanout), reversed(bps), strict=True)
     for level, (width, both_bps) in enumerate(upwards):
         for child in range(counts[level]):
             lower = first[level] + child

@@ -10,7 +10,7 @@ from testbed import events
 from testbed.audit.history import (
     LEVELS,
     OUTCOMES,
-    Found,
+    Findings,
     History,
     JobHistory,
     about,
@@ -71,7 +71,7 @@ _STATUSES = ("completed", "interrupted", "failed")
 _BACKENDS = ("live", "sim", "replay")
 
 
-def stream(history: History) -> Found:
+def stream(history: History) -> Findings:
     before_s = 0.0
     for event in history.events:
         t = event.t
@@ -80,9 +80,13 @@ def stream(history: History) -> Found:
             yield event, f"time runs backwards: {late}"
         else:
             before_s = t
-    for event in history.each(events.RunStarted)[1:]:
+    for event in history.of_kind(events.RunStarted)[1:]:
         yield event, "the run starts a second time"
-    ends = history.each(events.RunEnded)
+    yield from _one_end(history)
+
+
+def _one_end(history: History) -> Findings:
+    ends = history.of_kind(events.RunEnded)
     last = history.events[-1]
     for event in ends:
         if event is not last:
@@ -94,36 +98,39 @@ def stream(history: History) -> Found:
         yield last, "the run never ended: it was killed after this line"
 
 
-def ending(history: History) -> Found:
+def ending(history: History) -> Findings:
     """An incomplete run has a reason, a complete one has none and no job
     stopped half-way.
     """
-    for end in history.each(events.RunEnded):
+    for end in history.of_kind(events.RunEnded):
         if end.status not in _STATUSES:
             yield end, f"the status is {end.status!r}"
         elif end.status == "completed" and end.reason:
             yield end, f"completed, and yet: {end.reason}"
         elif end.status != "completed" and not end.reason:
             yield end, f"{end.status} without a reason"
-        if end.status != "completed":
-            continue
-        for job in history.jobs.values():
-            ended = job.first(events.JobEnded)
-            if ended is None or ended.outcome != "unfinished":
-                continue
-            if _has_started(job):
-                yield (
-                    end,
-                    f"completed, and yet {job.job_id} was stopped half-way",
-                )
+        if end.status == "completed":
+            for job in history.jobs.values():
+                if _stopped_half_way(job):
+                    yield (
+                        end,
+                        f"completed, and yet {job.job_id} was stopped half-way",
+                    )
 
 
-def notes(history: History) -> Found:
+def _stopped_half_way(job: JobHistory) -> bool:
+    ended = job.first(events.JobEnded)
+    if ended is None or ended.outcome != "unfinished":
+        return False
+    return _has_started(job)
+
+
+def notes(history: History) -> Findings:
     """Each note on fidelity is of a known level, and of a live run."""
     backend = history.started.backend
     if backend not in _BACKENDS:
         yield history.started, f"the backend is {backend!r}"
-    for note in history.each(events.FidelityNoted):
+    for note in history.of_kind(events.FidelityNoted):
         if note.level not in LEVELS:
             yield note, f"{note.check}: the level is {note.level!r}"
         elif note.level != "ok" and not note.reason:
@@ -132,31 +139,26 @@ def notes(history: History) -> Found:
             yield note, f"{note.check}: noted in a run that is not live"
 
 
-def topology(history: History) -> Found:
+def topology(history: History) -> Findings:
     for problem in history.topology.problems():
         yield history.started, problem
 
 
-def lives(history: History) -> Found:
+def lives(history: History) -> Findings:
     for job in history.jobs.values():
         yield from _life_findings(job)
 
 
-def _life_findings(job: JobHistory) -> Found:
+def _life_findings(job: JobHistory) -> Findings:
     phase = "unknown"
     reserved = ""
     for event in job.events:
         kind = type(event)
         if kind in _TIERED:
             tier: str = event.tier  # type: ignore[attr-defined]
-            if tier not in _TIERS:
-                named = f"{event.name} of {job.job_id}"
-                yield event, f"{named}: the tier is {tier!r}"
-            elif kind is events.JobStarted and reserved not in ("", tier):
-                yield (
-                    event,
-                    f"{job.job_id} starts in the {tier}, reserved is the {reserved}",
-                )
+            wrong = _wrong_tier(job, event, tier, reserved)
+            if wrong:
+                yield event, wrong
             if kind is events.JobReserved:
                 reserved = tier
         if kind in _COSTS and event.cost_s < 0:  # type: ignore[attr-defined]
@@ -166,12 +168,25 @@ def _life_findings(job: JobHistory) -> Found:
             yield event, f"{event.name} of {job.job_id} without a reason"
         after = _NEXT[phase].get(event.name)
         if after is None:
+            # The phase stays: one event out of place is one finding.
             yield event, f"{event.name} of {job.job_id}, which is {phase}"
         else:
             phase = after
     if phase != "ended":
         message = f"{job.job_id} has no outcome: it is still {phase}"
         yield job.events[-1], message
+
+
+def _wrong_tier(
+    job: JobHistory, event: events.Event, tier: str, reserved: str
+) -> str:
+    if tier not in _TIERS:
+        return f"{event.name} of {job.job_id}: the tier is {tier!r}"
+    if isinstance(event, events.JobStarted) and reserved not in ("", tier):
+        return (
+            f"{job.job_id} starts in the {tier}, reserved is the {reserved}"
+        )
+    return ""
 
 
 def _has_started(job: JobHistory) -> bool:
@@ -185,7 +200,7 @@ def _has_started(job: JobHistory) -> bool:
     return False
 
 
-def outcomes(history: History) -> Found:
+def outcomes(history: History) -> Findings:
     for job in history.jobs.values():
         for ended in job.all(events.JobEnded):
             wrong = _unfit(ended, started=_has_started(job))
@@ -214,10 +229,10 @@ def _unfit_finish(ended: events.JobEnded, *, started: bool) -> str:
     return ""
 
 
-def accounts(history: History) -> Found:
-    submitted = len(history.each(events.JobSubmitted))
+def accounts(history: History) -> Findings:
+    submitted = len(history.of_kind(events.JobSubmitted))
     count = dict.fromkeys(OUTCOMES, 0)
-    for ended in history.each(events.JobEnded):
+    for ended in history.of_kind(events.JobEnded):
         count[ended.outcome] = count.get(ended.outcome, 0) + 1
     total = sum(count.values())
     if submitted != total:
@@ -226,7 +241,7 @@ def accounts(history: History) -> Found:
         yield history.events[-1], message
 
 
-def arrivals(history: History) -> Found:
+def arrivals(history: History) -> Findings:
     """Nothing is reserved or started before it arrives, or started before its
     reservation.
     """
@@ -243,7 +258,7 @@ def arrivals(history: History) -> Found:
         yield from _too_early(job, max(submit_s, arrival.t))
 
 
-def _too_early(job: JobHistory, arrival_s: float) -> Found:
+def _too_early(job: JobHistory, arrival_s: float) -> Findings:
     earliest_s = arrival_s
     for event in job.events:
         if isinstance(event, events.JobReserved):
@@ -256,7 +271,7 @@ def _too_early(job: JobHistory, arrival_s: float) -> Found:
 
 def _started_early(
     job: JobHistory, event: events.JobStarted, earliest_s: float
-) -> Found:
+) -> Findings:
     if not about(earliest_s, event.t):
         yield (
             event,
@@ -281,27 +296,28 @@ _BOOKING = (events.JobReserved, events.JobMigrated, events.JobResumed)
 _LEAVING = (events.JobEnded, events.JobPreempted, events.JobRequeued)
 
 
-def overstays(history: History) -> Found:
+def overstays(history: History) -> Findings:
     for job in history.jobs.values():
-        ends_s: float | None = None
-        for event in job.events:
-            if isinstance(event, _BOOKING):
-                ends_s = event.end_s
-            elif isinstance(event, events.JobShortened):
-                ends_s = event.until_s
-            elif isinstance(event, events.JobTierSwitched):
-                ends_s = None
-            elif isinstance(event, _LEAVING):
-                slack_s = history.live_slack_s
-                if ends_s is not None and not about(
-                    event.t, ends_s, slack_s
-                ):
-                    runs = f"{job.job_id} runs until {event.t:.6g} s"
-                    yield event, f"{runs}, is booked until {ends_s:.6g} s"
-                ends_s = None
+        yield from _overstay(job, history.live_slack_s)
 
 
-def measured(history: History) -> Found:
+def _overstay(job: JobHistory, slack_s: float) -> Findings:
+    ends_s: float | None = None
+    for event in job.events:
+        if isinstance(event, _BOOKING):
+            ends_s = event.end_s
+        elif isinstance(event, events.JobShortened):
+            ends_s = event.until_s
+        elif isinstance(event, events.JobTierSwitched):
+            ends_s = None
+        elif isinstance(event, _LEAVING):
+            if ends_s is not None and not about(event.t, ends_s, slack_s):
+                runs = f"{job.job_id} runs until {event.t:.6g} s"
+                yield event, f"{runs}, is booked until {ends_s:.6g} s"
+            ends_s = None
+
+
+def measured(history: History) -> Findings:
     """A measured time fits between the start of the job's reservation and its
     end.
     """

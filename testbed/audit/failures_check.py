@@ -9,13 +9,13 @@ instant, and one that is cut has to be reconnected as soon as they do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, get_args
 
 from testbed import events
-from testbed.audit.history import AuditedHold, Found, History, about
+from testbed.audit.history import AuditedHold, Findings, History, about
 from testbed.failures import FailureKind
 from testbed.record.folder import RESOLVED
 
@@ -23,7 +23,7 @@ _FAILURES = tuple(events.EVENTS[kind] for kind in get_args(FailureKind))
 
 
 def has_failures(history: History) -> str | None:
-    if _declared(history) or any(map(history.each, _FAILURES)):
+    if _declared(history) or any(map(history.of_kind, _FAILURES)):
         return None
     return "nothing failed"
 
@@ -133,16 +133,7 @@ class _Walk:
     def _of_job(self, event: events.Event) -> Iterator[str]:
         job_id = getattr(event, "job_id", "")
         if isinstance(event, events.JobReserved | events.JobMigrated):
-            runs = isinstance(event, events.JobMigrated)
-            network = self.requests.get(job_id, False)
-            self.jobs[job_id] = _Job(
-                event.root, AuditedHold().changed(event), network, runs
-            )
-            if (
-                isinstance(event, events.JobMigrated)
-                or event.start_s == event.t
-            ):
-                yield from self._on_lost(job_id)
+            yield from self._placed(event)
         elif isinstance(event, events.JobRequeued | events.JobEnded):
             left = self.jobs.pop(job_id, None)
             if (
@@ -152,14 +143,31 @@ class _Walk:
             ):
                 yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
+        is_settled = True
         if job is not None:
-            yield from (
-                f"{job_id} {wrong}" for wrong in self._follow(job, event)
-            )
-        if job is None or not job.runs or bool(self.broken(job)) == job.cut:
+            for wrong in self._follow(job, event):
+                yield f"{job_id} {wrong}"
+            is_settled = not job.runs or bool(self.broken(job)) == job.cut
+        if is_settled:
             self.due.pop(job_id, None)
         else:
             self.due.setdefault(job_id, (event.t, event))
+
+    def _placed(
+        self, event: events.JobReserved | events.JobMigrated
+    ) -> Iterator[str]:
+        self.jobs[event.job_id] = _Job(
+            event.root,
+            AuditedHold().changed(event),
+            network=self.requests.get(event.job_id, False),
+            runs=isinstance(event, events.JobMigrated),
+        )
+        # What is lost now may be back by the time of a later reservation.
+        if (
+            isinstance(event, events.JobMigrated)
+            or event.start_s == event.t
+        ):
+            yield from self._on_lost(event.job_id)
 
     def _follow(self, job: _Job, event: events.Event) -> Iterator[str]:
         """Takes in an event of a job; faults of the event."""
@@ -170,15 +178,7 @@ class _Walk:
             case events.JobPreempted():
                 job.runs = job.cut = False
             case events.JobRerooted():
-                if not self.broken(job):
-                    yield "is moved, and all its VMs reach each other"
-                job.root, job.hold = event.root, job.hold.changed(event)
-                yield from self._misplaced(job)
-                if any(
-                    directed // 2 in self.links
-                    for directed, _ in event.links
-                ):
-                    yield f"is moved below {event.root}, to a link that is lost"
+                yield from self._rerooted(job, event)
             case events.JobCut():
                 job.cut = True
                 if not self.broken(job):
@@ -192,6 +192,18 @@ class _Walk:
             case _:
                 pass
 
+    def _rerooted(
+        self, job: _Job, event: events.JobRerooted
+    ) -> Iterator[str]:
+        # By its old root: only what is broken may move.
+        if not self.broken(job):
+            yield "is moved, and all its VMs reach each other"
+        job.root = event.root
+        job.hold = job.hold.changed(event)
+        yield from self._misplaced(job)
+        if any(directed // 2 in self.links for directed, _ in event.links):
+            yield f"is moved below {event.root}, to a link that is lost"
+
     def _on_lost(self, job_id: str) -> Iterator[str]:
         """Bandwidth or VMs that are newly put on what is lost."""
         hold = self.jobs[job_id].hold
@@ -203,7 +215,7 @@ class _Walk:
             if server in self.servers:
                 yield f"{job_id} is put on {topology.node(server)}, which is lost"
 
-    def late(self, now_s: float) -> Found:
+    def late(self, now_s: float) -> Findings:
         """Jobs that were to be seen to before now.
 
         Live, switches have a second of the machine's time to confirm, beside a
@@ -232,7 +244,7 @@ def _by_failure(event: events.JobRequeued | events.JobEnded) -> bool:
     )
 
 
-def failures(history: History) -> Found:
+def failures(history: History) -> Findings:
     """Each job that a failure hits is seen to at once, and nobody is put on
     what is lost.
     """
@@ -244,32 +256,37 @@ def failures(history: History) -> Found:
             yield event, wrong
 
 
-def _as_declared(history: History) -> Found:
+def _as_declared(history: History) -> Findings:
     """The failures of the experiment and no others, at their times, while there
     are jobs.
     """
     came = [
         event for event in history.events if isinstance(event, _FAILURES)
     ]
-    ends_s = [event.t for event in history.each(events.JobEnded)]
-    ended_s = max(ends_s, default=0.0)
     for event, due in zip_longest(came, _declared(history)):
         if event is None:
-            # A run that was stopped may have been at work on something else for
-            # long.
-            before_end = not about(
-                ended_s, due["at_s"], history.live_slack_s
-            )
-            if history.status == "completed" and before_end:
-                yield history.events[-1], f"{due} of {RESOLVED} never came"
+            yield from _never_came(history, due)
             return
         if due is None:
             yield event, f"{RESOLVED} has no more failures here"
             return
-        if (event.name, _part(event)) != (due.get("kind"), due.get("part")):
+        is_kind = event.name == due.get("kind")
+        if not is_kind or _part(event) != due.get("part"):
             yield event, f"{RESOLVED} has {due} here"
             return
         yield from _untimely(history, event, due["at_s"])
+
+
+def _never_came(history: History, due: Mapping[str, Any]) -> Findings:
+    """A failure that was due while there were jobs, of a run that was not
+    stopped.
+    """
+    ends_s = [event.t for event in history.of_kind(events.JobEnded)]
+    ended_s = max(ends_s, default=0.0)
+    # A run that was stopped may have been at work on something else for long.
+    before_end = not about(ended_s, due["at_s"], history.live_slack_s)
+    if history.status == "completed" and before_end:
+        yield history.events[-1], f"{due} of {RESOLVED} never came"
 
 
 def _part(event: events.Event) -> int:
@@ -280,7 +297,9 @@ def _part(event: events.Event) -> int:
     return 0
 
 
-def _untimely(history: History, event: events.Event, due_s: float) -> Found:
+def _untimely(
+    history: History, event: events.Event, due_s: float
+) -> Findings:
     # Live, what brings a failure about takes its time.
     late_s = event.t - due_s
     simulated = history.started.backend == "sim"

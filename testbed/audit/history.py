@@ -55,7 +55,7 @@ _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
 
 Place = Event | tuple[str, int | None]
 """An event, or a file and its line (None: the file as a whole)."""
-Found = Iterator[tuple[Place, str]]
+Findings = Iterator[tuple[Place, str]]
 """A check's finding: the place of a fault, and a sentence on it."""
 
 
@@ -214,14 +214,14 @@ class History:
             by_kind.setdefault(type(event), []).append(event)
         return by_kind
 
-    def each(self, kind: type[Kind]) -> list[Kind]:
+    def of_kind(self, kind: type[Kind]) -> list[Kind]:
         """The events of one kind, in order."""
         return self._by_kind.get(kind, [])
 
     @cached_property
     def status(self) -> str:
         """The status that the run ended with."""
-        ends = self.each(RunEnded)
+        ends = self.of_kind(RunEnded)
         if ends:
             return ends[-1].status
         return "interrupted"
@@ -370,7 +370,6 @@ class Topology:
         """Faults that keep the arrays from being a data centre; other checks
         rely on none.
         """
-        n = self.n_nodes
         arrays = (
             self.lower,
             self.upper,
@@ -380,45 +379,53 @@ class Topology:
         if len(set(map(len, arrays))) > 1:
             return ["the links' arrays differ in length"]
         problems = []
-        if len(self.slots) > n or min(self.slots, default=0) < 0:
+        fewest_slots = min(self.slots, default=0)
+        if len(self.slots) > self.n_nodes or fewest_slots < 0:
             problems.append("slots do not match the nodes")
         memory = self.memory_mib
         if memory is not None and len(memory) != len(self.slots):
             problems.append("memory does not match the servers")
-        for number, both in enumerate(
-            zip(self.capacity_bps, self.capacity_down_bps, strict=True)
-        ):
-            ends = (self.lower[number], self.upper[number])
-            if min(ends) < 0 or max(ends) >= n:
-                problems.append(
-                    f"link {number} ends at a node that does not exist"
-                )
-            if min(both) < 0:
-                problems.append(f"link {number} has a capacity below 0")
+        problems += self._link_problems()
         for tree in self.all_trees:
             problem = self._tree_problem(tree)
             if problem:
                 problems.append(problem)
         return problems
 
+    def _link_problems(self) -> Iterator[str]:
+        for number, both in enumerate(
+            zip(self.capacity_bps, self.capacity_down_bps, strict=True)
+        ):
+            ends = (self.lower[number], self.upper[number])
+            if min(ends) < 0 or max(ends) >= self.n_nodes:
+                yield f"link {number} ends at a node that does not exist"
+            if min(both) < 0:
+                yield f"link {number} has a capacity below 0"
+
     def _tree_problem(self, tree: Mapping[str, Any]) -> str:
         """The first fault of a tree; empty where it has none."""
         root = tree["root"]
-        parent = tree.get("parent", ())
-        uplink = tree.get("uplink", ())
-        below = f"the tree below {root}"
+        # Only a tree that does not follow from its links lists its arrays.
         if tree.keys() != {"root"}:
-            if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
-                return f"{below} has not one entry a node"
-            for node, (above, link) in enumerate(
-                zip(parent, uplink, strict=True)
-            ):
-                problem = self._uplink_problem(root, node, above, link)
-                if problem:
-                    return f"{below}: {problem}"
+            problem = self._arrays_problem(tree)
+            if problem:
+                return f"the tree below {root}{problem}"
         if 0 <= root < self.n_nodes:
             return ""
         return f"the tree's root {root} does not exist"
+
+    def _arrays_problem(self, tree: Mapping[str, Any]) -> str:
+        parent = tree.get("parent", ())
+        uplink = tree.get("uplink", ())
+        if len(parent) != self.n_nodes or len(uplink) != self.n_nodes:
+            return " has not one entry a node"
+        for node, (above, link) in enumerate(
+            zip(parent, uplink, strict=True)
+        ):
+            problem = self._uplink_problem(tree["root"], node, above, link)
+            if problem:
+                return f": {problem}"
+        return ""
 
     def _uplink_problem(
         self, root: int, node: int, above: int, link: int
@@ -447,24 +454,25 @@ class Topology:
             return [f"its root {root} is the root of no tree"]
         if self._is_sound(root, vms_on, n_vms):
             return []
+        faults = []
         servers = [server for server, _ in vms_on]
-        out = []
         if len(set(servers)) != len(servers):
-            out.append("a server is named twice")
-        if total := sum(count for _, count in vms_on) - n_vms:
-            out.append(
-                f"{n_vms + total} VMs are placed, {n_vms} were asked for"
+            faults.append("a server is named twice")
+        n_placed = sum(count for _, count in vms_on)
+        if n_placed != n_vms:
+            faults.append(
+                f"{n_placed} VMs are placed, {n_vms} were asked for"
             )
         for server, count in vms_on:
             if not 0 <= server < len(self.slots):
-                out.append(f"node {server} is not a server")
+                faults.append(f"node {server} is not a server")
             elif count < 1:
-                out.append(f"{count} VMs on {self.node(server)}")
+                faults.append(f"{count} VMs on {self.node(server)}")
             elif self._path(root, server) is None:
-                out.append(
+                faults.append(
                     f"{self.node(server)} is not below {self.node(root)}"
                 )
-        return out
+        return faults
 
     def _is_sound(
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
@@ -495,6 +503,7 @@ class Topology:
         node = server
         steps = 0
         while node != root:
+            # A damaged folder's parents may lead round in a circle.
             if parent[node] < 0 or steps > self.n_nodes:
                 return None
             if uplink[node] >= 0:
@@ -596,7 +605,7 @@ class Invariant:
 
     name: str
     says: str
-    find: Callable[[History], Found]
+    find: Callable[[History], Findings]
     applies: Callable[[History], str | None] = lambda _: None
     claims: tuple[str, ...] = ()
 
@@ -676,7 +685,7 @@ def is_enforced(mode: str) -> Callable[[History], str | None]:
             return "enforcement is none: no reservation was enforced"
         if enforced != mode:
             return f"enforcement is {enforced}"
-        if mode == "strict" and not history.each(LinkSample):
+        if mode == "strict" and not history.of_kind(LinkSample):
             return "no link was sampled"
         return None
 

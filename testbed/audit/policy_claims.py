@@ -17,7 +17,7 @@ from sortedcontainers import SortedDict
 
 from testbed import events
 from testbed.audit.history import (
-    Found,
+    Findings,
     History,
     Invariant,
     JobHistory,
@@ -26,7 +26,7 @@ from testbed.audit.history import (
 )
 
 
-def options_within_deadline(history: History) -> Found:
+def options_within_deadline(history: History) -> Findings:
     """JSA grants options of a job's profile, which end by its deadline."""
     for request, event in history.reserved():
         offered = [request["bandwidth_bps"]]
@@ -40,7 +40,7 @@ def options_within_deadline(history: History) -> Found:
     yield from within_deadline(history)
 
 
-def within_deadline(history: History) -> Found:
+def within_deadline(history: History) -> Findings:
     """Admitted jobs end by their deadline: t' + p' ≤ d, from their arrival."""
     for request, event in history.reserved():
         if request["deadline_s"] is None:
@@ -54,7 +54,7 @@ def within_deadline(history: History) -> Found:
             yield event, f"{admitted}, its deadline is {due_s:.6g} s"
 
 
-def granted_as_asked(history: History) -> Found:
+def granted_as_asked(history: History) -> Findings:
     """VC grants exactly the bandwidth that was asked for."""
     for request, event in history.reserved():
         asked = request["bandwidth_bps"]
@@ -65,18 +65,21 @@ def granted_as_asked(history: History) -> Found:
             )
 
 
-def in_order_of_arrival(history: History) -> Found:
+def in_order_of_arrival(history: History) -> Findings:
     order: dict[str, int] = {}
-    for event in history.each(events.JobSubmitted):
+    for event in history.of_kind(events.JobSubmitted):
         order[event.job["id"]] = len(order)
     # Jobs that a failure sent back to the queue may start again late.
-    requeued = {event.job_id for event in history.each(events.JobRequeued)}
+    requeued = {
+        event.job_id for event in history.of_kind(events.JobRequeued)
+    }
     latest = -1
     latest_job = ""
-    for started in history.each(events.JobStarted):
+    for started in history.of_kind(events.JobStarted):
         place = order.get(started.job_id, -1)
         if started.job_id in requeued:
             continue
+        # One that was never submitted is another check's.
         if 0 <= place < latest:
             yield (
                 started,
@@ -87,7 +90,7 @@ def in_order_of_arrival(history: History) -> Found:
             latest_job = started.job_id
 
 
-def no_preemption(history: History) -> Found:
+def no_preemption(history: History) -> Findings:
     moved = (
         events.JobPreempted,
         events.JobMigrated,
@@ -112,7 +115,7 @@ def has_leases(history: History) -> str | None:
     return "no advance or immediate lease was asked for"
 
 
-def lease_starts(history: History) -> Found:
+def lease_starts(history: History) -> Findings:
     """Advance leases start when they asked to, immediate ones on arrival.
 
     Otherwise they are rejected. A lease whose time had not come when the run
@@ -125,14 +128,13 @@ def lease_starts(history: History) -> Found:
                 yield event, f"{_type(job)} lease {job.job_id} {wrong}"
 
 
-def _lease_start(job: JobHistory, slack_s: float) -> Found:
+def _lease_start(job: JobHistory, slack_s: float) -> Findings:
     wanted_s = job.request.get("wanted_s")
     if wanted_s is None:
         wanted_s = job.all(events.JobSubmitted)[0].t
     due_s = float(wanted_s)
     started = job.first(events.JobStarted)
     ended = job.first(events.JobEnded)
-    accepted = job.first(events.JobReserved) is not None
     if started is not None:
         if not (
             about(started.t, due_s, slack_s) and about(due_s, started.t)
@@ -141,17 +143,29 @@ def _lease_start(job: JobHistory, slack_s: float) -> Found:
                 started,
                 f"starts at {started.t:.6g} s, was to start at {due_s:.6g} s",
             )
-    elif ended is None:
-        return
-    elif ended.outcome == "rejected":
+    elif ended is not None:
+        accepted = job.first(events.JobReserved) is not None
+        wrong = _never_started_right(ended, due_s, accepted=accepted)
+        if wrong:
+            yield ended, wrong
+
+
+def _never_started_right(
+    ended: events.JobEnded, due_s: float, *, accepted: bool
+) -> str:
+    """The fault of a lease that ended without a start; empty where it has
+    none.
+    """
+    if ended.outcome == "rejected":
         if accepted:
-            yield ended, "was rejected after it had been accepted"
-    elif ended.t > due_s or not (accepted or ended.outcome == "unfinished"):
-        never = f"was {ended.outcome} and never started at {due_s:.6g} s"
-        yield ended, never
+            return "was rejected after it had been accepted"
+        return ""
+    if ended.t > due_s or not (accepted or ended.outcome == "unfinished"):
+        return f"was {ended.outcome} and never started at {due_s:.6g} s"
+    return ""
 
 
-def best_effort_preempted_once(history: History) -> Found:
+def best_effort_preempted_once(history: History) -> Findings:
     """Preemptions of leases: best-effort ones at most once, others never."""
     for job in history.jobs.values():
         allowed = 1
@@ -169,7 +183,7 @@ def best_effort_preempted_once(history: History) -> Found:
 # -- EASY: the head of the queue is never delayed by a backfilled job
 
 
-def head_not_delayed(history: History) -> Found:
+def head_not_delayed(history: History) -> Findings:
     by_user = "head-not-delayed-by-user-estimates" in history.claims
     queue = _Queue(sum(history.topology.slots), by_user)
     instant_s = 0.0
@@ -210,6 +224,7 @@ class _Queue:
         free = self.nodes - sum(held for _, held in self.running.values())
         if free >= n:
             return now_s
+        # Jobs leave in the order of their planned ends.
         for end_s, held in sorted(self.running.values()):
             free += held
             if free >= n:
@@ -263,12 +278,12 @@ policies need that drain the data centre, age or preempt.
 
 def has_no_failures(history: History) -> str | None:
     lost = (events.LinkFailed, events.ServerFailed)
-    if any(map(history.each, lost)):
+    if any(map(history.of_kind, lost)):
         return "failures took capacity away"
     return None
 
 
-def no_starvation(history: History) -> Found:
+def no_starvation(history: History) -> Findings:
     """A job that fits the empty data centre starts, and later ones do not start
     for ever before it.
 
@@ -286,7 +301,7 @@ def no_starvation(history: History) -> Found:
 
 def _never_started(
     history: History, queue: _FirstThatWaits, event: events.JobEnded
-) -> Found:
+) -> Findings:
     job_id = event.job_id
     if job_id not in queue.never_started:
         return
@@ -368,11 +383,7 @@ class _FirstThatWaits:
     def _starts(self, job_id: str) -> str | None:
         self.never_started.discard(job_id)
         first = self.first
-        place = self.order.get(job_id, -1)
-        moves = job_id in self.running
-        overtakes = (
-            first is not None and place > self.order[first] and not moves
-        )
+        overtakes = self._overtakes(job_id)
         self.overtaken += overtakes
         self._leaves(job_id)
         self.running.add(job_id)
@@ -382,11 +393,20 @@ class _FirstThatWaits:
             or first not in self.never_started
         ):
             return None
-        self.generations += 1  # it is said once
+        # It is said once.
+        self.generations += 1
         return (
             f"{job_id} is job {self.overtaken} that starts before {first}, which came earlier: all"
             f" that ran has left {GENERATIONS} times meanwhile"
         )
+
+    def _overtakes(self, job_id: str) -> bool:
+        """True if a job came later than the first that waits; one that runs
+        already only moves.
+        """
+        if self.first is None or job_id in self.running:
+            return False
+        return self.order.get(job_id, -1) > self.order[self.first]
 
     def _look(self) -> None:
         """The first that waits now, and the next generation where the last has
@@ -405,7 +425,7 @@ class _FirstThatWaits:
 
 def _claim(
     says: str,
-    find: Callable[[History], Found],
+    find: Callable[[History], Findings],
     *claims: str,
     applies: Callable[[History], str | None] = lambda _: None,
 ) -> Invariant:

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from testbed import events
 from testbed.audit.declared_topology import topology_faults
 from testbed.audit.history import (
-    Found,
+    Findings,
     History,
     Place,
     about,
@@ -51,7 +51,7 @@ def stored_summary(history: History) -> dict[str, Any] | str:
     return parsed(history.folder / SUMMARY)
 
 
-def summary(history: History) -> Found:
+def summary(history: History) -> Findings:
     """Every figure of the summary; the verdicts have a check of their own."""
     stored = stored_summary(history)
     if isinstance(stored, str):
@@ -131,7 +131,7 @@ def _short(value: object) -> str:
 # -- the resolved experiment
 
 
-def experiment(history: History) -> Found:
+def experiment(history: History) -> Findings:
     """Name, seed and policy are the run's, and jobs that it lists are those
     that came.
     """
@@ -150,7 +150,10 @@ def experiment(history: History) -> Found:
             yield _RESOLVED, f"{key} is {named!r}, that of the run {ran!r}"
     for wrong in topology_faults(spec.get("topology"), history.topology):
         yield _RESOLVED, wrong
-    listed = spec.get("jobs")
+    yield from _listed_jobs(history, spec.get("jobs"))
+
+
+def _listed_jobs(history: History, listed: Any) -> Findings:
     if not isinstance(listed, list) or not all(
         isinstance(job, dict) for job in listed
     ):
@@ -162,10 +165,10 @@ def experiment(history: History) -> Found:
         )
 
 
-def foreign_flows(history: History) -> Found:
+def foreign_flows(history: History) -> Findings:
     """A note says whose the flows are of a live run under another controller."""
     app = _controller_app(history)
-    notes = history.each(events.FidelityNoted)
+    notes = history.of_kind(events.FidelityNoted)
     if not any(app in note.reason for note in notes):
         message = (
             f"the flows are those of {app}, and no note on fidelity says so"
@@ -189,10 +192,10 @@ def _controller_app(history: History) -> str:
     return str(section.get("app") or section.get("remote", ""))
 
 
-def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:
+def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Findings:
     """Jobs are submitted as specified; with ``after``, and live, possibly later."""
     submitted: set[str] = set()
-    for event in history.each(events.JobSubmitted):
+    for event in history.of_kind(events.JobSubmitted):
         job_id = str(event.job["id"])
         submitted.add(job_id)
         if job_id not in listed:
@@ -200,7 +203,7 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Found:
         for wrong in _otherwise(event.job, listed.get(job_id, {})):
             yield event, f"{job_id}{wrong}"
     if history.status == "completed":
-        end = history.each(events.RunEnded)[-1]
+        end = history.of_kind(events.RunEnded)[-1]
         for job_id in listed:
             if job_id not in submitted:
                 yield end, f"{job_id} of {RESOLVED} never came"
@@ -250,7 +253,7 @@ _ROW = {"job_id", "application", *_FROM_TABLE, "verdict", "why"}
 _BLOCK = {"met", "complaints", "rows"}
 
 
-def verdicts(history: History) -> Found:
+def verdicts(history: History) -> Findings:
     """Every job has its verdict, every violation its cause; ``met`` sums up."""
     stored = stored_summary(history)
     expect = expected(history)
@@ -267,8 +270,6 @@ def verdicts(history: History) -> Found:
 def _verdict_faults(
     history: History, expect: Expectation, block: Block
 ) -> Iterator[str]:
-    rows = history.file.rows
-    fidelity = history.file.tally.fidelity()
     due = verdicts_of(history.file, expect, history.claims)
     # As text: a truth equals a number in Python, and not in JSON.
     if json.dumps(block) == json.dumps(due.to_json()):
@@ -287,12 +288,23 @@ def _verdict_faults(
         for row in block["rows"]
         if row["verdict"] in decisive
     ]
-    others = other_complaints(
-        applicable(expect, fidelity), due.rows, rows, fidelity
-    )
-    subjects = [complaint.subject for complaint in others]
+    subjects = _subjects_due(history, expect, due)
     yield from _complaint_faults(block["complaints"], outside, subjects)
     yield from _met_faults(block, due, decisive)
+
+
+def _subjects_due(
+    history: History, expect: Expectation, due: Verdicts
+) -> list[str]:
+    """The subjects of complaints that are not about single jobs."""
+    fidelity = history.file.tally.fidelity()
+    complaints = other_complaints(
+        applicable(expect, fidelity),
+        due.rows,
+        history.file.rows,
+        fidelity,
+    )
+    return [complaint.subject for complaint in complaints]
 
 
 def _met_faults(
@@ -375,7 +387,7 @@ def _complaint_faults(
         yield f"complains of {len(stored)} things, there are {due}"
 
 
-def work_conserving(history: History) -> Found:
+def work_conserving(history: History) -> Findings:
     """No job whose reservation was to be kept is late.
 
     Bandwidth that is lent only makes it end earlier. A file that accepts an

@@ -12,12 +12,18 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import zip_longest
 from pathlib import Path
 from typing import IO, Any, TextIO
 
-from testbed.audit.history import Found, History
+from testbed.audit.history import Findings, History
 from testbed.errors import BadInput
 from testbed.foreign_text import csv_text
 from testbed.record.folder import JOBS, LINKS
@@ -87,10 +93,9 @@ def _unreadable(error: Exception) -> str:
 # -- jobs.csv
 
 
-def jobs_csv(history: History) -> Found:
+def jobs_csv(history: History) -> Findings:
     """One line a job, every cell as the events have it, no column beside them."""
     path = history.folder / JOBS
-    rows = history.file.rows
     try:
         with _table(path) as file:
             if file.read() == history.file.jobs_table:
@@ -103,27 +108,42 @@ def jobs_csv(history: History) -> Found:
         yield (JOBS, None), _unreadable(error)
         return
     # By the names that the table can hold: no lone carriage return.
-    jobs = {csv_text(row.job_id): cells_of(row) for row in rows}
+    jobs = {
+        csv_text(row.job_id): cells_of(row) for row in history.file.rows
+    }
     if jobs:
         for wrong in _wrong_columns(header):
             yield (JOBS, 1), wrong
     seen: set[str] = set()
     for number, line in lines:
-        job_id = line.get("job_id") or ""
-        if job_id in seen:
-            yield (JOBS, number), f"{job_id!r} stands here twice"
-            continue
-        if job_id not in jobs:
-            yield (JOBS, number), f"{job_id!r} was never submitted"
-            continue
-        seen.add(job_id)
-        if len(line) != len(header) or None in line.values():
-            yield (JOBS, number), f"{job_id}: has not one cell a column"
-        for wrong in _wrong_cells(line, jobs[job_id]):
-            yield (JOBS, number), f"{job_id}: {wrong}"
+        for wrong in _line_faults(line, jobs, seen, n_columns=len(header)):
+            yield (JOBS, number), wrong
     for job_id in jobs:
         if job_id not in seen:
             yield (JOBS, None), f"{job_id} is missing"
+
+
+def _line_faults(
+    line: Mapping[str, str],
+    jobs: Mapping[str, Sequence[Any]],
+    seen: set[str],
+    *,
+    n_columns: int,
+) -> Iterator[str]:
+    """Faults of a line; its job joins those ``seen``."""
+    job_id = line.get("job_id") or ""
+    if job_id in seen:
+        yield f"{job_id!r} stands here twice"
+        return
+    if job_id not in jobs:
+        yield f"{job_id!r} was never submitted"
+        return
+    seen.add(job_id)
+    # A line that is too long or too short has None as a name or a cell.
+    if len(line) != n_columns or None in line.values():
+        yield f"{job_id}: has not one cell a column"
+    for wrong in _wrong_cells(line, jobs[job_id]):
+        yield f"{job_id}: {wrong}"
 
 
 def _wrong_columns(header: list[str]) -> Iterator[str]:
@@ -180,7 +200,7 @@ def _number(cell: str) -> float:
 # -- links.csv
 
 
-def links_csv(history: History) -> Found:
+def links_csv(history: History) -> Findings:
     """Row for row what was sampled, or the means of what was reserved."""
     path = history.folder / LINKS
     tally = history.file.tally
@@ -190,23 +210,27 @@ def links_csv(history: History) -> Found:
         ):
             return
         with _table(path) as file:
-            reader = csv.reader(file)
-            header = next(reader, [])
-            if header != list(LINK_COLUMNS):
-                due = list(LINK_COLUMNS)
-                yield (LINKS, 1), f"the columns are {header}, not {due}"
-                return
-            for cells, row in zip_longest(reader, link_rows(tally)):
-                if cells is None:
-                    yield (LINKS, reader.line_num), "a row is missing"
-                    return
-                if row is None:
-                    yield (LINKS, reader.line_num), "is a row too many"
-                    return
-                if wrong := _wrong_rates(cells, row):
-                    yield (LINKS, reader.line_num), wrong
+            yield from _wrong_rows(csv.reader(file), link_rows(tally))
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         yield (LINKS, None), _unreadable(error)
+
+
+def _wrong_rows(reader: Any, rows: Iterable[LinkRow]) -> Findings:
+    """Lines of a CSV reader that are not as the rows are due."""
+    header: list[str] = next(reader, [])
+    if header != list(LINK_COLUMNS):
+        due = list(LINK_COLUMNS)
+        yield (LINKS, 1), f"the columns are {header}, not {due}"
+        return
+    for cells, row in zip_longest(reader, rows):
+        if cells is None:
+            yield (LINKS, reader.line_num), "a row is missing"
+            return
+        if row is None:
+            yield (LINKS, reader.line_num), "is a row too many"
+            return
+        if wrong := _wrong_rates(cells, row):
+            yield (LINKS, reader.line_num), wrong
 
 
 def _wrong_rates(cells: Sequence[str], row: LinkRow) -> str:

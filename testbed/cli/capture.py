@@ -89,10 +89,8 @@ def capture(
     console.say(f"capturing at {_named(points)}; Ctrl-C ends it")
     if write is None:
         console.say(f"in Wireshark: {_wireshark(target)}")
-        shown = _ShownLines(points)
-        counts = packet_capture.capture(
-            points, request, shown.take, is_over
-        )
+        take = _ShownLines(points).take
+        counts = packet_capture.capture(points, request, take, is_over)
     else:
         counts = _stored(points, request, write, is_over)
     if as_json:
@@ -104,7 +102,11 @@ def capture(
                 "dropped": counts.dropped,
             }
         )
-    if is_over():
+    _say_end(target, counts, is_over=is_over())
+
+
+def _say_end(target: str, counts: CaptureCounts, *, is_over: bool) -> None:
+    if is_over:
         console.say(
             f"{target} is not there any more: its job has ended or moved,"
             " or the network is down"
@@ -150,6 +152,8 @@ class _ShownLines:
         self._rest = [b""] * len(points)
 
     def take(self, number: int, data: bytes) -> None:
+        # What is read ends anywhere; the rest of a line comes with what is
+        # read next.
         *lines, self._rest[number] = (self._rest[number] + data).split(
             b"\n"
         )
@@ -189,14 +193,7 @@ def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
         yield partial(_write_at_once, sys.stdout.buffer)
         return
     path = Path(from_home(name))
-    try:
-        descriptor = new_file(path, FILE_MODE, caller())
-    except FileExistsError:
-        raise BadInput(
-            f"{path} is there already", "name another file, or remove it"
-        ) from None
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
+    descriptor = _created(path)
     with os.fdopen(descriptor, "wb") as file:
         try:
             yield partial(_write_at_once, file)
@@ -207,6 +204,19 @@ def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
             raise
 
 
+def _created(path: Path) -> int:
+    """A new file's descriptor. Raises BadInput."""
+    try:
+        return new_file(path, FILE_MODE, caller())
+    except FileExistsError:
+        raise BadInput(
+            f"{path} is there already", "name another file, or remove it"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
+
+
 def _write_at_once(file: IO[bytes], data: bytes) -> None:
     file.write(data)
+    # Whoever reads the other end of a pipe sees packets as they come.
     file.flush()

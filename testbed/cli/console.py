@@ -56,8 +56,10 @@ def open_standard_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            # The lowest number that is free.
+            # The lowest number that is free: with ascending numbers that is
+            # the one just found closed.
             os.open(os.devnull, os.O_RDWR)
+    # Python sets a stream to None whose number was closed when it started.
     if sys.stdin is None:
         sys.stdin = open(0, closefd=False)  # noqa: SIM115 - a number
     if sys.stdout is None:
@@ -96,6 +98,8 @@ def err() -> Console:
     )
 
 
+# rich calls more of a file than it declares (``isatty``, ``fileno``); what
+# is not a write goes to standard error itself.
 class _Narration:
     """Standard error, whose loss stops nothing: a terminal that is closed
     answers each write with EIO.
@@ -133,6 +137,14 @@ def print_text(text: str) -> None:
     """Text on standard output as it is, but for orders to a terminal."""
     text = plain_text(text)
     _write(text if text.endswith("\n") else f"{text}\n")
+
+
+def print_result(record: Any, text: str, *, as_json: bool) -> None:
+    """A verb's result: a JSON value for programs, or text for people."""
+    if as_json:
+        print_json(record)
+    else:
+        print_text(text)
 
 
 def _write(text: str) -> None:
@@ -174,18 +186,8 @@ def _problems(error: TestbedError) -> Sequence[Problem]:
 
 def print_error(error: TestbedError, *, as_json: bool) -> None:
     """An error as every verb ends in it: one sentence and the hint."""
-    if as_json:
-        try:
-            print_json(error_json(error))
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError:
-            # Standard output is full: that may be the very error, and people
-            # are to hear of it.
-            pass
-        else:
-            return
+    if as_json and _printed_as_json(error):
+        return
     if problems := _problems(error):
         for problem in problems:
             say(str(problem))
@@ -197,6 +199,21 @@ def print_error(error: TestbedError, *, as_json: bool) -> None:
     if error.hint is not None:
         console.print(Text("hint: ", "bold"), end="")
         console.print(plain_text(error.hint), soft_wrap=True)
+
+
+def _printed_as_json(error: TestbedError) -> bool:
+    """Prints the error as JSON; false where standard output has no room."""
+    try:
+        print_json(error_json(error))
+        # Now: at the end of the process nobody could answer a failure.
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError:
+        # Standard output is full: that may be the very error, and people
+        # are to hear of it.
+        return False
+    return True
 
 
 @contextmanager
@@ -221,6 +238,7 @@ def progress(
         TimeRemainingColumn(),
         console=console,
         transient=True,
+        # In a log file a bar would be one line for every redraw.
         disable=not console.is_terminal,
     ) as bars:
         bars.add_task(description, total=total)

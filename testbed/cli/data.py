@@ -55,53 +55,60 @@ def data(
     known = look_for(here)
     if asked is Question.PATH:
         _path(known, name, here, as_json=as_json)
-    elif asked is Question.LIST:
-        _list(
-            known if name is None else [_named(known, name)],
-            here,
-            as_json=as_json,
-        )
-    else:
-        _check(
-            known if name is None else [_named(known, name)],
-            name,
-            here,
-            as_json=as_json,
-        )
+        return
+    if name is not None:
+        known = [_named(known, name)]
+    if asked is Question.LIST:
+        _list(known, here, as_json=as_json)
+        return
+    # Of all traces an absent one is no failure; of the one asked for it is.
+    if name is not None:
+        _present(known[0], here)
+    _check(known, as_json=as_json)
 
 
 def _named(known: list[FoundTrace], name: str) -> FoundTrace:
     """The trace of that name, or the only one whose name begins so. Raises
     BadInput.
     """
-    short = [
-        one for one in known if _short(one).lower().startswith(name.lower())
+    matching = [
+        trace
+        for trace in known
+        if name in (trace.trace.name, _short(trace))
     ]
-    exact = [one for one in known if name in (one.trace.name, _short(one))]
-    if len(exact or short) != 1:
-        names = list(map(_short, short or known))
+    # A whole name before beginnings: one may begin as another.
+    if not matching:
+        beginning = name.lower()
+        matching = [
+            trace
+            for trace in known
+            if _short(trace).lower().startswith(beginning)
+        ]
+    if len(matching) != 1:
+        names = list(map(_short, matching or known))
         raise BadInput(unknown_name("trace", name, names))
-    return (exact or short)[0]
+    return matching[0]
 
 
-def _short(one: FoundTrace) -> str:
-    return Path(one.trace.name).name
+def _short(trace: FoundTrace) -> str:
+    return Path(trace.trace.name).name
 
 
 def _folders(here: Path) -> str:
     return ", ".join(map(str, search_path(here)))
 
 
-def _present(one: FoundTrace, here: Path) -> Path:
+def _present(trace: FoundTrace, here: Path) -> Path:
     """Where a trace is. Raises MachineCannot, with its origin, where it is not
     here.
     """
-    if one.path is not None:
-        return one.path
+    if trace.path is not None:
+        return trace.path
+    published = trace.trace
     raise MachineCannot(
-        f"{one.trace.name} is in none of {_folders(here)}",
-        f"get it from its origin, {one.trace.origin}, and put its folder into TESTBED_DATA;"
-        f" unpacked its SHA-256 is {one.trace.sha256}",
+        f"{published.name} is in none of {_folders(here)}",
+        f"get it from its origin, {published.origin}, and put its folder into TESTBED_DATA;"
+        f" unpacked its SHA-256 is {published.sha256}",
     )
 
 
@@ -112,55 +119,55 @@ def _path(
         raise BadInput(
             "testbed data path needs a NAME", "testbed data list shows them"
         )
-    found = find_file(name, here) or _present(_named(known, name), here)
-    if as_json:
-        console.print_json({"name": name, "path": str(found)})
-    else:
-        console.print_text(str(found))
+    # As an experiment file's path is looked for, before the traces' names.
+    path = find_file(name, here) or _present(_named(known, name), here)
+    console.print_result(
+        {"name": name, "path": str(path)}, str(path), as_json=as_json
+    )
 
 
 def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
     if as_json:
         folders = list(map(str, search_path(here)))
-        console.print_json(
-            {"folders": folders, "traces": [one.to_json() for one in known]}
-        )
+        traces = [trace.to_json() for trace in known]
+        console.print_json({"folders": folders, "traces": traces})
         return
-    for one in known:
-        trace = one.trace
+    for trace in known:
+        published = trace.trace
+        jobs = number_of(published.jobs, "job")
         console.print_text(
-            f"{trace.name}: {trace.what}, {number_of(trace.jobs, 'job')} ({trace.format})"
+            f"{published.name}: {published.what}, {jobs} ({published.format})"
         )
-        console.print_text(
-            f"    {'not found' if one.path is None else one.path}"
-        )
-        console.print_text(f"    origin: {trace.origin}")
-        console.print_text(f"    sha256 (unpacked): {trace.sha256}")
-        console.print_text(f"    {trace.thanks}")
+        console.print_text(f"    {trace.path or 'not found'}")
+        console.print_text(f"    origin: {published.origin}")
+        console.print_text(f"    sha256 (unpacked): {published.sha256}")
+        console.print_text(f"    {published.thanks}")
     console.print_text(f"looked for in: {_folders(here)}")
 
 
-def _check(
-    known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool
-) -> None:
-    if name is not None:
-        _present(known[0], here)
+def _check(known: list[FoundTrace], *, as_json: bool) -> None:
     results = list(map(verified_trace, known))
     if as_json:
-        console.print_json([one.to_json() | one.result for one in results])
+        console.print_json(
+            [trace.to_json() | trace.result for trace in results]
+        )
     else:
-        for one in results:
-            console.print_text(_line(one))
+        for trace in results:
+            console.print_text(_line(trace))
     if any(
-        one.problem is not None and one.path is not None for one in results
+        trace.problem is not None and trace.path is not None
+        for trace in results
     ):
         raise typer.Exit(1)
 
 
-def _line(one: FoundTrace) -> str:
+def _line(trace: FoundTrace) -> str:
     """``ok   NAME: 28,476 jobs, PATH``, or what is wrong with it."""
-    if one.problem is None and one.jobs is not None:
-        return f"ok     {one.trace.name}: {number_of(one.jobs, 'job')}, {one.path}"
-    if one.path is None:
-        return f"absent {one.trace.name}: origin {one.trace.origin}"
-    return f"WRONG  {one.trace.name}: {one.problem} ({one.path})"
+    name = trace.trace.name
+    if trace.problem is None and trace.jobs is not None:
+        return (
+            f"ok     {name}: {number_of(trace.jobs, 'job')}, {trace.path}"
+        )
+    if trace.path is None:
+        return f"absent {name}: origin {trace.trace.origin}"
+    return f"WRONG  {name}: {trace.problem} ({trace.path})"

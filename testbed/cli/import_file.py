@@ -71,6 +71,7 @@ def import_(
     Its comments say what was taken, what was not, and what to choose. Exit code
     2 where a file cannot be imported, or EXPERIMENT is there already.
     """
+    # Before the import: what stands in a file may have been edited.
     if out is not None and out.exists():
         raise BadInput(
             f"{out}: is there already", "name another file with -o"
@@ -95,6 +96,7 @@ def import_(
 
 
 def _kind(name: str | None) -> Kind | None:
+    # A loop, so that the type checker sees one of the literals.
     for kind in KINDS:
         if name == kind:
             return kind

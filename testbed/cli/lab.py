@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -13,12 +14,15 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, Out
 from testbed.labs import lab_catalogue, sandbox, student_folder
-from testbed.labs.checked_folder import check_folder
+from testbed.labs.checked_folder import CheckedFolder, check_folder
 from testbed.labs.checking import CheckOutcome
 from testbed.labs.student_folder import chosen
 from testbed.owned_files import as_it_leads, caller
 from testbed.record.folder import RunFolder
 from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from testbed.labs.grading import HandedIn, Mark
 
 lab = typer.Typer(no_args_is_help=True)
 
@@ -42,19 +46,24 @@ In = Annotated[
 @lab.command("list")
 def list_(as_json: Json = False) -> None:
     """List the labs."""
-    every = lab_catalogue.labs()
+    catalogue = lab_catalogue.labs()
     if as_json:
         keys = ("number", "name", "title", "minutes", "files")
         console.print_json(
-            [{key: getattr(one, key) for key in keys} for one in every]
+            [
+                {key: getattr(entry, key) for key in keys}
+                for entry in catalogue
+            ]
         )
         return
     table = Table("lab", "title", "minutes", "to hand in", "points")
-    for one in every:
-        points = sum(check.points for check in one.checks)
-        files = ", ".join(one.files)
+    for entry in catalogue:
         table.add_row(
-            str(one.number), one.title, str(one.minutes), files, str(points)
+            str(entry.number),
+            entry.title,
+            str(entry.minutes),
+            ", ".join(entry.files),
+            str(sum(check.points for check in entry.checks)),
         )
     console.out().print(table)
     console.say("next: testbed lab start 1")
@@ -63,13 +72,16 @@ def list_(as_json: Json = False) -> None:
 @lab.command()
 def start(number: Number, out: Into = None, as_json: Json = False) -> None:
     """Make a folder with the lab's page and its starting point."""
-    of = lab_catalogue.lab(number)
-    folder = student_folder.make(of, out or student_folder.default_path(of))
-    if as_json:
-        console.print_json({"lab": number, "folder": str(folder.path)})
-        return
-    console.print_text(f"lab {number}, {of.title}: {folder.path}")
-    console.say(f"next: read {folder.path / student_folder.PAGE}")
+    wanted = lab_catalogue.lab(number)
+    path = out or student_folder.default_path(wanted)
+    folder = student_folder.make(wanted, path)
+    console.print_result(
+        {"lab": number, "folder": str(folder.path)},
+        f"lab {number}, {wanted.title}: {folder.path}",
+        as_json=as_json,
+    )
+    if not as_json:
+        console.say(f"next: read {folder.path / student_folder.PAGE}")
 
 
 @lab.command()
@@ -80,12 +92,12 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
     Exit codes: 0 all checks that ran passed, 1 one failed, 2 bad usage, 3 this
     machine cannot.
     """
-    found = chosen(number, folder)
+    checked = chosen(number, folder)
     if why := sandbox.unavailable():
         console.say(
             f"without confinement ({why}; {sandbox.INSTALL}): for your own code alone"
         )
-    total = len(found.lab.checks)
+    total = len(checked.lab.checks)
     with console.counted(f"checking lab {number}", total) as advance:
 
         def tell(outcome: CheckOutcome) -> None:
@@ -93,46 +105,47 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
             if not as_json:
                 _say_outcome(outcome)
 
-        result = check_folder(found, tell)
-    if as_json:
-        console.print_json(result.to_json())
-    else:
-        console.print_text(
-            f"{result.earned} of {number_of(result.points, 'point')}"
-        )
-        if any(one.verdict == "not run" for one in result.outcomes):
-            console.say(
-                f"the rest needs root: sudo testbed lab check {number} --in {found.path}"
-            )
+        result = check_folder(checked, tell)
+    points = number_of(result.points, "point")
+    console.print_result(
+        result.to_json(), f"{result.earned} of {points}", as_json=as_json
+    )
+    if not as_json:
+        _say_checks_left(result, checked.path)
     if not result.passed:
         raise typer.Exit(1)
+
+
+def _say_checks_left(result: CheckedFolder, path: Path) -> None:
+    """Says how to run the checks on the wire, which root alone can run."""
+    if any(outcome.verdict == "not run" for outcome in result.outcomes):
+        number = result.folder.lab.number
+        console.say(
+            f"the rest needs root: sudo testbed lab check {number} --in {path}"
+        )
 
 
 @lab.command()
 def hint(number: Number, folder: In = None, as_json: Json = False) -> None:
     """Print the next hint of three."""
     step, of, text = student_folder.next_hint(chosen(number, folder))
-    if as_json:
-        console.print_json(
-            {"lab": number, "hint": step, "of": of, "text": text}
-        )
-    else:
-        console.print_text(f"hint {step} of {of}\n\n{text}")
+    console.print_result(
+        {"lab": number, "hint": step, "of": of, "text": text},
+        f"hint {step} of {of}\n\n{text}",
+        as_json=as_json,
+    )
 
 
 @lab.command()
 def reset(number: Number, folder: In = None, as_json: Json = False) -> None:
     """Put the starting point back; what stood there is kept beside it."""
-    found = chosen(number, folder)
-    aside = student_folder.reset(found)
-    if as_json:
-        console.print_json(
-            {"lab": number, "folder": str(found.path), "kept": str(aside)}
-        )
-    else:
-        console.print_text(
-            f"lab {number} begins anew in {found.path}; what stood there: {aside}"
-        )
+    begun = chosen(number, folder)
+    aside = student_folder.reset(begun)
+    console.print_result(
+        {"lab": number, "folder": str(begun.path), "kept": str(aside)},
+        f"lab {number} begins anew in {begun.path}; what stood there: {aside}",
+        as_json=as_json,
+    )
 
 
 @lab.command()
@@ -171,52 +184,69 @@ def grade(
 
     live = not offline and os.geteuid() == 0
     class_folder = as_it_leads(class_folder)
-    folder = RunFolder(
-        out or Path(f"{class_folder.resolve().name}-marks"), caller()
-    )
-    every = grading.handed_in(
+    class_name = class_folder.resolve().name
+    folder = RunFolder(out or Path(f"{class_name}-marks"), caller())
+    # Marks may lie within the class's folder: they are no student's.
+    entries = grading.handed_in(
         class_folder, numbers or (), leave=folder.path
     )
     if not live:
-        console.say(
-            "without the checks on the wire"
-            + ("" if offline else ", which need root")
+        reason = "" if offline else ", which need root"
+        console.say(f"without the checks on the wire{reason}")
+    marks = _graded(entries, folder, live=live, again=again)
+    grading.write_tables(folder, class_name, marks)
+    all_graded = all(mark.graded for mark in marks)
+    if as_json:
+        rows = [mark.to_json() for mark in marks]
+        console.print_json(
+            {"out": str(folder.path), "graded": all_graded, "marks": rows}
         )
-    marks: list[grading.Mark] = []
+    else:
+        _print_not_graded(marks)
+        console.print_text(
+            f"{number_of(len(marks), 'mark')}: {folder.path / grading.HTML}"
+        )
+    if not all_graded:
+        raise typer.Exit(1)
+
+
+def _graded(
+    entries: Sequence[HandedIn],
+    folder: RunFolder,
+    *,
+    live: bool,
+    again: bool,
+) -> list[Mark]:
+    """Grades what was handed in; an interrupt is told how many are kept."""
+    from testbed.labs import grading
+
+    marks: list[Mark] = []
     try:
-        with console.counted("grading", len(every)) as advance:
+        with console.counted("grading", len(entries)) as advance:
             for mark in grading.marks(
-                every, folder, live=live, again=again
+                entries, folder, live=live, again=again
             ):
                 marks.append(mark)
                 advance()
     except KeyboardInterrupt:
         console.say(
-            f"{len(marks)} of {len(every)} graded; the same command goes on from there"
+            f"{len(marks)} of {len(entries)} graded; the same command goes on from there"
         )
         raise
-    grading.write_tables(folder, class_folder.resolve().name, marks)
-    bad = [mark for mark in marks if not mark.graded]
-    if as_json:
-        rows = [mark.to_json() for mark in marks]
-        console.print_json(
-            {"out": str(folder.path), "graded": not bad, "marks": rows}
-        )
-    else:
-        problems: dict[tuple[str, str], list[str]] = {}
-        for mark in bad:
-            problems.setdefault((mark.student, mark.problem), []).append(
-                str(mark.lab)
-            )
-        for (student, problem), numbers_of in problems.items():
-            console.print_text(
-                f"{student}, lab {', '.join(numbers_of)}: {problem}"
-            )
-        console.print_text(
-            f"{number_of(len(marks), 'mark')}: {folder.path / grading.HTML}"
-        )
-    if bad:
-        raise typer.Exit(1)
+    return marks
+
+
+def _print_not_graded(marks: Sequence[Mark]) -> None:
+    """A line for each problem, with all the labs of a student that have it:
+    an unreadable folder is one problem in each lab.
+    """
+    labs_of: dict[tuple[str, str], list[str]] = {}
+    for mark in marks:
+        if not mark.graded:
+            problem = (mark.student, mark.problem)
+            labs_of.setdefault(problem, []).append(str(mark.lab))
+    for (student, text), labs in labs_of.items():
+        console.print_text(f"{student}, lab {', '.join(labs)}: {text}")
 
 
 MARKS = {
@@ -232,9 +262,10 @@ def _say_outcome(outcome: CheckOutcome) -> None:
     line.append(f"{outcome.verdict:<11}", MARKS[outcome.verdict])
     line.append(f"  {outcome.check}")
     console.out().print(line, soft_wrap=True)
-    details = [outcome.sentence] if outcome.verdict == "failed" else []
+    failed = outcome.verdict == "failed"
+    details = [outcome.sentence] if failed else []
     details += [str(margin) for margin in outcome.margins if margin.good]
-    if outcome.verdict == "failed" and outcome.printed:
+    if failed and outcome.printed:
         details.append(f"it had printed: {outcome.printed.strip()}")
     for detail in details:
         console.print_text(f"{'':25}{detail}")

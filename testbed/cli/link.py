@@ -66,26 +66,35 @@ def show(as_json: Json = False) -> None:
         "link", "state", "capacity", "reserved", "share", "tenants"
     )
     for state in states:
+        # A VM's cable has no capacity; while it is up it tells nothing.
         if state.up and not state.capacity_bps:
             continue
         shown = Text("up") if state.up else Text("DOWN", "bold red")
-        rates = ["–", "–", "–"]
-        if state.capacity_bps:
-            # A reservation is of both directions: the narrower has room for it.
-            narrower_bps = min(state.capacity_bps, state.capacity_down_bps)
-            rates = [
-                human_capacity(state.capacity_bps, state.capacity_down_bps),
-                human_bandwidth(state.reserved_bps),
-                human_share(state.reserved_bps / narrower_bps),
-            ]
         table.add_row(
-            Text(state.name), shown, *rates, Text(" ".join(state.tenants))
+            Text(state.name),
+            shown,
+            *_rates(state),
+            Text(" ".join(state.tenants)),
         )
     console.out().print(table)
+    # A tenant that several links cut is told once.
     for text in dict.fromkeys(
         text for state in states for text in state.broken
     ):
         console.print_text(text)
+
+
+def _rates(state: LinkState) -> tuple[str, str, str]:
+    """Capacity, what is reserved, and its share."""
+    if not state.capacity_bps:
+        return "–", "–", "–"
+    # A reservation is of both directions: the narrower has room for it.
+    narrower_bps = min(state.capacity_bps, state.capacity_down_bps)
+    return (
+        human_capacity(state.capacity_bps, state.capacity_down_bps),
+        human_bandwidth(state.reserved_bps),
+        human_share(state.reserved_bps / narrower_bps),
+    )
 
 
 @link.command()
@@ -118,13 +127,12 @@ def set_(
     if only_up != only_down:
         way = "up" if only_up else "down"
     state = ask(SetCapacity(tuple(ends), capacity_bps, way), LinkState)
-    if as_json:
-        console.print_json(asdict(state))
-        return
     carries = human_capacity(state.capacity_bps, state.capacity_down_bps)
-    console.print_text(
+    console.print_result(
+        asdict(state),
         f"link {state.name} carries {carries},"
-        f" of which {human_bandwidth(state.reserved_bps)} are reserved"
+        f" of which {human_bandwidth(state.reserved_bps)} are reserved",
+        as_json=as_json,
     )
 
 
@@ -133,12 +141,15 @@ def _ends_and_rate(words: list[str]) -> tuple[list[str], int]:
     # Of this module's verbs `set` alone waits for numpy to be imported.
     from topologies.datacentre import MAX_LINK_BPS
 
-    split = 1
-    if len(words) > 2 and words[-2].replace(".", "", 1).isdecimal():
-        split = 2
-    ends, rate = words[:-split], " ".join(words[-split:])
+    n_rate_words = 1
+    if len(words) > 2:
+        # A number stands apart from its unit; an end's name is no number.
+        digits = words[-2].replace(".", "", 1)
+        if digits.isdecimal():
+            n_rate_words = 2
+    ends = words[:-n_rate_words]
     try:
-        capacity_bps = parse_bandwidth(rate)
+        capacity_bps = parse_bandwidth(" ".join(words[-n_rate_words:]))
     except UnitError as error:
         raise BadInput(str(error), LINK_SET) from None
     if not ends or not 0 < capacity_bps <= MAX_LINK_BPS:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.text import Text
@@ -14,6 +14,9 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import MachineCannot
+
+if TYPE_CHECKING:
+    from testbed.backends.emu.machine_checks import MachineCheck
 
 MARKS = {
     "ok": ("ok  ", "green"),
@@ -52,17 +55,21 @@ def doctor(as_json: Json = False) -> None:
             {"can_run": able, "verdict": sentence, "checks": rows}
         )
     else:
-        out = console.out()
         for check in checks:
-            found = f" {check.name}: {check.found}"
-            out.print(
-                Text.assemble(MARKS[check.grade], found), soft_wrap=True
-            )
-            if check.hint is not None:
-                out.print(f"     hint: {check.hint}", soft_wrap=True)
-        out.print(sentence, soft_wrap=True)
+            _print(check)
+        console.out().print(sentence, soft_wrap=True)
     if not able:
         raise typer.Exit(MachineCannot.exit_code)
+
+
+def _print(check: MachineCheck) -> None:
+    out = console.out()
+    line = Text.assemble(
+        MARKS[check.grade], f" {check.name}: {check.found}"
+    )
+    out.print(line, soft_wrap=True)
+    if check.hint is not None:
+        out.print(f"     hint: {check.hint}", soft_wrap=True)
 
 
 def clean(dry_run: DryRun = False, as_json: Json = False) -> None:

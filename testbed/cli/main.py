@@ -108,9 +108,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # So a script's shell starts what it puts in the background. Asked to
         # end, we clean up.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    raise SystemExit(
-        _written(run(sys.argv[1:] if arguments is None else arguments))
-    )
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    raise SystemExit(_written(code))
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -194,23 +193,26 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
     wanted = _verb_in(arguments)
     for verb, summary in VERBS.items():
         if verb == wanted:
-            function = _function(verb)
-            if isinstance(
-                function, typer.Typer
-            ):  # a verb with verbs of its own
-                for command in function.registered_commands:
-                    command.help = _paragraphs(command.callback)
-                app.add_typer(function, name=verb, help=summary)
-            else:
-                app.command(
-                    verb,
-                    help=_paragraphs(function),
-                    no_args_is_help=False,
-                    context_settings=_SETTINGS.get(verb),
-                )(function)
+            _add_verb(app, verb, summary)
         else:
             app.command(verb, help=summary)(_placeholder)
     return typer.main.get_command(app)
+
+
+def _add_verb(app: typer.Typer, verb: str, summary: str) -> None:
+    function = _function(verb)
+    # A verb with verbs of its own.
+    if isinstance(function, typer.Typer):
+        for command in function.registered_commands:
+            command.help = _paragraphs(command.callback)
+        app.add_typer(function, name=verb, help=summary)
+        return
+    app.command(
+        verb,
+        help=_paragraphs(function),
+        no_args_is_help=False,
+        context_settings=_SETTINGS.get(verb),
+    )(function)
 
 
 _OTHERS_WORDS = frozenset(("python", "exec"))
@@ -233,14 +235,11 @@ def _paragraphs(function: Callable[..., Any] | None) -> str:
 
 
 def _verb_in(arguments: Sequence[str]) -> str:
-    return next(
-        (
-            argument
-            for argument in arguments
-            if not argument.startswith("-")
-        ),
-        "",
-    )
+    # No global option takes a value: the first other word is the verb.
+    for argument in arguments:
+        if not argument.startswith("-"):
+            return argument
+    return ""
 
 
 def _function(verb: str) -> Callable[..., Any]:
@@ -253,14 +252,10 @@ def _function(verb: str) -> Callable[..., Any]:
             MODULES.get(verb, f"testbed.cli.{verb}")
         )
     except ModuleNotFoundError as error:
+        # A missing module of our own is a fault, not a library to install.
         if (error.name or "").split(".")[0] in PACKAGES:
             raise
-        raise MachineCannot(
-            f"testbed {verb} needs the Python package {error.name!r}, which is not installed",
-            install_hint()
-            if from_checkout()
-            else "install Hosenet again, with its dependencies",
-        ) from None
+        raise _missing_library(verb, error.name) from None
     finally:
         gc.freeze()
         gc.enable()
@@ -268,6 +263,16 @@ def _function(verb: str) -> Callable[..., Any]:
     name = f"{verb}_" if keyword.iskeyword(verb) else verb
     function: Callable[..., Any] = getattr(module, name)
     return function
+
+
+def _missing_library(verb: str, library: str | None) -> MachineCannot:
+    hint = "install Hosenet again, with its dependencies"
+    if from_checkout():
+        hint = install_hint()
+    return MachineCannot(
+        f"testbed {verb} needs the Python package {library!r}, which is not installed",
+        hint,
+    )
 
 
 def _placeholder() -> None:
@@ -302,6 +307,8 @@ def _usage_error(error: Exception) -> BadInput | None:
     """A mistake on the command line, as typer raises it; None for any other
     exception.
     """
+    # By its attributes: newer releases of typer bring their own click, whose
+    # classes are others.
     format_message = getattr(error, "format_message", None)
     if format_message is None or getattr(error, "exit_code", None) is None:
         return None
@@ -336,22 +343,26 @@ def _refused_by_the_system(
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
+    # Without a file's name only a full disk explains itself.
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
-    why = error.strerror or type(error).__name__
-    message = why
+    message = error.strerror or type(error).__name__
     if error.filename is not None:
-        message = f"{os.fsdecode(error.filename)}: {why}"
-    hint = None
+        message = f"{os.fsdecode(error.filename)}: {message}"
+    return BadInput(message, _hint_on(error, _verb_in(arguments)))
+
+
+def _hint_on(error: OSError, verb: str) -> str | None:
+    """A hint on a place that cannot be read or written, for a verb's user."""
     if error.filename in (None, console.STANDARD_OUTPUT):
-        hint = ELSEWHERE
-    elif _verb_in(arguments) in _WITH_OUT and error.errno in _NO_PLACE:
-        hint = "name a folder you may write to with --out"
-    elif isinstance(error, PermissionError):
-        hint = "change who may read and write there, or copy the folder to a place of your own"
-    elif error.errno in _NO_ROOM:
-        hint = ELSEWHERE
-    return BadInput(message, hint)
+        return ELSEWHERE
+    if verb in _WITH_OUT and error.errno in _NO_PLACE:
+        return "name a folder you may write to with --out"
+    if isinstance(error, PermissionError):
+        return "change who may read and write there, or copy the folder to a place of your own"
+    if error.errno in _NO_ROOM:
+        return ELSEWHERE
+    return None
 
 
 def _written(code: int) -> int:

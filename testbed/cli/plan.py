@@ -60,28 +60,33 @@ def plan(
         )
     network = not tenants_only and job is None
     plans = [
-        planned(experiment, p).only(job, network=network)
-        for p in experiment.policies
+        planned(experiment, policy).only(job, network=network)
+        for policy in experiment.policies
     ]
     _announce(plans)
     if network:
-        limits = machine_limits(experiment.datacentre.slots.tolist())
-        console.say(f"on this machine a VM may have {limits}")
-        console.say(f"processors: {processor_weights(os.cpu_count() or 1)}")
-        for note in launcher_notes(experiment.jobs):
-            console.say(note)
+        _say_machine(experiment)
     if as_json:
-        console.print_json([one.to_json() for one in plans])
+        console.print_json([text.to_json() for text in plans])
         return
-    for one in plans:
+    for text in plans:
         console.print_text(
-            str(one) or f"### policy {one.policy}: {job} does not start\n"
+            str(text) or f"### policy {text.policy}: {job} does not start\n"
         )
+
+
+def _say_machine(experiment: Experiment) -> None:
+    """Notes that depend on the machine, and so are no part of the plan."""
+    limits = machine_limits(experiment.datacentre.slots.tolist())
+    console.say(f"on this machine a VM may have {limits}")
+    console.say(f"processors: {processor_weights(os.cpu_count() or 1)}")
+    for note in launcher_notes(experiment.jobs):
+        console.say(note)
 
 
 def _require(job: str, experiment: Experiment) -> None:
     """Raises BadInput where the experiment has no such job."""
-    names = [each.id for each in experiment.jobs]
+    names = [request.id for request in experiment.jobs]
     if job not in names:
         hint = None
         if names:
@@ -91,9 +96,9 @@ def _require(job: str, experiment: Experiment) -> None:
 
 def _announce(plans: Sequence[Planned]) -> None:
     """Announces the size of a long output."""
-    megabytes = sum(one.n_characters for one in plans) / 1e6
+    megabytes = sum(text.n_characters for text in plans) / 1e6
     if megabytes > ANNOUNCED_MB:
-        tenants = sum(len(one.tenants) for one in plans)
+        tenants = sum(len(text.tenants) for text in plans)
         console.say(
             f"{megabytes:,.0f} MB of text for {number_of(tenants, 'tenant')}; --job NAME shows one"
         )

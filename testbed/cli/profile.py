@@ -5,16 +5,20 @@ profile.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
-from testbed.cli.run import played_live
+from testbed.cli.run import is_bad, played_live
 from testbed.errors import BadInput
 from testbed.record.folder import check_asked_for
 from testbed.spec.experiment_file import load_experiment
+
+if TYPE_CHECKING:
+    from testbed.play.playing import RunRecord
+    from testbed.play.profiled import Profiled
 
 AppPath = Annotated[
     Path,
@@ -65,30 +69,37 @@ def profile(
             "write the application as workload: {kind: ladder, application: ...}; examples/"
             "profile-sort.yaml shows how",
         )
+    # Imported once the file is known to be right: a mistake in it is
+    # answered without waiting for numpy and the emulation.
     from testbed.play.profiled import profiled
 
+    # Before the run, which takes minutes: a file that cannot be written
+    # would be said at its end.
     if to is not None:
         check_asked_for("--to", to)
     require_live(prefix, f"testbed profile {app}")
     from testbed.backends.emu.emulation import LiveOptions
-    from testbed.report.result_tables import profile_table
 
     live = LiveOptions(prefix, openflow_port, api_port, controller, force)
+    # A bandwidth sweep has one policy.
     (recorded,) = played_live(experiment, out, live)
-    found = profiled(experiment, recorded, to)
+    profile_of_app = profiled(experiment, recorded, to)
     if as_json:
-        console.print_json(found.to_json())
+        console.print_json(profile_of_app.to_json())
     else:
-        console.out().print(profile_table(found.measured))
-        for line in (
-            found.measured.sentence(),
-            found.measured.model_sentence(),
-        ):
-            if line is not None:
-                console.print_text(line)
-        for line in recorded.sentences():
-            console.print_text(line)
-        console.print_text(f"profile: {found.file}")
-    doubtful = strict and recorded.results.summary.fidelity.verdict != "ok"
-    if doubtful or not recorded.good:
+        _print(profile_of_app, recorded)
+    if is_bad(recorded, strict=strict):
         raise typer.Exit(1)
+
+
+def _print(profile_of_app: Profiled, recorded: RunRecord) -> None:
+    from testbed.report.result_tables import profile_table
+
+    measured = profile_of_app.measured
+    console.out().print(profile_table(measured))
+    for line in (measured.sentence(), measured.model_sentence()):
+        if line is not None:
+            console.print_text(line)
+    for line in recorded.sentences():
+        console.print_text(line)
+    console.print_text(f"profile: {profile_of_app.file}")

@@ -14,7 +14,11 @@ import typer
 
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
-from testbed.cli.run_progress import INTERRUPTED, RunProgress, so_far
+from testbed.cli.run_progress import (
+    INTERRUPTED,
+    RunProgress,
+    say_interrupted,
+)
 from testbed.cli.watch import start_page
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -62,34 +66,38 @@ def run(
         force,
         builder,
     )
+    # Filled during the run: an interrupted one shows what it has.
     recorded: list[RunRecord] = []
     try:
         played_live(experiment, out, live, tables, recorded, watch=watch)
     except KeyboardInterrupt:
         _show(recorded, as_json=as_json)
-        for line in so_far(experiment, recorded):
-            console.say(line)
+        say_interrupted(experiment, recorded)
         raise typer.Exit(INTERRUPTED) from None
-    bad = any(not one.good for one in recorded)
-    doubtful = strict and any(
-        one.results.summary.fidelity.verdict != "ok" for one in recorded
-    )
     _show(recorded, as_json=as_json)
     if len(recorded) > 1:
         console.say(f"report of all policies: {recorded[0].page_above}")
-    if bad or doubtful:
+    if any(is_bad(record, strict=strict) for record in recorded):
         raise typer.Exit(1)
+
+
+def is_bad(recorded: RunRecord, *, strict: bool) -> bool:
+    """A result that exit code 1 reports; under ``--strict`` a doubtful
+    fidelity too.
+    """
+    verdict = recorded.results.summary.fidelity.verdict
+    return not recorded.good or (strict and verdict != "ok")
 
 
 def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
     from testbed.report.result_tables import verdict_table
 
     if as_json:
-        console.print_json([one.to_json() for one in recorded])
+        console.print_json([record.to_json() for record in recorded])
         return
-    for one in recorded:
-        console.out().print(verdict_table(one.results))
-        for line in one.sentences():
+    for record in recorded:
+        console.out().print(verdict_table(record.results))
+        for line in record.sentences():
             console.print_text(line)
 
 

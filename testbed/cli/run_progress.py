@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
+from testbed.cli import console
 from testbed.record.job_history import words
 from testbed.spec.experiment import Experiment
 from testbed.units import number_of
@@ -23,6 +24,14 @@ INTERRUPTED = 130
 """The exit code of a command that was asked to end."""
 
 
+def say_interrupted(
+    experiment: Experiment, recorded: Sequence[RunRecord]
+) -> None:
+    """Says how far an interrupted run came, and how to resume."""
+    for line in so_far(experiment, recorded):
+        console.say(line)
+
+
 def so_far(
     experiment: Experiment, recorded: Sequence[RunRecord]
 ) -> list[str]:
@@ -33,20 +42,20 @@ def so_far(
     ended = last.finished + last.rejected + last.killed
     n_policies = len(experiment.policies)
     line = f"interrupted: {ended:,} of {number_of(len(experiment.jobs), 'job')} had ended"
-    left = [policy.label for policy in experiment.policies[len(recorded) :]]
-    if last.status != "completed":
-        left.insert(0, last.policy)
     if n_policies > 1:
         line += (
             f" under {last.policy}, policy {len(recorded)} of {n_policies}"
         )
-    lines = [f"{line}; what was made for it is removed"]
+    left = [policy.label for policy in experiment.policies[len(recorded) :]]
+    # The policy that was interrupted has a record too, of what it came to.
+    if last.status != "completed":
+        left.insert(0, last.policy)
     hint = "hint: the report shows the run as far as it came"
     if left and n_policies > 1:
         hint += f"; policies left for another run: {', '.join(left)}"
     elif left:
         hint += "; the same command runs it anew"
-    return [*lines, hint]
+    return [f"{line}; what was made for it is removed", hint]
 
 
 def clock(seconds: float) -> str:
@@ -105,42 +114,36 @@ class RunProgress:
 
     def __call__(self, event: events.Event) -> None:
         match event:
-            case events.JobReserved(
-                job_id=job_id,
-                rate_bps=rate_bps,
-                estimate_s=estimate_s,
-            ):
-                servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
-                rate = "best effort"
-                if estimate_s:
-                    rate = f"{rate_bps / 1e6:g} Mbit/s per VM"
-                estimate = "none"
-                if estimate_s is not None:
-                    estimate = f"{estimate_s:.2f} s"
-                self._say(
-                    f"{job_id}: {rate} on servers {servers}, estimate {estimate}",
-                )
-                self._tasks[job_id] = self._bars.add_task(
-                    f"  {job_id}",
-                    total=1.0,
-                    note="",
-                )
+            case events.JobReserved():
+                self._job_reserved(event)
             case events.JobProgress(job_id=job_id, share=share):
                 if job_id in self._tasks:
                     self._bars.update(self._tasks[job_id], completed=share)
-            case events.JobEnded(job_id=job_id):
+            case events.JobEnded():
                 self._job_ended(event)
             case (
                 events.JobRerooted(job_id=job_id)
                 | events.JobRequeued(job_id=job_id)
-            ):
-                self._say(f"{job_id} {words(event)}")
-            case (
-                events.JobCut(job_id=job_id)
+                | events.JobCut(job_id=job_id)
                 | events.JobReconnected(job_id=job_id)
             ):
                 self._say(f"{job_id} {words(event)}")
         self._update(event.t)
+
+    def _job_reserved(self, event: events.JobReserved) -> None:
+        servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
+        rate = "best effort"
+        if event.estimate_s:
+            rate = f"{event.rate_bps / 1e6:g} Mbit/s per VM"
+        estimate = "none"
+        if event.estimate_s is not None:
+            estimate = f"{event.estimate_s:.2f} s"
+        self._say(
+            f"{event.job_id}: {rate} on servers {servers}, estimate {estimate}",
+        )
+        self._tasks[event.job_id] = self._bars.add_task(
+            f"  {event.job_id}", total=1.0, note=""
+        )
 
     def _job_ended(self, event: events.JobEnded) -> None:
         self._ended += 1
@@ -156,9 +159,12 @@ class RunProgress:
             self._bars.remove_task(task)
 
     def _update(self, now_s: float) -> None:
+        # A run that is late stays so: the jobs that wait for the late one
+        # move with it.
         end_s = self._total_s + self._late_s
         left = clock((end_s - now_s) / self._time_scale)
         note = f"{left} left, {self._ended}/{len(self._expected)} jobs"
+        # A run without jobs expects its end at 0.
         share = min(1.0, now_s / max(end_s, now_s, 1e-9))
         self._bars.update(self._main, completed=share, note=note)
 

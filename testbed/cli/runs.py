@@ -133,16 +133,8 @@ def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
     """
     if not written:
         raise BadInput("testbed runs rm needs a RUN", LISTED)
-    folders = []
-    for name in written:
-        folder = run_path(name)
-        if not is_run_folder(folder):
-            raise BadInput(
-                f"{name} is not a run, or only a part of one",
-                LISTED,
-            )
-        if folder not in folders:
-            folders.append(folder)
+    # A run that is named twice, as by latest, is removed once.
+    folders = list(dict.fromkeys(map(_run_to_remove, written)))
     if not yes and sys.stdin.isatty():
         typer.confirm(f"remove {', '.join(map(str, folders))}?", abort=True)
     sizes_bytes = {str(folder): remove_run(folder) for folder in folders}
@@ -156,3 +148,13 @@ def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
         return
     for removed, size_bytes in sizes_bytes.items():
         console.print_text(f"removed {removed}, {decimal(size_bytes)}")
+
+
+def _run_to_remove(name: str) -> Path:
+    folder = run_path(name)
+    if not is_run_folder(folder):
+        raise BadInput(
+            f"{name} is not a run, or only a part of one",
+            LISTED,
+        )
+    return folder

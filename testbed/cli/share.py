@@ -30,7 +30,8 @@ def share(run: RunPath, out: Out = None, as_json: Json = False) -> None:
     file = out or Path(f"{run.resolve().name}.html")
     write_asked_for("--out", file, page)
     size_bytes = file.stat().st_size
-    if as_json:
-        console.print_json({"file": str(file), "bytes": size_bytes})
-        return
-    console.print_text(f"{file}, {decimal(size_bytes)}")
+    console.print_result(
+        {"file": str(file), "bytes": size_bytes},
+        f"{file}, {decimal(size_bytes)}",
+        as_json=as_json,
+    )

@@ -45,21 +45,11 @@ def status(as_json: Json = False) -> None:
         console.print_json({"up": True, **asdict(state)})
         return
     since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
-    reserved = f"reserved: {state.slots_taken} of {number_of(state.slots, 'VM slot')}"
-    if state.busiest_link:
-        share = human_share(state.busiest_share)
-        reserved += f", {share} of the busiest link ({state.busiest_link})"
     console.print_text(headline(state))
     console.print_text(
         f"since {since:%Y-%m-%d %H:%M:%S}, by {state.user}, process {state.pid}"
     )
-    if state.open:
-        vms = state.tenants[0].vms
-        reserved = (
-            "open: no reservations, VM slots are hosts"
-            f" {vms[0].name} to {vms[-1].name}"
-        )
-    console.print_text(f"{state.file}\n{reserved}")
+    console.print_text(f"{state.file}\n{_reservations(state)}")
     if state.controller:
         console.print_text(
             f"flows: those of {state.controller}, none of the testbed's"
@@ -71,6 +61,22 @@ def status(as_json: Json = False) -> None:
     if state.trouble:
         console.print_text(f"trouble: {state.trouble}")
     _print_tenants(state)
+
+
+def _reservations(state: NetworkState) -> str:
+    if state.open:
+        # Of an open network all slots are the VMs of one tenant.
+        vms = state.tenants[0].vms
+        return (
+            "open: no reservations, VM slots are hosts"
+            f" {vms[0].name} to {vms[-1].name}"
+        )
+    slots = number_of(state.slots, "VM slot")
+    reserved = f"reserved: {state.slots_taken} of {slots}"
+    if state.busiest_link:
+        share = human_share(state.busiest_share)
+        reserved += f", {share} of the busiest link ({state.busiest_link})"
+    return reserved
 
 
 def _print_nothing_up(error: requests.NothingUp, *, as_json: bool) -> None:
@@ -93,12 +99,11 @@ def down(as_json: Json = False) -> None:
     """
     require_root("testbed down")
     ask(requests.TakeDown(), type(None))
-    if as_json:
-        console.print_json({"up": False})
-    else:
-        console.print_text(
-            "the network is down, and everything of it is removed"
-        )
+    console.print_result(
+        {"up": False},
+        "the network is down, and everything of it is removed",
+        as_json=as_json,
+    )
 
 
 def headline(state: NetworkState) -> str:
@@ -163,7 +168,8 @@ def add(
     fit.
     """
     places = tuple(map(_place, at or ()))
-    if bool(places) + (embedder is not None) + (policy is not None) > 1:
+    methods = [bool(places), embedder is not None, policy is not None]
+    if sum(methods) > 1:
         raise BadInput(
             "--at places VMs by hand, --embedder and --policy by a method: choose one"
         )
@@ -199,10 +205,9 @@ def remove(name: Name, as_json: Json = False) -> None:
     """Remove a tenant, and end whatever runs in its VMs."""
     require_root("testbed tenant remove")
     ask(requests.RemoveTenant(name), type(None))
-    if as_json:
-        console.print_json({"removed": name})
-    else:
-        console.print_text(f"tenant {name} is removed")
+    console.print_result(
+        {"removed": name}, f"tenant {name} is removed", as_json=as_json
+    )
 
 
 @tenant.command("list")
@@ -246,10 +251,7 @@ def _changed(
 ) -> None:
     require_root(f"testbed {command}")
     state = ask(request, TenantState)
-    if as_json:
-        console.print_json(asdict(state))
-    else:
-        console.print_text(_sentence(state))
+    console.print_result(asdict(state), _sentence(state), as_json=as_json)
 
 
 def _bandwidth(text: str) -> int:
@@ -273,11 +275,12 @@ ENFORCED = {"work-conserving": "work-conserving", "none": "not enforced"}
 
 
 def _sentence(state: TenantState) -> str:
-    on: dict[str, list[str]] = {}
+    names_on: dict[str, list[str]] = {}
     for vm in state.vms:
-        on.setdefault(vm.server, []).append(vm.name)
+        names_on.setdefault(vm.server, []).append(vm.name)
     where = "; ".join(
-        f"{' '.join(names)} on {server}" for server, names in on.items()
+        f"{' '.join(names)} on {server}"
+        for server, names in names_on.items()
     )
     rate = human_bandwidth(state.bandwidth_bps)
     wire = human_bandwidth(state.wire_bps)
@@ -294,14 +297,14 @@ def _print_tenants(state: NetworkState) -> None:
     table = Table(
         "tenant", "VMs", "bandwidth of each", "enforcement", "on servers"
     )
-    for one in state.tenants:
-        servers = ", ".join(dict.fromkeys(vm.server for vm in one.vms))
-        rate = human_bandwidth(one.bandwidth_bps)
+    for placed in state.tenants:
+        # Each server once, in the order of the VMs.
+        servers = dict.fromkeys(vm.server for vm in placed.vms)
         table.add_row(
-            one.name,
-            str(len(one.vms)),
-            rate,
-            one.enforcement,
-            Text(servers),
+            placed.name,
+            str(len(placed.vms)),
+            human_bandwidth(placed.bandwidth_bps),
+            placed.enforcement,
+            Text(", ".join(servers)),
         )
     console.out().print(table)

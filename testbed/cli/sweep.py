@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -22,6 +23,7 @@ from testbed.units import (
 )
 
 if TYPE_CHECKING:
+    from testbed.sweeps.intervals import Stop
     from testbed.sweeps.sweep_folder import Sweep
     from testbed.sweeps.sweep_plan import Asked
 
@@ -127,10 +129,10 @@ def sweep(
         raise BadInput(
             "--again is for live cells: simulated ones repeat themselves"
         )
-    usable = processes or len(os.sched_getaffinity(0))
     options = SweepOptions(
         out=out or SweepOptions.out,
-        processes=usable,
+        # Of a container's processors, those that it may use.
+        processes=processes or len(os.sched_getaffinity(0)),
         cluster=cluster,
         keep_runs=keep_runs,
         again=again,
@@ -158,32 +160,45 @@ def _asked(
 ) -> Asked:
     """The command line's part of the sweep. Raises BadInput."""
     from testbed.spec.sweep_section import read_option
-    from testbed.sweeps.intervals import Stop
     from testbed.sweeps.sweep_plan import Asked
 
-    share = None
-    if stop is not None:
-        try:
-            share = parse_share(stop)
-        except UnitError as error:
-            raise BadInput(
-                f"--stop {stop}: {error}", "write a share, as --stop 2%"
-            ) from None
-    rule = None if share is None else Stop(share)
     return Asked(
         tuple(map(read_option, over or ())),
-        rule,
+        None if stop is None else _stop_rule(stop),
         tuple(metrics or ()),
         live,
     )
 
 
+def _stop_rule(written: str) -> Stop:
+    from testbed.sweeps.intervals import Stop
+
+    try:
+        return Stop(parse_share(written))
+    except UnitError as error:
+        raise BadInput(
+            f"--stop {written}: {error}", "write a share, as --stop 2%"
+        ) from None
+
+
 def _show(done: Sweep) -> None:
-    from testbed.sweeps.sweep_tables import (
-        outside_reasons,
-        printed_columns,
-        printed_values,
+    from testbed.sweeps.sweep_tables import outside_reasons
+
+    console.out().print(_table(done))
+    if (more := len(done.rows) - SHOWN_ROWS) > 0:
+        console.print_text(
+            f"and {number_of(more, 'more row')}: see table.csv"
+        )
+    _print_reasons("failed", done.reasons)
+    _print_reasons("outside", outside_reasons(done.rows))
+    console.print_text(
+        f"{done.sentence}. Tables and picture: {done.folder}"
     )
+
+
+def _table(done: Sweep) -> Table:
+    """The first rows: the keys' values at the left, metrics at the right."""
+    from testbed.sweeps.sweep_tables import printed_columns, printed_values
 
     table = Table(box=None, pad_edge=False, show_edge=False)
     left = len(done.plan.combined)
@@ -195,19 +210,13 @@ def _show(done: Sweep) -> None:
         )
     for row in done.rows[:SHOWN_ROWS]:
         table.add_row(*map(Text, printed_values(done.plan, row)))
-    shown = console.out()
-    shown.print(table)
-    if (more := len(done.rows) - SHOWN_ROWS) > 0:
-        console.print_text(
-            f"and {number_of(more, 'more row')}: see table.csv"
-        )
-    for outcome, reasons in (
-        ("failed", done.reasons),
-        ("outside", outside_reasons(done.rows)),
-    ):
-        for message, count in Counter(reasons).most_common(SHOWN_REASONS):
-            noun = "cell" if count == 1 else "cells"
-            console.print_text(f"{outcome}, {count} {noun}: {message}")
-    console.print_text(
-        f"{done.sentence}. Tables and picture: {done.folder}"
-    )
+    return table
+
+
+def _print_reasons(outcome: str, reasons: Iterable[str]) -> None:
+    """A line for each reason with its number of cells, the most frequent
+    first: one mistake fails hundreds of cells alike.
+    """
+    for message, count in Counter(reasons).most_common(SHOWN_REASONS):
+        noun = "cell" if count == 1 else "cells"
+        console.print_text(f"{outcome}, {count} {noun}: {message}")

@@ -35,6 +35,8 @@ def shown_progress(
                     f"{name}: {now.kept} of {now.of} {things} are there already"
                 )
             last = now
+            # The bar follows expected costs: a cell of 500 jobs takes
+            # longer than one of 50.
             text = f"{name} {now.done}/{now.of}"
             bars.update(
                 task,

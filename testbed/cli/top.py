@@ -4,13 +4,14 @@ that is up, or a run's jobs and links.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -62,22 +63,28 @@ def top(
     with closing(samples()) as taken:
         # A dumb terminal cannot be written over.
         redrawn = out.is_terminal and not out.is_dumb_terminal
-        if once or as_json or not redrawn:
-            state, sample = next(taken)
-            if as_json:
-                console.print_json(
-                    {"scale_rate": state.scale_rate, **asdict(sample)}
-                )
-            else:
-                out.print(_shown(state, sample, len(sample.links)))
+        if redrawn and not once and not as_json:
+            _redraw(taken)
             return
-        with (
-            suppress(KeyboardInterrupt),
-            Live(console=out, screen=True, auto_refresh=False) as live,
-        ):
-            for state, sample in taken:
-                rows = max(1, out.height - AROUND - len(sample.tenants))
-                live.update(_shown(state, sample, rows), refresh=True)
+        state, sample = next(taken)
+        if as_json:
+            console.print_json(
+                {"scale_rate": state.scale_rate, **asdict(sample)}
+            )
+        else:
+            out.print(_shown(state, sample, len(sample.links)))
+
+
+def _redraw(taken: Iterable[tuple[NetworkState, TrafficSample]]) -> None:
+    out = console.out()
+    with (
+        suppress(KeyboardInterrupt),
+        Live(console=out, screen=True, auto_refresh=False) as live,
+    ):
+        for state, sample in taken:
+            # Anew each time: a window may change its size.
+            rows = max(1, out.height - AROUND - len(sample.tenants))
+            live.update(_shown(state, sample, rows), refresh=True)
 
 
 def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
@@ -85,57 +92,51 @@ def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
     as there is room.
     """
     title = f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
-    trouble = (
-        [Text(f"trouble: {state.trouble}", "bold red")]
-        if state.trouble
-        else []
-    )
-    links = [
-        each for each in sample.links if each.reserved_bps or each.sent_bps
+    parts: list[RenderableType] = [Text(title)]
+    if state.trouble:
+        parts.append(Text(f"trouble: {state.trouble}", "bold red"))
+    parts.append(_table("tenant", sample.tenants))
+    used = [
+        link for link in sample.links if link.reserved_bps or link.sent_bps
     ]
-    links.sort(
-        key=lambda k: (
-            -k.sent_bps / k.capacity_bps,
-            -k.reserved_bps / k.capacity_bps,
-        )
-    )
-    tenants = _table("tenant", sample.tenants)
-    left = len(sample.links) - len(links[:most])
-    rest = (
-        [
-            Text(
-                f"and {left} directions of links, idle or less loaded",
-                "dim",
-            )
-        ]
-        if left
-        else []
-    )
-    return Group(
-        Text(title), *trouble, tenants, _table("link", links[:most]), *rest
+    links = sorted(used, key=_fullest_first)[:most]
+    parts.append(_table("link", links))
+    left = len(sample.links) - len(links)
+    if left:
+        rest = f"and {left} directions of links, idle or less loaded"
+        parts.append(Text(rest, "dim"))
+    return Group(*parts)
+
+
+def _fullest_first(link: TrafficRates) -> tuple[float, float]:
+    """Sort key: the share that is sent, then the share that is reserved."""
+    return (
+        -link.sent_bps / link.capacity_bps,
+        -link.reserved_bps / link.capacity_bps,
     )
 
 
-def _table(
-    heading: str, rows: tuple[TrafficRates, ...] | list[TrafficRates]
-) -> Table:
+def _table(heading: str, rows: Sequence[TrafficRates]) -> Table:
+    of_links = heading == "link"
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for column in ("capacity", "reserved", "sent", "queued", "dropped"):
-        if column != "capacity" or heading == "link":
+        if column != "capacity" or of_links:
             table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        capacity = (
-            [human_bandwidth(row.capacity_bps)] if heading == "link" else []
-        )
-        reserved = "–"
-        if row.reserved_bps:
-            reserved = human_bandwidth(row.reserved_bps)
-        rates = reserved, human_bandwidth(row.sent_bps)
-        dropped = Text(
-            str(row.dropped),
-            "bold red" if row.dropped and heading == "link" else "",
-        )
-        queued = f"{row.queued_bytes / 1000:.0f} kB"
-        table.add_row(Text(row.name), *capacity, *rates, queued, dropped)
+        table.add_row(*_cells(row, of_links=of_links))
     return table
+
+
+def _cells(row: TrafficRates, *, of_links: bool) -> list[Text]:
+    cells = [row.name]
+    if of_links:
+        cells.append(human_bandwidth(row.capacity_bps))
+    cells.append(
+        human_bandwidth(row.reserved_bps) if row.reserved_bps else "–"
+    )
+    cells.append(human_bandwidth(row.sent_bps))
+    cells.append(f"{row.queued_bytes / 1000:.0f} kB")
+    # A tenant's drops are also those at its VMs' own limits: no fault.
+    style = "bold red" if row.dropped and of_links else ""
+    return [*map(Text, cells), Text(str(row.dropped), style)]

@@ -62,8 +62,8 @@ def up(
         console.print_json(asdict(state))
         return
     console.print_text(headline(state))
-    first = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    next_verb = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
     if open_to_all:
-        first = "mininet"
-    console.say(f"next: sudo testbed {first}")
+        next_verb = "mininet"
+    console.say(f"next: sudo testbed {next_verb}")
     console.say("its end: sudo testbed down")

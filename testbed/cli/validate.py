@@ -18,6 +18,7 @@ from testbed.units import (
     human_capacity,
     number_of,
 )
+from topologies.datacentre import DataCentre
 
 Files = Annotated[
     list[Path], typer.Argument(metavar="FILE...", help="Experiment files.")
@@ -37,22 +38,26 @@ def validate(
     """
     overrides = overrides_of(settings, lenient=lenient)
     results = [_checked(path, overrides) for path in files]
-    bad = any(isinstance(result, SpecErrors) for result in results)
+    checked = list(zip(files, results, strict=True))
     if as_json:
-        pairs = zip(files, results, strict=True)
         console.print_json(
-            [_record(path, result) for path, result in pairs]
+            [_record(path, result) for path, result in checked]
         )
     else:
-        for path, result in zip(files, results, strict=True):
-            if isinstance(result, SpecErrors):
-                console.print_error(result, as_json=False)
-            else:
-                console.print_text(f"{path}: {_summary(result)}")
-                for note in result.notes:
-                    console.print_text(f"{path}: {note}")
-    if bad:
+        for path, result in checked:
+            _print(path, result)
+    if any(isinstance(result, SpecErrors) for result in results):
         raise typer.Exit(SpecErrors.exit_code)
+
+
+def _print(path: Path, result: Experiment | SpecErrors) -> None:
+    if isinstance(result, SpecErrors):
+        # Errors name their file, line and column themselves.
+        console.print_error(result, as_json=False)
+        return
+    console.print_text(f"{path}: {_summary(result)}")
+    for note in result.notes:
+        console.print_text(f"{path}: {note}")
 
 
 def _checked(
@@ -75,23 +80,29 @@ def _summary(experiment: Experiment) -> str:
     policies scripted``.
     """
     centre = experiment.datacentre
+    servers = number_of(centre.n_servers, "server")
+    slots = number_of(centre.total_slots, "slot")
+    jobs = number_of(len(experiment.jobs), "job")
+    policies = ", ".join(policy.label for policy in experiment.policies)
+    return (
+        f"ok: {centre.kind} of {servers}, {slots}{_links(centre)};"
+        f" {jobs}; policies {policies}"
+    )
+
+
+def _links(centre: DataCentre) -> str:
+    """The links with their three smallest capacities; nothing where there are
+    none.
+    """
+    # A link has two neighbouring entries: up, then down.
     directed_bps = centre.directed_capacity_bps.reshape(-1, 2).tolist()
     capacities = sorted(
         {(up_bps, down_bps) for up_bps, down_bps in directed_bps}
     )
+    if not capacities:
+        return ""
     named = [human_capacity(*both) for both in capacities[:3]]
-    links = (
-        f", {number_of(centre.n_links, 'link')} of {' and '.join(named)}"
-    )
-    servers = number_of(centre.n_servers, "server")
-    slots = number_of(centre.total_slots, "slot")
-    place = f"{centre.kind} of {servers}, {slots}"
-    jobs = number_of(len(experiment.jobs), "job")
-    policies = ", ".join(policy.label for policy in experiment.policies)
-    return (
-        f"ok: {place}{links if capacities else ''};"
-        f" {jobs}; policies {policies}"
-    )
+    return f", {number_of(centre.n_links, 'link')} of {' and '.join(named)}"
 
 
 def _record(path: Path, result: Experiment | SpecErrors) -> dict[str, Any]:

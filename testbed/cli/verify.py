@@ -33,45 +33,52 @@ def verify(as_json: Json = False) -> None:
     require_root("testbed verify")
     layout = ask(ShowLayout(), NetworkLayout)
     plans = ask(ShowPlans(), TenantPlans)
-    found = []
+    checks = []
     total = len(verification.CHECKS)
     with console.counted("verifying", total) as advance:
         for check in verification.checks(layout, plans):
-            found.append(check)
+            checks.append(check)
             advance()
     if as_json:
         console.print_json(
-            [asdict(check) | {"good": check.good} for check in found]
+            [asdict(check) | {"good": check.good} for check in checks]
         )
     else:
-        _print(found)
-    if not all(check.good for check in found):
+        _print(checks)
+    if not all(check.good for check in checks):
         raise typer.Exit(1)
 
 
-def _print(found: list[verification.NetworkCheck]) -> None:
+def _print(checks: list[verification.NetworkCheck]) -> None:
     table = Table(
         "check", "of", Column("number", justify="right"), "verdict"
     )
-    for check in found:
-        if check.good:
-            verdict = Text("ok", "green")
-        else:
-            verdict = Text(f"{len(check.problems)} WRONG", "bold red")
-        shown = Text("–") if not check.compared or check.note else verdict
+    for check in checks:
         table.add_row(
             check.name,
             verification.CHECKS[check.name],
             str(check.compared),
-            shown,
+            _verdict(check),
         )
     console.out().print(table)
-    for check in found:
-        if check.note:
-            console.print_text(f"{check.name}: {check.note}")
-        for problem in check.problems[:MOST_LISTED]:
-            console.print_text(f"{check.name}: {problem}")
-        if len(check.problems) > MOST_LISTED:
-            console.print_text(
-                f"{check.name}: {len(check.problems) - MOST_LISTED} more"
-            )
+    for check in checks:
+        _print_problems(check)
+
+
+def _verdict(check: verification.NetworkCheck) -> Text:
+    # Where nothing was compared, nothing is proved.
+    if not check.compared or check.note:
+        return Text("–")
+    if check.good:
+        return Text("ok", "green")
+    return Text(f"{len(check.problems)} WRONG", "bold red")
+
+
+def _print_problems(check: verification.NetworkCheck) -> None:
+    if check.note:
+        console.print_text(f"{check.name}: {check.note}")
+    for problem in check.problems[:MOST_LISTED]:
+        console.print_text(f"{check.name}: {problem}")
+    left = len(check.problems) - MOST_LISTED
+    if left > 0:
+        console.print_text(f"{check.name}: {left} more")

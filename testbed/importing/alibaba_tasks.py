@@ -20,9 +20,16 @@ from testbed.units import (
 )
 
 FIELDS = (
-    "task_name", "instance_num", "job_name", "task_type", "status",
-    "start_time", "end_time", "plan_cpu", "plan_mem",
-)  # fmt: skip
+    "task_name",
+    "instance_num",
+    "job_name",
+    "task_type",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+)
 DEFAULT_FIRST = 1000
 STATES = frozenset(
     (
@@ -71,6 +78,7 @@ class BatchTask:
         match = _DEPENDING.fullmatch(self.name)
         if match is None:
             return (0,)
+        # "_2_3" begins with a separator.
         first, others = match.groups()
         return (int(first), *map(int, others.split("_")[1:]))
 
@@ -193,6 +201,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
     ordered = sorted(tasks, key=lambda task: (task.start_s, task.line))
     numbered: dict[tuple[str, int], BatchTask] = {}
     for task in ordered:
+        # Names may occur twice in a job: others wait for the first of them.
         numbered.setdefault((task.job, task.number), task)
     name_of = _names(ordered)
     label_of = _labels(ordered)

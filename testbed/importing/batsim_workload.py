@@ -209,6 +209,7 @@ class _Jobs:
         work = self._profiles.work(profile, vms)
         remark = ""
         if work is None:
+            # Only Batsim itself can say how long it takes.
             kind = self._profiles.type_of(profile)
             remark = "its walltime"
             noun = f"jobs that take their walltime, of profiles {kind}"
@@ -353,6 +354,7 @@ def _most_bytes(matrix: Sequence[float], vms: int) -> float:
 
 def _vector(values: Any, length: int) -> Sequence[float] | None:
     """So many numbers, or none at all; None for anything else."""
+    # Batsim writes no vector, 0 or an empty one for nothing.
     if values in (None, 0, []):
         return ()
     if not isinstance(values, list) or len(values) != length:

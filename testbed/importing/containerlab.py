@@ -98,6 +98,7 @@ class ContainerlabTopology:
         if len(ends) != 2:
             why = f"{where} has {len(ends)} endpoints, not 2"
             raise refusal(self._path, why)
+        # A node may bear such a name itself.
         outside = _OUTSIDE.intersection(ends) - self._name_of.keys()
         if outside:
             self._outside.update(outside)

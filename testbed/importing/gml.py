@@ -34,6 +34,7 @@ def read_gml(content: bytes, path: Path) -> Element:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
+        # Every byte is a character there: no file is refused for its encoding.
         text = content.decode("latin-1")
     return _GmlReader(path).read(text)
 

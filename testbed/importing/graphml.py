@@ -42,6 +42,7 @@ class Graphml:
 
     def read(self, root: Element, notes: Notes) -> None:
         """Takes nodes and edges. Raises BadInput."""
+        # GraphML gives data short keys and says once what each is.
         for key in root.below("key"):
             name = key.attributes.get("attr.name", "")
             self._attribute_of[key.attributes.get("id", "")] = name

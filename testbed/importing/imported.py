@@ -117,18 +117,21 @@ class Network:
         out = ["topology:", "  kind: custom", "  servers:"]
         for name, slots in self.servers.items():
             out.append(f"    - {{name: {quoted(name)}, slots: {slots}}}")
-        out.append("  switches:")
-        for name in self.switches:
-            out.append(f"    - {quoted(name)}")
+        out += _named_list("switches", self.switches)
         out.append("  links:")
         for link in self.links:
             out.append(link.line())
+        # Where they would stand: who wants one back sees its neighbours.
         for link_name in self.left_out:
             out.append(f"    # left out: {link_name}")
-        out.append("  roots:")
-        for name in self.roots:
-            out.append(f"    - {quoted(name)}")
-        return out
+        return out + _named_list("roots", self.roots)
+
+
+def _named_list(key: str, names: Iterable[str]) -> list[str]:
+    lines = [f"  {key}:"]
+    for name in names:
+        lines.append(f"    - {quoted(name)}")
+    return lines
 
 
 @dataclass(frozen=True)
@@ -179,20 +182,21 @@ class Job:
             f"at: {_time(self.at_s)}",
             f"vms: {self.vms}",
             f"duration: {_time(self.duration_s)}",
+            *self._sends(),
         ]
-        if self.bandwidth_bps:
-            parts.append(
-                f"bandwidth: {format_bandwidth(self.bandwidth_bps)}"
-            )
-            parts.append(f"pattern: {self.pattern}")
-        else:
-            parts.append("kind: compute")
         if self.application:
             parts.append(f"application: {quoted(self.application)}")
         if self.after:
             parts.append(f"after: {quoted(self.after)}")
         remark = f"  # {self.remark}" if self.remark else ""
         return f"    - {{{', '.join(parts)}}}{remark}"
+
+    def _sends(self) -> list[str]:
+        # A transfer without bandwidth is none: such a job computes.
+        if not self.bandwidth_bps:
+            return ["kind: compute"]
+        bandwidth = format_bandwidth(self.bandwidth_bps)
+        return [f"bandwidth: {bandwidth}", f"pattern: {self.pattern}"]
 
 
 @dataclass(frozen=True)
@@ -275,6 +279,7 @@ def quoted(text: str) -> str:
     """A text as a YAML scalar, in quotes unless it needs none."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text):
         try:
+            # A word such as "no" or "null" is read as something else.
             if plain_scalar(text) == text:
                 return text
         except ScalarError:

@@ -83,6 +83,7 @@ def network_of(
     wiring.keep_largest_part()
     if not any(wiring.joined.values()):
         raise refusal(path, "has no two nodes that a link joins")
+    # Hosts first: which switches lead nowhere is known only then.
     wiring.settle_hosts()
     wiring.drop_dead_ends()
     try:
@@ -123,6 +124,8 @@ class _Capacities:
         self._parallel: dict[str, None] = {}
         self._without: list[str] = []
         kept = list(edges)
+        # A link without a capacity is no faster than the slowest that has
+        # one.
         known = [edge.capacity_bps for edge in kept if edge.capacity_bps]
         self.default_bps = min(known, default=DEFAULT_LINK_BPS)
         for edge in kept:
@@ -133,6 +136,7 @@ class _Capacities:
             self._loops.append(edge.first)
             return
         ends = (edge.first, edge.second)
+        # A second link the other way round is parallel to the first.
         if not edge.one_way and ends not in self.sums:
             ends = (edge.second, edge.first)
         if ends in self.sums:
@@ -313,6 +317,7 @@ class _Wiring:
         trees = DisjointSet(self.joined)
         links = self._links_by_width()
         for first, second in links:
+            # Both ends are joined already: by links that are no narrower.
             if not trees.merge(first, second):
                 capacity = format_bandwidth(self._part(first, second))
                 self._left_out.append(f"{first} - {second} ({capacity})")

@@ -68,18 +68,8 @@ def import_files(
     Raises BadInput with a sentence for what cannot be imported.
     """
     kinds = [kind or kind_of_file(path) for path in paths]
+    _check_kinds(kinds)
     importer = _Importer(first, whole=whole, lenient=lenient)
-    networks = [named for named in kinds if named in NETWORKS]
-    if (
-        len(paths) > 2
-        or len(networks) > 1
-        or len(paths) - len(networks) > 1
-    ):
-        shown = ", ".join(kinds)
-        raise BadInput(
-            f"{len(paths)} files ({shown}) are no network and its workload",
-            "import one file, or one of each",
-        )
     # The workload's durations and bandwidths are for the network.
     for file_kind, path in sorted(
         zip(kinds, paths, strict=True),
@@ -91,18 +81,21 @@ def import_files(
     return imported
 
 
+def _check_kinds(kinds: Sequence[Kind]) -> None:
+    """Raises BadInput unless there is one network, one workload, or both."""
+    n_networks = sum(kind in NETWORKS for kind in kinds)
+    if n_networks > 1 or len(kinds) - n_networks > 1:
+        shown = ", ".join(kinds)
+        raise BadInput(
+            f"{len(kinds)} files ({shown}) are no network and its workload",
+            "import one file, or one of each",
+        )
+
+
 def kind_of_file(path: Path) -> Kind:
     """The kind of a file. Raises BadInput where it has none of them."""
-    try:
-        with opened(path) as lines:
-            begin = io.StringIO()
-            for line in lines:
-                begin.write(line[:_LOOKED_AT])
-                if begin.tell() > _LOOKED_AT:
-                    break
-    except CutOff as error:
-        raise refusal(path, str(error)) from None
-    text = begin.getvalue()
+    text = _beginning(path)
+    # Before the rest is read: a cluster's trace is gigabytes.
     if is_alibaba(text):
         return "alibaba"
     content = _content(path)
@@ -122,6 +115,20 @@ def kind_of_file(path: Path) -> Kind:
     # JSON is YAML too, and containerlab reads both.
     ContainerlabTopology(path).read(content, Notes())
     return "containerlab"
+
+
+def _beginning(path: Path) -> str:
+    """The first characters of a file, unpacked."""
+    begin = io.StringIO()
+    try:
+        with opened(path) as lines:
+            for line in lines:
+                begin.write(line[:_LOOKED_AT])
+                if begin.tell() > _LOOKED_AT:
+                    break
+    except CutOff as error:
+        raise refusal(path, str(error)) from None
+    return begin.getvalue()
 
 
 def _kind_of_xml(content: bytes, path: Path) -> Kind:
@@ -199,16 +206,8 @@ class _Importer:
                 path, self._first, self._notes, lenient=self._lenient
             )
         except TraceErrors as error:
-            problem = error.problems[0]
-            more = (
-                f" and {error.found - 1:,} more" if error.found > 1 else ""
-            )
-            raise BadInput(
-                f"{path}:{problem.line}:{problem.column}: {problem.message}{more}",
-                "--lenient leaves such lines out"
-                if error.lines_alone
-                else None,
-            ) from None
+            raise _refusal_of_lines(path, error) from None
+        # A network that was imported too is the jobs' own.
         self._topology = self._topology or centre
 
     def imported(
@@ -236,6 +235,17 @@ class _Importer:
             jobs=jobs,
             policy="fcfs" if self._jobs else "vc",
         )
+
+
+def _refusal_of_lines(path: Path, error: TraceErrors) -> BadInput:
+    problem = error.problems[0]
+    message = f"{path}:{problem.line}:{problem.column}: {problem.message}"
+    if error.found > 1:
+        message += f" and {error.found - 1:,} more"
+    hint = None
+    if error.lines_alone:
+        hint = "--lenient leaves such lines out"
+    return BadInput(message, hint)
 
 
 def _example_job(network: Network) -> Job:

@@ -62,9 +62,8 @@ def _bandwidth(text: str) -> int | None:
     value = amount(text)
     if value is None:
         return None
-    if not text.strip().endswith("bps") and not text.strip().endswith(
-        "Bps"
-    ):
+    # A bare number is bytes a second, as SimGrid has it.
+    if not text.strip().endswith(("bps", "Bps")):
         value *= 8
     return round(value)
 
@@ -190,12 +189,14 @@ class Platform:
         attributes = element.attributes
         name = attributes.get("id", "")
         host = self._add_host(element, name)
-        if host is not None:
-            capacities = [routes.get(name)]
-            for key in ("bw_in", "bw_out"):
-                capacities.append(_bandwidth(attributes.get(key, "")))
-            delay_s = _latency(attributes.get("lat", ""))
-            yield Edge(host, switch, _least(capacities), delay_s)
+        if host is None:
+            return
+        # A peer has its own link; the narrower of its directions is taken.
+        capacities = [routes.get(name)]
+        for key in ("bw_in", "bw_out"):
+            capacities.append(_bandwidth(attributes.get(key, "")))
+        delay_s = _latency(attributes.get("lat", ""))
+        yield Edge(host, switch, _least(capacities), delay_s)
 
     def _add_host(self, element: Element, foreign: str) -> str | None:
         """The host's name; None for one that runs no jobs."""
@@ -272,8 +273,8 @@ def _is_set_aside(element: Element) -> bool:
     for prop in element.below("prop"):
         key = prop.attributes.get("id", "")
         value = prop.attributes.get("value", "").lower()
-        if (key == "role" and value in _ROLES_ASIDE) or (
-            key == "excluded" and value == "true"
-        ):
+        if key == "role" and value in _ROLES_ASIDE:
+            return True
+        if key == "excluded" and value == "true":
             return True
     return False

@@ -127,18 +127,6 @@ class MeasuredSweep:
         return f"one bandwidth, {top}, tells nothing of it"
 
     def to_json(self) -> dict[str, Any]:
-        points = []
-        for point in self.points:
-            points.append(
-                {
-                    "bandwidth_bps": point.bandwidth_bps,
-                    "median_s": point.median_s,
-                    "spread": point.spread,
-                    "elongation": self.elongation(point),
-                    "model_s": point.model_s,
-                    "times_s": list(point.times_s),
-                }
-            )
         options = []
         for bps, time_s in self.profile.options:
             options.append({"bandwidth_bps": bps, "duration_s": time_s})
@@ -148,8 +136,18 @@ class MeasuredSweep:
             "threshold_bps": self.threshold_bps,
             "threshold_found": self.found,
             "model_threshold_bps": self.model_threshold_bps,
-            "rungs": points,
+            "rungs": list(map(self._point_record, self.points)),
             "options": options,
+        }
+
+    def _point_record(self, point: SweepPoint) -> dict[str, Any]:
+        return {
+            "bandwidth_bps": point.bandwidth_bps,
+            "median_s": point.median_s,
+            "spread": point.spread,
+            "elongation": self.elongation(point),
+            "model_s": point.model_s,
+            "times_s": list(point.times_s),
         }
 
     def text(self, origin: str) -> str:

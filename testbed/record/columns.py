@@ -106,8 +106,16 @@ TABLES: dict[str, Columns] = {
 """The tables that a run folder holds as Parquet, by the file's name."""
 
 REQUEST_COLUMNS = (
-    "job_id", "kind", "submit_s", "n_vms", "requested_bps", "duration_s", "deadline_s", "value",
-    "application", "job_class",
-)  # fmt: skip
+    "job_id",
+    "kind",
+    "submit_s",
+    "n_vms",
+    "requested_bps",
+    "duration_s",
+    "deadline_s",
+    "value",
+    "application",
+    "job_class",
+)
 REQUESTS: Columns = {name: JOBS[name] for name in REQUEST_COLUMNS}
 """What is known of a job before it is played: columns of ``jobs``."""

@@ -134,13 +134,8 @@ class PolicyComparison:
         for name, jobs in zip(self.names, self.only_in, strict=True):
             if jobs:
                 lines.append(f"only in {name}: {', '.join(jobs)}")
-        if self.completion is not None and not self.completion.max:
-            lines.append("running times are the same")
-        elif self.completion is not None:
-            median = f"{self.completion.median:.2%} (median)"
-            lines.append(
-                f"running times differ by {median}, {self.completion.max:.2%} at most"
-            )
+        if self.completion is not None:
+            lines.append(_completion_sentence(self.completion))
         ends = _ends_sentence(self.jobs)
         if ends is not None:
             lines.append(ends)
@@ -195,6 +190,13 @@ class PolicyComparison:
         }
 
 
+def _completion_sentence(completion: Spread) -> str:
+    if not completion.max:
+        return "running times are the same"
+    median = f"{completion.median:.2%} (median)"
+    return f"running times differ by {median}, {completion.max:.2%} at most"
+
+
 SAME_TIME_S = 0.005
 """Times that are printed alike, in hundredths of a second, are the same."""
 _APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
@@ -244,15 +246,14 @@ def _most_moved(
     does by more than sums of floats do.
     """
     pairs = zip(first, second, strict=True)
-    most = max(
-        pairs, key=lambda two: abs(two[0].at_s - two[1].at_s), default=None
-    )
-    if most is None:
-        return None
-    apart_s = abs(most[0].at_s - most[1].at_s)
-    if apart_s > SAME_TIME_S:
+    most = max(pairs, key=_apart_s, default=None)
+    if most is not None and _apart_s(most) > SAME_TIME_S:
         return most
     return None
+
+
+def _apart_s(two: tuple[Decision, Decision]) -> float:
+    return abs(two[0].at_s - two[1].at_s)
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
@@ -326,18 +327,16 @@ def compare_runs(
     first_rows = {row.job_id: row for row in first.rows}
     second_rows = {row.job_id: row for row in second.rows}
     pairs = []
-    apart = []
-    accepted_differ = []
     for job_id, row in first_rows.items():
-        if job_id not in second_rows:
-            continue
-        pair = _pair(row, second_rows[job_id])
-        pairs.append(pair)
-        if pair.completion_difference is not None:
-            apart.append(abs(pair.completion_difference))
-        if pair.accepted_differs:
-            accepted_differ.append(job_id)
+        if job_id in second_rows:
+            pairs.append(_pair(row, second_rows[job_id]))
+    apart = [
+        abs(pair.completion_difference)
+        for pair in pairs
+        if pair.completion_difference is not None
+    ]
     difference = first_difference(of_first, of_second)
+    # Decisions that are the same may be made at other times.
     moved = None
     if difference is None:
         moved = _most_moved(of_first, of_second)
@@ -352,7 +351,9 @@ def compare_runs(
             _without(second_rows, first_rows),
         ),
         completion=spread(apart),
-        accepted_differ=tuple(accepted_differ),
+        accepted_differ=tuple(
+            pair.job_id for pair in pairs if pair.accepted_differs
+        ),
         moved=moved,
     )
 

@@ -228,6 +228,7 @@ def words(event: events.Event) -> str | None:
         says = "has a reservation from {event.start_s:.6g} s {where}"
     elif isinstance(event, events.JobEnded) and event.reason:
         says = "{event.outcome}: {event.reason}"
+    # Most kinds of events have but some of these.
     vms_on = getattr(event, "vms_on", [])
     tier = getattr(event, "tier", FOREGROUND)
     cost_s = getattr(event, "cost_s", 0.0)

@@ -101,6 +101,20 @@ def simulated_rows(
         return
     n = max(1, min(MAX_INTERVALS, MAX_SIMULATED_ROWS // len(links)))
     step_s = span_s / n
+    bits = _bits_in_intervals(holds, links, step_s, n)
+    for i in range(n):
+        for link in links:
+            name, capacity = known[link]
+            mean_bps = bits[link][i] / step_s
+            yield LinkRow(
+                (i + 1) * step_s, name, link, None, mean_bps, capacity
+            )
+
+
+def _bits_in_intervals(
+    holds: Iterable[HeldLinks], links: Iterable[int], step_s: float, n: int
+) -> dict[int, list[float]]:
+    """Bits that were reserved on each link, by interval."""
     bits = {link: [0.0] * n for link in links}
     for hold in holds:
         # Once for all of a hold's links, which may be hundreds.
@@ -110,13 +124,7 @@ def simulated_rows(
             if sums is not None:
                 for i, inside_s in intervals:
                     sums[i] += inside_s * bps
-    for i in range(n):
-        for link in links:
-            name, capacity = known[link]
-            mean_bps = bits[link][i] / step_s
-            yield LinkRow(
-                (i + 1) * step_s, name, link, None, mean_bps, capacity
-            )
+    return bits
 
 
 def link_rows(tally: Tally) -> Iterator[LinkRow]:

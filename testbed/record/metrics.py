@@ -182,28 +182,30 @@ def group(rows: Sequence[JobRow]) -> dict[str, Any]:
     for row in rows:
         count[row.outcome] = count.get(row.outcome, 0) + 1
         n_met += row.met_deadline is True
+        # A job without a deadline is good when it has finished.
         n_good += (
             row.outcome == "finished" and row.met_deadline is not False
         )
-    n = len(rows)
-    rates: dict[str, float | None] = {
-        "success_rate": None,
-        "acceptance_rate": None,
-    }
-    if n:
-        rates["success_rate"] = n_good / n
-        rates["acceptance_rate"] = 1.0 - count["rejected"] / n
     means = {}
     for column in _MEANS:
         means[_mean_of(column)] = mean(map(attrgetter(column), rows))
     return {
-        "jobs": n,
+        "jobs": len(rows),
         **{outcome: count[outcome] for outcome in OUTCOMES},
         "met_deadline": n_met,
-        **rates,
+        **_rates(len(rows), n_good, count["rejected"]),
         **means,
         "preemptions": sum(row.preemptions for row in rows),
         "migrations": sum(row.migrations for row in rows),
+    }
+
+
+def _rates(n: int, n_good: int, n_rejected: int) -> dict[str, float | None]:
+    if n == 0:
+        return {"success_rate": None, "acceptance_rate": None}
+    return {
+        "success_rate": n_good / n,
+        "acceptance_rate": 1.0 - n_rejected / n,
     }
 
 

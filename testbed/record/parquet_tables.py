@@ -197,7 +197,9 @@ def _batch(
 
 
 def _damaged(path: Path, error: Exception) -> BadInput:
-    why = str(error).splitlines()[0] if str(error) else type(error).__name__
+    # A message of Arrow's may have several lines; the first names the fault.
+    lines = str(error).splitlines()
+    why = lines[0] if lines else type(error).__name__
     return BadInput(f"{path}: damaged: {why}", CHANGED)
 
 

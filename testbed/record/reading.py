@@ -4,6 +4,7 @@ came.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,15 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
     if len(runs) <= 1 and not n_kept:
         return
     n_runs = max(len(runs), n_kept)
+    noun = "run" if n_runs == 1 else "runs"
+    raise BadInput(
+        f"{path} is not a run folder, it holds {n_runs:,} {noun}: {_listed(runs)}",
+        f"name one of them, as {below[0]}",
+    )
+
+
+def _listed(runs: Mapping[tuple[str, int, str], list[str]]) -> str:
+    """The first runs with their folders."""
     listed = []
     for (run, seed, backend), folders in runs.items():
         listed.append(
@@ -122,11 +132,7 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
     shown = "; ".join(listed[:SHOWN_RUNS])
     if len(listed) > SHOWN_RUNS:
         shown += f" and {len(listed) - SHOWN_RUNS:,} more"
-    noun = "run" if n_runs == 1 else "runs"
-    raise BadInput(
-        f"{path} is not a run folder, it holds {n_runs:,} {noun}: {shown}",
-        f"name one of them, as {below[0]}",
-    )
+    return shown
 
 
 def policy_of(folder: Path) -> str | None:

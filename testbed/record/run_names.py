@@ -32,13 +32,13 @@ def run_folder(written: Path) -> Path:
         base /= rest.pop(0)
     if base == Path():
         base = DEFAULT_OUT
-    found = _run_named(base, rest[0])
-    if found is None:
+    run = _run_named(base, rest[0])
+    if run is None:
         # The folder of a run is written, and its policy in short.
         if is_a_runs(base.name):
             return _policy_named(base, rest)
         return written
-    return _policy_named(found, rest[1:])
+    return _policy_named(run, rest[1:])
 
 
 def short_names() -> list[str]:
@@ -113,16 +113,17 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
     name = rest[0]
     if (run / EVENTS).is_file():
         # The only policy of a run has no folder of its own.
-        there = [policy_of(run) or ""]
-        if len(rest) == 1 and there[0].startswith(name):
+        policies = [policy_of(run) or ""]
+        if len(rest) == 1 and policies[0].startswith(name):
             return run
-        raise _no_policy(run, rest, there)
-    there = [folder.name for folder in _folders(run)]
-    meant = [each for each in there if each.startswith(name)]
-    if name in there:
+        raise _no_policy(run, rest, policies)
+    policies = [folder.name for folder in _folders(run)]
+    meant = [policy for policy in policies if policy.startswith(name)]
+    # A whole name, though another one begins with it: dcloud, dcloud-ts.
+    if name in policies:
         meant = [name]
     if len(meant) != 1 or len(rest) > 1:
-        raise _no_policy(run, rest, there)
+        raise _no_policy(run, rest, policies)
     return run / meant[0]
 
 

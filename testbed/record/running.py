@@ -149,7 +149,9 @@ def how_far(run: RunningRun) -> HowFar:
     folders = [top]
     if len(run.policies) > 1:
         folders = sorted(path for path in top.iterdir() if path.is_dir())
-    begun = [each / EVENTS for each in folders if (each / EVENTS).is_file()]
+    begun = [
+        folder / EVENTS for folder in folders if (folder / EVENTS).is_file()
+    ]
     if not begun:
         return HowFar(0, None, 0, 0.0)
     ended = 0
@@ -165,27 +167,27 @@ def sentences(run: RunningRun) -> list[str]:
     since = datetime.fromtimestamp(run.since_unix_s, UTC).astimezone()
     lasted = human_duration(max(0.0, time.time() - run.since_unix_s))
     when = f"{since:%Y-%m-%d %H:%M:%S} ({lasted})"
-    lines = [
-        f"the run {run.name} is in progress since {when}, process {run.pid}"
+    return [
+        f"the run {run.name} is in progress since {when}, process {run.pid}",
+        _progress_sentence(run, how_far(run)),
+        f"run folder: {run.folder}",
     ]
-    far = how_far(run)
+
+
+def _progress_sentence(run: RunningRun, far: HowFar) -> str:
     if far.policy is None:
-        lines.append(
-            "its network is being built and tested: no job has begun"
-        )
-    else:
-        which = far.policy
-        if len(run.policies) > 1:
-            which += f" ({far.number} of {len(run.policies)} policies)"
-        of = ""
-        if len(run.ends_s) >= far.number:
-            of = f" of about {human_duration(run.ends_s[far.number - 1])}"
-        lines.append(
-            f"policy {which}: {far.ended:,} of {number_of(run.jobs, 'job')} ended,"
-            f" at {human_duration(far.at_s)}{of}"
-        )
-    lines.append(f"run folder: {run.folder}")
-    return lines
+        return "its network is being built and tested: no job has begun"
+    which = far.policy
+    if len(run.policies) > 1:
+        which += f" ({far.number} of {len(run.policies)} policies)"
+    # The dry run before it has told when each policy's last job will end.
+    of = ""
+    if len(run.ends_s) >= far.number:
+        of = f" of about {human_duration(run.ends_s[far.number - 1])}"
+    return (
+        f"policy {which}: {far.ended:,} of {number_of(run.jobs, 'job')} ended,"
+        f" at {human_duration(far.at_s)}{of}"
+    )
 
 
 def _age(path: Path) -> float:

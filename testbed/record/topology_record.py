@@ -24,14 +24,20 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     hangs what links lead to. ``memory_mib`` per server where memory limits
     anything.
     """
-    n_listed = len(datacentre.trees) * datacentre.n_nodes
-    trees = []
-    for tree in datacentre.trees:
-        record: dict[str, Any] = {"root": int(tree.root)}
-        if n_listed <= MAX_LISTED_NODES:
-            record["parent"] = tree.parent.tolist()
-            record["uplink"] = tree.uplink.tolist()
-        trees.append(record)
+    topology = {
+        "kind": datacentre.kind,
+        "names": list(datacentre.names),
+        "level": datacentre.level.tolist(),
+        "slots": datacentre.slots.tolist(),
+        "links": _links_record(datacentre),
+        "trees": _tree_records(datacentre),
+    }
+    if datacentre.memory_mib is not None:
+        topology["memory_mib"] = datacentre.memory_mib.tolist()
+    return topology
+
+
+def _links_record(datacentre: DataCentre) -> dict[str, Any]:
     links = {
         "lower": datacentre.link_lower.tolist(),
         "upper": datacentre.link_upper.tolist(),
@@ -40,14 +46,18 @@ def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     if not datacentre.symmetric:
         downward = datacentre.directed_capacity_bps[1::2]
         links["capacity_down_bps"] = downward.tolist()
-    topology = {
-        "kind": datacentre.kind,
-        "names": list(datacentre.names),
-        "level": datacentre.level.tolist(),
-        "slots": datacentre.slots.tolist(),
-        "links": links,
-        "trees": trees,
-    }
-    if datacentre.memory_mib is not None:
-        topology["memory_mib"] = datacentre.memory_mib.tolist()
-    return topology
+    return links
+
+
+def _tree_records(datacentre: DataCentre) -> list[dict[str, Any]]:
+    # At k = 20 a fat-tree has 100 trees over 2,500 nodes each, whose arrays
+    # would say no more than the roots.
+    n_listed = len(datacentre.trees) * datacentre.n_nodes
+    trees = []
+    for tree in datacentre.trees:
+        record: dict[str, Any] = {"root": int(tree.root)}
+        if n_listed <= MAX_LISTED_NODES:
+            record["parent"] = tree.parent.tolist()
+            record["uplink"] = tree.uplink.tolist()
+        trees.append(record)
+    return trees

@@ -294,6 +294,7 @@ def by_reservation(expect: Expectation, row: JobRow) -> Judgement:
         killed = row.outcome == "killed"
         return ("killed" if killed else "open"), _outcome(row)
     ratio = f"measured/estimate {row.ratio:.4f}"
+    # 0 where the file sets no bound below: nothing is early then.
     least = expect.early_below or 0.0
     if row.ratio < least and not row.may_end_early:
         return "early", f"{ratio}, held is at least {least:g}"

@@ -72,39 +72,49 @@ def applications(
     """Applications with one demand throughout, measured at two bandwidths or
     more.
     """
-    by_name: dict[str, list[JobRow]] = {}
-    for row in rows:
-        if row.ratio is not None and row.granted_bps and row.requested_bps:
-            by_name.setdefault(row.application or row.job_id, []).append(
-                row
-            )
     outside = frozenset(
         verdict.job_id for verdict in verdicts if verdict.bad
     )
     shown = []
-    for name, measured in by_name.items():
+    for name, measured in _measured(rows).items():
         demands = {(row.duration_s, row.requested_bps) for row in measured}
         bandwidths = {row.granted_bps for row in measured}
+        # Without one p and b there is no single line of estimates, and one
+        # bandwidth is no line of measurements.
         if len(demands) > 1 or len(bandwidths) == 1:
             continue
-        measured.sort(key=lambda row: (row.granted_bps or 0, row.job_id))
-        stated = expect.applications.get(name, ApplicationExpectation())
-        band = stated.estimate_ratio or expect.estimate_ratio
-        stated = replace(stated, estimate_ratio=band)
         duration_s, requested_bps = demands.pop()
-        shown.append(
-            Application(
-                name,
-                duration_s,
-                requested_bps,
-                tuple(measured),
-                stated,
-                outside,
-            )
+        measured.sort(key=lambda row: (row.granted_bps or 0, row.job_id))
+        application = Application(
+            name,
+            duration_s,
+            requested_bps,
+            tuple(measured),
+            _stated(expect, name),
+            outside,
         )
+        shown.append(application)
+    # More colours than can be told apart are no picture.
     if len(shown) <= MAX_APPLICATIONS:
         return shown
     return []
+
+
+def _measured(rows: Sequence[JobRow]) -> dict[str, list[JobRow]]:
+    """Jobs with bandwidth and a ratio, by their application."""
+    by_name: dict[str, list[JobRow]] = {}
+    for row in rows:
+        if row.ratio is not None and row.granted_bps and row.requested_bps:
+            name = row.application or row.job_id
+            by_name.setdefault(name, []).append(row)
+    return by_name
+
+
+def _stated(expect: Expectation, name: str) -> ApplicationExpectation:
+    """An application's expectation; the band of all where it has none."""
+    stated = expect.applications.get(name, ApplicationExpectation())
+    band = stated.estimate_ratio or expect.estimate_ratio
+    return replace(stated, estimate_ratio=band)
 
 
 def scaling_figure(shown: Sequence[Application]) -> Figure:
@@ -162,6 +172,8 @@ def _estimates(
     label = "estimate p·b/b'"
     if not alone:
         label = f"{application.name}: {label}"
+    # A little beyond the outer points, so that the line does not end in
+    # them.
     low_bps = application.least_bps * 0.97
     high_bps = application.requested_bps * 1.02
     xs = _between(low_bps, high_bps)
@@ -298,16 +310,7 @@ def profile_figure(measured: MeasuredSweep) -> Figure:
     points = measured.points
     with figure(9.4, 3.9) as made:
         axes = made.add_subplot()
-        for point in points:
-            axes.plot(
-                _mbps([point] * len(point.times_s)),
-                point.times_s,
-                color=MUTED,
-                linestyle="none",
-                marker="_",
-                markersize=14,
-                markeredgewidth=1.2,
-            )
+        _runs(axes, points)
         axes.plot(
             _mbps(points),
             [point.median_s for point in points],
@@ -331,6 +334,19 @@ def profile_figure(measured: MeasuredSweep) -> Figure:
         )
         axes.legend(loc="upper right")
         return made
+
+
+def _runs(axes: Axes, points: Sequence[SweepPoint]) -> None:
+    for point in points:
+        axes.plot(
+            _mbps([point] * len(point.times_s)),
+            point.times_s,
+            color=MUTED,
+            linestyle="none",
+            marker="_",
+            markersize=14,
+            markeredgewidth=1.2,
+        )
 
 
 def _modelled(axes: Axes, points: Sequence[SweepPoint]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from markupsafe import Markup
 
 from testbed.record.comparison import JobPair, PolicyComparison
+from testbed.record.metrics import Spread
 from testbed.record.reading import RecordedRun
 from testbed.report import labels
 from testbed.report.page import rendered
@@ -45,39 +46,50 @@ JOB_COLUMNS = "running time", "end"
 """Of a job, after its times in both runs: how far the second differs."""
 
 
-def metric_cells(found: PolicyComparison) -> Iterator[list[str]]:
+def metric_cells(comparison: PolicyComparison) -> Iterator[list[str]]:
     """A metric's name and its value in both runs."""
+    summaries = comparison.summaries
     for field, shown in _METRICS:
         text = labels.or_dash(shown)
-        yield [field, *(text(getattr(s, field)) for s in found.summaries)]
-    cells = []
-    for summary in found.summaries:
-        ratio = summary.estimate_ratio
-        cells.append(
-            f"{ratio.median:.4f} (p95 {ratio.p95:.4f})" if ratio else "–"
-        )
-    yield ["estimate_ratio", *cells]
-    received = [summary.iperf3_ratio for summary in found.summaries]
-    if any(received):
-        cells = [
-            "–" if r is None else f"{r.median:.4f} (least {r.min:.4f})"
-            for r in received
+        yield [field, *(text(getattr(s, field)) for s in summaries)]
+    yield [
+        "estimate_ratio",
+        *(_ratio(summary.estimate_ratio) for summary in summaries),
+    ]
+    # Only jobs of iperf3 have one.
+    if any(summary.iperf3_ratio for summary in summaries):
+        yield [
+            "iperf3_ratio",
+            *(_received(summary.iperf3_ratio) for summary in summaries),
         ]
-        yield ["iperf3_ratio", *cells]
     yield [
         "fidelity",
-        *(s.fidelity.verdict or "–" for s in found.summaries),
+        *(summary.fidelity.verdict or "–" for summary in summaries),
     ]
 
 
-def most_different(found: PolicyComparison, count: int) -> list[JobPair]:
+def _ratio(ratio: Spread | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"{ratio.median:.4f} (p95 {ratio.p95:.4f})"
+
+
+def _received(ratio: Spread | None) -> str:
+    if ratio is None:
+        return "–"
+    return f"{ratio.median:.4f} (least {ratio.min:.4f})"
+
+
+def most_different(
+    comparison: PolicyComparison, count: int
+) -> list[JobPair]:
     """Jobs whose outcomes differ, then those whose ends are furthest apart."""
 
     def order(pair: JobPair) -> tuple[bool, float, str]:
         away = abs(pair.later_s or 0.0)
         return (len(set(pair.outcomes)) == 1, -away, pair.job_id)
 
-    return sorted(found.jobs, key=order)[:count]
+    return sorted(comparison.jobs, key=order)[:count]
 
 
 def job_cells(pair: JobPair) -> list[str]:
@@ -113,24 +125,36 @@ def comparison_page(
     ``n_jobs`` of each are listed, the most different first.
     """
     sections = []
-    for found, *runs in compared:
-        span_s = max(summary.span_s for summary in found.summaries)
-        shown = []
-        for name, run in zip(found.names, runs, strict=True):
-            if run.rows:
-                picture = jobs_picture(run, span_s=span_s)
-                caption = f"{name}: {_CAPTIONS[picture.kind]}"
-                drawn = Markup(picture.svg)  # noqa: S704 - drawn here
-                shown.append((picture.alt, drawn, caption))
-        jobs = list(map(job_cells, most_different(found, n_jobs)))
+    for comparison, *runs in compared:
+        names = comparison.names
+        jobs = list(map(job_cells, most_different(comparison, n_jobs)))
         tables = [
             (
                 "Metrics, as in summary.json",
-                ("metric", *found.names),
-                list(metric_cells(found)),
+                ("metric", *names),
+                list(metric_cells(comparison)),
             ),
-            (_JOBS, ("job", *found.names, *JOB_COLUMNS), jobs),
+            (_JOBS, ("job", *names, *JOB_COLUMNS), jobs),
         ]
-        sections.append((found.names, found.sentences(), shown, tables))
+        drawn = _drawn(comparison, runs)
+        sections.append((names, comparison.sentences(), drawn, tables))
     title = compared[0][1].summary.name
     return rendered("comparison", title=title, sections=sections)
+
+
+def _drawn(
+    comparison: PolicyComparison, runs: Sequence[RecordedRun]
+) -> list[tuple[str, Markup, str]]:
+    """The jobs' picture of each run: its words, its SVG, its caption.
+
+    Both over the longer span: a second is as wide in both.
+    """
+    span_s = max(summary.span_s for summary in comparison.summaries)
+    drawn = []
+    for name, run in zip(comparison.names, runs, strict=True):
+        if run.rows:
+            picture = jobs_picture(run, span_s=span_s)
+            caption = f"{name}: {_CAPTIONS[picture.kind]}"
+            svg = Markup(picture.svg)  # noqa: S704 - drawn here
+            drawn.append((picture.alt, svg, caption))
+    return drawn

@@ -95,12 +95,7 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     """The part that an event is about; a damaged folder has numbers of nothing."""
     names = topology["names"]
     if isinstance(event, events.LinkFailed | events.LinkRestored):
-        ends = [
-            topology["links"][end][event.link : event.link + 1]
-            for end in ("lower", "upper")
-            if event.link >= 0
-        ]
-        nodes = [node for end in ends for node in end]
+        nodes = _ends(event.link, topology)
         if nodes:
             return " – ".join(_node(names, node) for node in nodes)
     for field in ("switch", "server"):
@@ -108,6 +103,15 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
         if node is not None:
             return _node(names, node)
     return "the controller"
+
+
+def _ends(link: int, topology: Mapping[str, Any]) -> list[int]:
+    """The nodes at a link's ends, as far as the topology has them."""
+    nodes: list[int] = []
+    if link >= 0:
+        for end in ("lower", "upper"):
+            nodes += topology["links"][end][link : link + 1]
+    return nodes
 
 
 def _node(names: Sequence[str], node: int) -> str:
@@ -128,6 +132,7 @@ def draw(
     for outage in failed:
         looks = {"zorder": 3, **_LOOKS[outage.kind], **extent}
         if outage.lasting:
+            # matplotlib draws bars at 1 and curves at 2.
             looks["zorder"] = 0.5
         looks["label"] = "" if outage.kind in labelled else outage.kind
         labelled.add(outage.kind)

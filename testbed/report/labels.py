@@ -82,7 +82,9 @@ def headline(
         sentence = _good_sentence(summary, verdicts, doubtful=bool(doubts))
     if doubts:
         return Headline("doubt", f"{sentence} {_joined(doubts)}", badges)
-    return Headline("good" if verdicts.judged else "open", sentence, badges)
+    # Without an expectation nothing was shown to be good.
+    mood: Mood = "good" if verdicts.judged else "open"
+    return Headline(mood, sentence, badges)
 
 
 def is_unfinished(summary: Summary, in_progress: RunningRun | None) -> bool:
@@ -156,23 +158,29 @@ def _run_badge(summary: Summary) -> Badge:
 def _expectation_badge(verdicts: Verdicts) -> Badge:
     label = "Expectation"
     judged = number_of(len(verdicts.judged), "job")
-    bad = verdicts.bad
-    kinds = " or ".join(dict.fromkeys(row.verdict for row in bad))
-    kinds = kinds.replace("outside", "outside what was expected")
-    says = f"{len(bad):,} of {judged} {kinds}"
     if not verdicts.met:
-        if not bad:
-            says = (
-                f"not as expected: {verdicts.complaints[0].split(': ')[0]}"
-            )
-        return Badge(label, "not met", "bad", says)
-    if bad:
-        says = f"{says}, which the file accepts"
+        return Badge(label, "not met", "bad", _not_met(verdicts, judged))
+    if verdicts.bad:
+        says = f"{_count_bad(verdicts, judged)}, which the file accepts"
         return Badge(label, "accepted", "doubt", says)
     if not verdicts.judged:
         says = "the experiment file has no expect block"
         return Badge(label, "none stated", "open", says)
     return Badge(label, "met", "good", f"{judged} judged, all within")
+
+
+def _not_met(verdicts: Verdicts, judged: str) -> str:
+    if verdicts.bad:
+        return _count_bad(verdicts, judged)
+    # An expectation of the whole run: which one, without its figures.
+    complaint = verdicts.complaints[0].split(": ")[0]
+    return f"not as expected: {complaint}"
+
+
+def _count_bad(verdicts: Verdicts, judged: str) -> str:
+    kinds = " or ".join(dict.fromkeys(row.verdict for row in verdicts.bad))
+    kinds = kinds.replace("outside", "outside what was expected")
+    return f"{len(verdicts.bad):,} of {judged} {kinds}"
 
 
 def _fidelity_badge(summary: Summary) -> Badge:

@@ -19,6 +19,7 @@ from testbed.units import human_bandwidth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
     from matplotlib.image import AxesImage
 
@@ -53,7 +54,7 @@ Alike = list[Series]
 
 
 def title(group: Alike) -> str:
-    name = plain_text(group[0].link).replace(" -> ", " → ")
+    name = _arrow(group[0])
     if len(group) == 1:
         return name
     return f"{name} and {len(group) - 1} more alike"
@@ -123,13 +124,15 @@ def panels_figure(
     lines = math.ceil(len(shown) / columns)
     with figure(9.4, 0.5 + 1.9 * lines) as made:
         grid = made.subplots(lines, columns, squeeze=False, sharex=True)
-        handles: dict[str, Any] = {}
-        for index, axes in enumerate(grid.flat):
-            if index >= len(shown):
-                axes.set_axis_off()
-                continue
-            group = shown[index]
+        panels = list(grid.flat)
+        for unused in panels[len(shown) :]:
+            unused.set_axis_off()
+        for index, (axes, group) in enumerate(
+            zip(panels, shown, strict=False)
+        ):
             unit_s = time_axis(axes, span_s)
+            # The time stands below the lowest panel of a column, which is not
+            # always in the last line.
             if index + columns < len(shown):
                 axes.set_xlabel("")
             else:
@@ -137,17 +140,24 @@ def panels_figure(
             _panel(axes, group, unit_s)
             of_group = of_link(failed, *(series.link for series in group))
             draw(axes, of_group + restarts(failed), unit_s)
-            for handle, label in zip(
-                *axes.get_legend_handles_labels(), strict=True
-            ):
-                handles.setdefault(label, handle)
-        made.legend(
-            list(handles.values()),
-            list(handles),
-            loc="outside upper left",
-            ncols=4,
-        )
+        _legend(made, panels)
         return made
+
+
+def _legend(made: Figure, panels: Sequence[Axes]) -> None:
+    """One legend for all panels: each label once."""
+    handles: dict[str, Any] = {}
+    for axes in panels:
+        for handle, label in zip(
+            *axes.get_legend_handles_labels(), strict=True
+        ):
+            handles.setdefault(label, handle)
+    made.legend(
+        list(handles.values()),
+        list(handles),
+        loc="outside upper left",
+        ncols=4,
+    )
 
 
 def _panel(axes: Axes, group: Alike, unit_s: float) -> None:
@@ -234,6 +244,8 @@ def heat_figure(
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s)
         image = _heat(axes, shown, span_s / unit_s)
+        # Bands reach over their link's row; shares of the axes' height count
+        # from below, rows from above.
         for row, link in enumerate(shown):
             draw(
                 axes,
@@ -255,53 +267,56 @@ def heat_figure(
 
 
 def _heat(axes: Axes, shown: Sequence[Series], width: float) -> AxesImage:
-    from matplotlib.colors import LinearSegmentedColormap
-
-    # One hue, from nothing to all of it: it reads the same in grey, on a dark
-    # page and to the colour-blind.
-    nothing = (0.11, 0.48, 0.78, 0.0)
-    full = (0.11, 0.48, 0.78, 1.0)
-    ramp = LinearSegmentedColormap.from_list(
-        "load", [(0.0, nothing), (1.0, full)]
-    )
     shares = []
-    # From nothing to the fullest there was: a lightly used network has a
-    # pattern too.
-    most = 0.05
-    names = []
     for link in shown:
         capacity = max(1, link.capacity_bps)
-        row = [bps / capacity for bps in link.reserved_bps]
-        most = max(most, *row)
-        shares.append(row)
-        names.append(plain_text(link.link).replace(" -> ", " → "))
+        shares.append([bps / capacity for bps in link.reserved_bps])
+    # From nothing to the fullest there was: a lightly used network has a
+    # pattern too.
+    most = max(0.05, *map(max, shares))
     image = axes.imshow(
         shares,
         aspect="auto",
-        cmap=ramp,
+        cmap=_ramp(),
         vmin=0,
         vmax=most,
         interpolation="nearest",
         extent=(0, width, len(shown) - 0.5, -0.5),
     )
-    axes.set_yticks(range(len(shown)), names)
+    axes.set_yticks(range(len(shown)), [_arrow(link) for link in shown])
     axes.tick_params(axis="y", labelsize=8, length=0)
     axes.grid(visible=False)
     return image
 
 
+def _ramp() -> Colormap:
+    """One hue, from nothing to all of it: it reads the same in grey, on a dark
+    page and to the colour-blind.
+    """
+    from matplotlib.colors import LinearSegmentedColormap
+
+    nothing = (0.11, 0.48, 0.78, 0.0)
+    full = (0.11, 0.48, 0.78, 1.0)
+    return LinearSegmentedColormap.from_list(
+        "load", [(0.0, nothing), (1.0, full)]
+    )
+
+
+def _arrow(link: Series) -> str:
+    return plain_text(link.link).replace(" -> ", " → ")
+
+
 def links_alt(groups: Sequence[Alike]) -> str:
     """The picture in words: a sentence a panel."""
-    sentences = []
-    for group in groups[:MAX_PANELS]:
-        first = group[0]
-        peak = max(first.reserved_bps) / 1e6
-        capacity = first.capacity_bps / 1e6
-        sentence = f"{title(group)}: at most {peak:.0f} of {capacity:.0f} Mbit/s reserved"
-        sent = [max(link.sent_bps) for link in group if link.sent_bps]
-        if sent:
-            sentence += f", at most {max(sent) / 1e6:.0f} Mbit/s sent."
-        else:
-            sentence += "."
-        sentences.append(sentence)
-    return " ".join(sentences)
+    return " ".join(map(_panel_sentence, groups[:MAX_PANELS]))
+
+
+def _panel_sentence(group: Alike) -> str:
+    first = group[0]
+    peak = max(first.reserved_bps) / 1e6
+    capacity = first.capacity_bps / 1e6
+    sentence = f"{title(group)}: at most {peak:.0f} of {capacity:.0f} Mbit/s reserved"
+    sent_bps = [max(link.sent_bps) for link in group if link.sent_bps]
+    if sent_bps:
+        sentence += f", at most {max(sent_bps) / 1e6:.0f} Mbit/s sent"
+    return f"{sentence}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,15 @@ MAX_TABLE_ROWS = 200
 MAX_SHORT_TABLE = 24
 MAX_REASONS = 20
 SHOWN_PACKAGES = (
-    "hosenet", "numpy", "scipy", "pydantic", "ryu", "os-ken", "eventlet", "mininet",
-)  # fmt: skip
+    "hosenet",
+    "numpy",
+    "scipy",
+    "pydantic",
+    "ryu",
+    "os-ken",
+    "eventlet",
+    "mininet",
+)
 
 
 def write_report(
@@ -84,6 +91,8 @@ def run_page(
     if checked is None:
         checked = audit(run.path, run.file)
     verdicts = stored_verdicts(run)
+    # Of thousands of jobs a page shows the first of those that matter, so
+    # that a browser opens it; jobs.csv has all.
     n_rows = len(verdicts.rows)
     files = _files(run.path)
     return rendered(
@@ -223,8 +232,23 @@ def _provenance(run: RecordedRun) -> dict[str, str]:
     """Provenance as text by label; unknown values are marked as unknown."""
     if run.provenance is None:
         return {}
-    of = partial(known, run.provenance)
-    texts: dict[str, str | None] = {
+    texts = _of_machine(run.provenance)
+    if run.summary.backend == LIVE:
+        texts |= _of_live_run(run)
+    # What the live network recorded of itself, but for what stands above.
+    shown = {label.lower() for label in texts}
+    live = known(run.provenance, "live", dict[str, Any]) or {}
+    for key, value in live.items():
+        label = _label(key)
+        if label.lower() not in shown:
+            texts[label] = _flat(value)
+    return {label: text or "unknown" for label, text in texts.items()}
+
+
+def _of_machine(provenance: Mapping[str, Any]) -> dict[str, str | None]:
+    """Facts that every run records: code, machine and programs."""
+    of = partial(known, provenance)
+    return {
         "Written": of("written", str),
         "Seeds": _seeds(of("seeds", dict[str, int])),
         "Code": _code(of("code.commit", str), of("code.dirty", bool)),
@@ -242,14 +266,6 @@ def _provenance(run: RecordedRun) -> dict[str, str]:
         "tc": of("tools.iproute2", str),
         "Python": of("python.version", str),
     }
-    if run.summary.backend == LIVE:
-        texts |= _of_live_run(run)
-    shown = {label.lower() for label in texts}
-    for key, value in (of("live", dict[str, Any]) or {}).items():
-        label = _label(key)
-        if label.lower() not in shown:
-            texts[label] = _flat(value)
-    return {label: text or "unknown" for label, text in texts.items()}
 
 
 def _seeds(seeds: dict[str, int] | None) -> str:
@@ -280,13 +296,13 @@ def _memory(size_bytes: int | None) -> str | None:
 
 def _of_live_run(run: RecordedRun) -> dict[str, str]:
     """Scale and congestion control of a live run."""
+    # Each job says its own: a person's program may choose another one.
     controls: dict[str, None] = {}
     for event in run.file.events:
-        if (
-            isinstance(event, JobEnded)
-            and "congestion_control" in event.detail
-        ):
-            controls[_flat(event.detail["congestion_control"])] = None
+        if isinstance(event, JobEnded):
+            control = event.detail.get("congestion_control")
+            if "congestion_control" in event.detail:
+                controls[_flat(control)] = None
     scale = (run.resolved or {}).get("scale") or {}
     return {
         "Scale": _flat(scale),
@@ -306,8 +322,10 @@ _SPELT = {
 
 def _label(key: str) -> str:
     """``userspace_tso`` as ``Userspace TSO``."""
-    parts = [_SPELT.get(word, word) for word in key.split("_")]
-    return " ".join([parts[0][:1].upper() + parts[0][1:], *parts[1:]])
+    words = [_SPELT.get(word, word) for word in key.split("_")]
+    label = " ".join(words)
+    # Not capitalize(): that makes all other letters small.
+    return label[:1].upper() + label[1:]
 
 
 def _flat(value: Any) -> str:
@@ -338,24 +356,29 @@ def _reproduce(run: RecordedRun) -> list[str]:
     """The command that works inside this folder, and the command line that was
     typed.
     """
-    verb = "testbed simulate"
-    if run.summary.backend == LIVE:
-        profiled = (run.path / PROFILE_RECORD).is_file()
-        verb = "sudo testbed profile" if profiled else "sudo testbed run"
     spec = names.SPEC
     # Of several policies, each has its own copy or shares the one above.
     if not (run.path / spec).is_file():
         spec = f"../{spec}"
-    again = f"{verb} {spec} --seed {run.summary.seed}"
+    again = f"{_verb(run)} {spec} --seed {run.summary.seed}"
     overrides = (run.resolved or {}).get("overrides")
     if isinstance(overrides, dict):
         for key, value in overrides.items():
+            # The seed stands in the command already, from wherever it came.
             if key != "seed":
                 again += f" --set {shlex.quote(f'{key}={value}')}"
     typed = known(run.provenance, "command", list[str])
     if typed:
         return [again, shlex.join(typed)]
     return [again]
+
+
+def _verb(run: RecordedRun) -> str:
+    if run.summary.backend != LIVE:
+        return "testbed simulate"
+    if (run.path / PROFILE_RECORD).is_file():
+        return "sudo testbed profile"
+    return "sudo testbed run"
 
 
 # -- the page

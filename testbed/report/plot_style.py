@@ -114,10 +114,16 @@ def svg(made: Figure, name: str) -> str:
 
     out = io.StringIO()
     with styles.context([OWN_SETTINGS, STYLE]):
+        # Without a date the same run makes the same bytes.
         made.savefig(
             out, format="svg", metadata={"Date": None, "Creator": None}
         )
-    text = out.getvalue()
+    return _inline(out.getvalue(), name)
+
+
+def _inline(text: str, name: str) -> str:
+    """An SVG file's text as a part of a page."""
+    # Without the XML declaration and the document type before it.
     text = text[text.index("<svg") :]
     for colour, variable in VARIABLES.items():
         text = text.replace(f": {colour}", f": var({variable})")

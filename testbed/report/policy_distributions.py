@@ -100,26 +100,35 @@ class PolicyCurves:
 def policies_sentence(runs: Sequence[PolicyRows]) -> str:
     """The outcome over all policies in a sentence."""
     summaries = [run.summary for run in runs]
+    return f"{_finished(summaries)}{_waited(summaries)}."
+
+
+def _finished(summaries: Sequence[Summary]) -> str:
     jobs = number_of(summaries[0].jobs, "job")
     most = max(summary.finished for summary in summaries)
     least = min(summary.finished for summary in summaries)
     if most == least:
-        outcome = f"Every policy finished {most:,} of {jobs}"
-    else:
-        best = [s.policy for s in summaries if s.finished == most]
-        outcome = f"{_listed(best)} finished most of {jobs}: {most:,}"
+        return f"Every policy finished {most:,} of {jobs}"
+    best = [
+        summary.policy for summary in summaries if summary.finished == most
+    ]
+    return f"{_listed(best)} finished most of {jobs}: {most:,}"
+
+
+def _waited(summaries: Sequence[Summary]) -> str:
+    """The shortest and the longest mean wait; nothing where they are alike."""
     waits = []
     for summary in summaries:
         if summary.wait_mean_s is not None and summary.finished:
             waits.append((summary.wait_mean_s, summary.policy))
     if len(waits) < 2 or min(waits)[0] == max(waits)[0]:
-        return f"{outcome}."
-    shortest_s, policy = min(waits)
-    longest_s, last = max(waits)
+        return ""
+    shortest_s, shortest = min(waits)
+    longest_s, longest = max(waits)
     return (
-        f"{outcome}; those that started waited least with {policy}"
-        f" ({human_duration(shortest_s)} on average), longest with {last}"
-        f" ({human_duration(longest_s)})."
+        f"; those that started waited least with {shortest}"
+        f" ({human_duration(shortest_s)} on average), longest with {longest}"
+        f" ({human_duration(longest_s)})"
     )
 
 
@@ -163,6 +172,7 @@ def _in_words(quantity: Quantity, curves: Curves) -> str:
     """The median of each policy."""
     medians = []
     for policy, values in curves:
+        # The values are sorted.
         median = values[len(values) // 2]
         text = f"{median:.4f}"
         if quantity.is_time:
@@ -203,7 +213,8 @@ def _figure(quantity: Quantity, curves: Curves) -> Figure:
 def _draw(
     axes: Axes, number: int, policy: str, values: list[float]
 ) -> None:
-    shares = [100 * (i + 1) / len(values) for i in range(len(values))]
+    n = len(values)
+    shares = [100 * rank / n for rank in range(1, n + 1)]
     axes.step(
         [values[0], *values],
         [0.0, *shares],

@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from testbed.record.bandwidth_sweep import MeasuredSweep
+from testbed.record.bandwidth_sweep import MeasuredSweep, SweepPoint
 from testbed.record.conclusion import Results
 from testbed.record.metrics import Summary
 from testbed.record.verdicts import Verdict
@@ -39,10 +39,9 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
     """
     rows = in_order(results.verdicts.rows, max_rows)
     summary = results.summary
+    run = f"{summary.name}, {summary.policy}, {summary.backend}"
     table = Table(
-        title=Text(
-            f"{summary.name}, {summary.policy}, {summary.backend}, seed {summary.seed}"
-        ),
+        title=Text(f"{run}, seed {summary.seed}"),
         title_justify="left",
         caption_justify="left",
     )
@@ -169,20 +168,25 @@ def profile_table(measured: MeasuredSweep) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("in the profile")
     for point in measured.points:
-        spread = "–"
-        if len(point.times_s) > 1:
-            spread = f"{100 * point.spread:.2f} %"
-        cells = [
-            bandwidth_text(point.bandwidth_bps),
-            f"{point.median_s:.3f} s",
-            spread,
-            f"{measured.elongation(point):.3f}",
-            _in_profile(measured, point.bandwidth_bps),
-        ]
+        cells = _profile_cells(measured, point)
         if modelled:
             cells.insert(3, f"{point.model_s:.3f} s")
         table.add_row(*map(Text, cells))
     return table
+
+
+def _profile_cells(measured: MeasuredSweep, point: SweepPoint) -> list[str]:
+    # One measurement has no spread.
+    spread = "–"
+    if len(point.times_s) > 1:
+        spread = f"{100 * point.spread:.2f} %"
+    return [
+        bandwidth_text(point.bandwidth_bps),
+        f"{point.median_s:.3f} s",
+        spread,
+        f"{measured.elongation(point):.3f}",
+        _in_profile(measured, point.bandwidth_bps),
+    ]
 
 
 def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:

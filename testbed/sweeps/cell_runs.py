@@ -77,28 +77,31 @@ class Cell:
         """
         with open_regular(context.path(self.spec)) as file:
             text = file.read().decode("utf-8-sig")
-        files = self._found(context)
         # From the root, so that words of commands are the same wherever the
         # file lies.
         path = Path("/", self.name)
         experiment = parse_experiment(
-            text, path, dict(self.overrides), files
+            text, path, dict(self.overrides), self._found(context)
         )
+        self._check_read(experiment)
+        return experiment
+
+    def _check_read(self, experiment: Experiment) -> None:
+        """Raises RunFailed for files that the key does not name, or names with
+        another content.
+        """
         if unknown := experiment.files.keys() - self.named.keys():
             raise RunFailed(
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
                 "sweep one key that holds both values together",
             )
         for name, ref in used_files(experiment).items():
-            if (
-                name not in self.named
-                or self.named[name].sha256 != ref.sha256
-            ):
+            known = self.named.get(name)
+            if known is None or known.sha256 != ref.sha256:
                 raise RunFailed(
                     f"{ref.name} is another one here than where the sweep began",
                     "install the same version, or start the sweep again",
                 )
-        return experiment
 
     def _found(self, context: Context) -> dict[str, Path]:
         """The files' places here. Python files lie beside each other, under

@@ -55,13 +55,11 @@ class Cells:
 
     def of(self, combination: Sequence[Any]) -> Iterator[Cell]:
         """The cells of a combination, in the order of the seeds."""
-        seeds = self.plan.over[-1] if self.plan.has_seeds else (None,)
-        for seed in seeds:
-            yield self._cell(
-                (*combination, seed)
-                if self.plan.has_seeds
-                else tuple(combination)
-            )
+        if not self.plan.has_seeds:
+            yield self._cell(tuple(combination))
+            return
+        for seed in self.plan.over[-1]:
+            yield self._cell((*combination, seed))
 
     def _cell(self, values: tuple[Any, ...]) -> Cell:
         plan = self.plan
@@ -130,15 +128,11 @@ def with_value(data: Any, path: Sequence[str | int], value: Any) -> Any:
         return value
     head, *rest = path
     if isinstance(data, list) and isinstance(head, int):
-        return [
-            *data[:head],
-            with_value(data[head], rest, value),
-            *data[head + 1 :],
-        ]
-    return {
-        **(data or {}),
-        head: with_value((data or {}).get(head), rest, value),
-    }
+        changed = list(data)
+        changed[head] = with_value(data[head], rest, value)
+        return changed
+    mapping = data or {}
+    return {**mapping, head: with_value(mapping.get(head), rest, value)}
 
 
 def _plain(text: str) -> Any:

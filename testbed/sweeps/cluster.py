@@ -86,23 +86,22 @@ def _check(cluster: str) -> None:
             f"{cluster} needs keys, and Dask's configuration has none for clients",
             "set distributed.comm.tls there; docs/clusters.md says how",
         )
-
-    async def asked() -> None:
-        rpc = importlib.import_module("distributed.core").rpc
-        async with rpc(
-            cluster, connection_args=security.get_connection_args("client")
-        ) as scheduler:
-            await asyncio.wait_for(
-                scheduler.identity(n_workers=0), ANSWER_S
-            )
-
     # In a thread: a notebook has an event loop of its own in this one. Dask's
     # client would wait for the answer of any server for ever.
     with futures.ThreadPoolExecutor(1) as apart:
         try:
-            apart.submit(asyncio.run, asked()).result()
+            apart.submit(asyncio.run, _ask(cluster, security)).result()
         except Exception as error:  # noqa: BLE001 - whatever answers, it is no scheduler
             raise _no_answer(cluster, error) from None
+
+
+async def _ask(cluster: str, security: Any) -> None:
+    """Asks a scheduler who it is, by its protocol."""
+    rpc = importlib.import_module("distributed.core").rpc
+    async with rpc(
+        cluster, connection_args=security.get_connection_args("client")
+    ) as scheduler:
+        await asyncio.wait_for(scheduler.identity(n_workers=0), ANSWER_S)
 
 
 def _no_answer(cluster: object, error: Exception) -> BadInput:
@@ -172,6 +171,7 @@ def _distributed() -> Any:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [f"nothing within {ANSWER_S:g} s"])[
-        0
-    ]
+    # A timeout has no words.
+    for line in str(error).splitlines():
+        return line
+    return f"nothing within {ANSWER_S:g} s"

@@ -13,8 +13,15 @@ from importlib import metadata
 from pathlib import Path
 
 COMPUTING = ("topologies", "jobs", "testbed")
-SHOWING = ("testbed.cli", "testbed.report", "testbed.plan", "testbed.backends.emu",
-           "testbed.audit", "testbed.sweeps", "testbed.labs")  # fmt: skip
+SHOWING = (
+    "testbed.cli",
+    "testbed.report",
+    "testbed.plan",
+    "testbed.backends.emu",
+    "testbed.audit",
+    "testbed.sweeps",
+    "testbed.labs",
+)
 """Packages that no simulated run's measures depend on."""
 MEASURING = (*COMPUTING, "controller")
 NOT_LIVE = (

@@ -195,11 +195,12 @@ class DaskExecutor:
         if head is None or machine in self._quiet:
             return ()
         if head.task.live:
-            free = self._offers_live(seat) and not self._on_machine[machine]
-            if free:
-                return supply.take(1)
-            return ()
-        if head.losses:  # alone on a worker: whether it is to blame is seen
+            # Beside computing workers of the machine it would measure those.
+            if self._on_machine[machine] or not self._offers_live(seat):
+                return ()
+            return supply.take(1)
+        if head.losses:
+            # Alone on a worker: whether it is to blame is seen.
             if self._sent[seat]:
                 return ()
             return supply.take(1)
@@ -337,19 +338,22 @@ class DaskExecutor:
                 case WorkerRefused() as refusal:
                     refused.append(refusal)
         if refused and not self._seats:
-            others = (
-                f" (and {len(refused) - 1} more)" if refused[1:] else ""
-            )
-            raise BadInput(
-                f"no worker of {self._name} can be used: {refused[0].sentence}{others}",
-                refused[0].hint,
-            )
+            raise self._all_refused(refused)
         for refusal in refused:
             self._say(refusal.sentence)
         if not self._seats:
             self._say(
                 f"no worker has joined {self._name} yet: waiting for the first"
             )
+
+    def _all_refused(self, refused: Sequence[WorkerRefused]) -> BadInput:
+        others = ""
+        if len(refused) > 1:
+            others = f" (and {len(refused) - 1} more)"
+        return BadInput(
+            f"no worker of {self._name} can be used: {refused[0].sentence}{others}",
+            refused[0].hint,
+        )
 
     def _join(self, seat: Seat) -> None:
         self._seats[seat.address] = seat
@@ -371,16 +375,20 @@ class DaskExecutor:
             orders.extend(batch.orders)
         del self._sent[seat]
         if not expected:
-            lost = f"{seat} is lost"
-            if orders:
-                tasks = number_of(len(orders), "task is", "tasks are")
-                lost += f": {tasks} done again"
-                if orders[0].task.live:
-                    lost += "; what a live run left there, the next one there removes first"
-            self._say(lost)
+            self._say_lost(seat, orders)
+        # A worker that was told to end takes no task with it.
         yield from self._again(
             orders, f"{seat} was lost", supply, blame=not expected
         )
+
+    def _say_lost(self, seat: Seat, orders: Sequence[Order]) -> None:
+        lost = f"{seat} is lost"
+        if orders:
+            tasks = number_of(len(orders), "task is", "tasks are")
+            lost += f": {tasks} done again"
+            if orders[0].task.live:
+                lost += "; what a live run left there, the next one there removes first"
+        self._say(lost)
 
     def _again(
         self,
@@ -433,11 +441,7 @@ class DaskExecutor:
     ) -> Iterator[Result]:
         seat = batch.seat
         for order, outcome in zip(batch.orders, outcomes, strict=False):
-            wall_s = outcome.provenance["wall_s"]
-            if self._task_s is None:
-                self._task_s = wall_s
-            else:
-                self._task_s = 0.7 * self._task_s + 0.3 * wall_s
+            self._note_time(outcome.provenance["wall_s"])
             reasons = invalid_for(outcome)
             if reasons is not None:
                 self._leave_out(
@@ -452,6 +456,13 @@ class DaskExecutor:
                 **seat.examined,
             }
             yield order.task, replace(outcome, provenance=where)
+
+    def _note_time(self, wall_s: float) -> None:
+        """Follows the length of tasks, which changes from key to key."""
+        if self._task_s is None:
+            self._task_s = wall_s
+        else:
+            self._task_s = 0.7 * self._task_s + 0.3 * wall_s
 
     # -- what ends it
 
@@ -472,12 +483,8 @@ class DaskExecutor:
         while (head := supply.peek()) is not None and head.task.live:
             (order,) = supply.take(1)
             why = f"{order.task.key} is not done: no live worker is left; {self._left_out}"
-            yield (
-                order.task,
-                Outcome(
-                    None, TaskFailure(why, None, MachineCannot.exit_code)
-                ),
-            )
+            failure = TaskFailure(why, None, MachineCannot.exit_code)
+            yield order.task, Outcome(None, failure)
 
     def _scheduler_gone(self) -> RunFailed:
         return RunFailed(

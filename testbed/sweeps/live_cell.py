@@ -53,7 +53,6 @@ def played_live(
     with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
-        out = keep or folder / "runs"
         # Those with an absolute name have to be at that place already.
         relative: dict[str, Path] = {}
         absolute: dict[str, FileRef] = {}
@@ -65,8 +64,10 @@ def played_live(
         _check_absolute(absolute)
         relative[name] = relative.pop("")
         spec = laid_out(folder, relative)[name]
-        command = [*_command(spec, out), *_settings(overrides)]
+        command = _command(spec, keep or folder / "runs")
+        command += _settings(overrides)
         done, record = _until_free(command)
+        # 1 is a result too: one outside what was expected.
         if done.returncode not in (0, 1) or record is None:
             raise _failure(record, done.returncode, done.stderr).error
         return _read(record)

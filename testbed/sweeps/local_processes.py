@@ -62,6 +62,7 @@ class Processors:
         """Outcomes in order of completion; closing it ends the processes that
         compute.
         """
+        # Starting processes takes longer than a single task.
         tasks = iter(tasks)
         first = list(itertools.islice(tasks, 2))
         tasks = itertools.chain(first, tasks)

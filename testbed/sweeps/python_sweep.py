@@ -53,11 +53,10 @@ def sweep(
         _key(name, values) for name, values in (over or {}).items()
     )
     plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
-    usable = processes or len(os.sched_getaffinity(0))
     options = SweepOptions(
-        Path(from_home(str(out))),
-        usable,
-        cluster,
+        out=Path(from_home(str(out))),
+        processes=processes or len(os.sched_getaffinity(0)),
+        cluster=cluster,
         again=again,
         command=("testbed.sweep",),
     )

@@ -89,7 +89,8 @@ def scaling_plan(
     """The sweep over seeds that the repetitions are."""
     last = first_seed + repetitions - 1
     seeds = read_option(f"seed={first_seed}..{last}")
-    return plan_sweep(file.path, file.text, Asked(over=(seeds,), live=live))
+    asked = Asked(over=(seeds,), live=live)
+    return plan_sweep(file.path, file.text, asked)
 
 
 def run_scaling(

@@ -53,7 +53,9 @@ class MetricPair:
     @property
     def is_apart(self) -> bool:
         """True where there are two 95 % intervals that do not overlap."""
-        first, second = self.first.half_width, self.second.half_width
+        first = self.first.half_width
+        second = self.second.half_width
+        # One seed has no interval.
         if first is None or second is None:
             return False
         return abs(self.differs) > first + second
@@ -149,9 +151,9 @@ def compare_sweeps(first: Path, second: Path) -> SweepComparison:
 Means = dict[tuple[str, ...], dict[str, Estimate]]
 
 
-def _pairs(here: Means, there: Means) -> Iterator[MetricPair]:
-    for values, metrics in here.items():
-        others = there.get(values, {})
+def _pairs(first: Means, second: Means) -> Iterator[MetricPair]:
+    for values, metrics in first.items():
+        others = second.get(values, {})
         for metric, mean in metrics.items():
             if metric in others:
                 yield MetricPair(values, metric, mean, others[metric])
@@ -191,21 +193,32 @@ def _estimates(
             yield name, Estimate(float(row[name]), width, count)
 
 
-def sweeps_page(found: SweepComparison, folders: Sequence[Path]) -> str:
+def sweeps_page(
+    comparison: SweepComparison, folders: Sequence[Path]
+) -> str:
     """The page of two sweeps with their pictures, as HTML."""
-    shown = []
-    for name, folder in zip(found.names, folders, strict=True):
-        with open_regular(folder / PICTURE) as file:
-            picture = file.read()
-        # A file of somebody's: as an image no script in it runs.
-        source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
-        image = Markup('<img alt="" src="{}">').format(source)
-        shown.append(
+    pictures = []
+    for name, folder in zip(comparison.names, folders, strict=True):
+        image = _image(folder / PICTURE)
+        pictures.append(
             (f"Picture of {name}", image, f"{name}: as on its page")
         )
-    cells = [pair.cells() for pair in found.pairs]
-    table = ("Means with their 95 % intervals", found.columns, cells)
-    section = (found.names, found.sentences(), shown, [table])
+    cells = [pair.cells() for pair in comparison.pairs]
+    table = ("Means with their 95 % intervals", comparison.columns, cells)
+    section = (
+        comparison.names,
+        comparison.sentences(),
+        pictures,
+        [table],
+    )
     from testbed.report.page import rendered
 
     return rendered("comparison", title="Two sweeps", sections=[section])
+
+
+def _image(path: Path) -> Markup:
+    with open_regular(path) as file:
+        picture = file.read()
+    # A file of somebody's: as an image no script in it runs.
+    source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
+    return Markup('<img alt="" src="{}">').format(source)

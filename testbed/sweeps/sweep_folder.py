@@ -120,9 +120,12 @@ class Sweep:
             f"{counts.computed:,} computed",
             f"{counts.kept:,} there already",
         ]
-        parts += [f"{counts.failed:,} failed"] if counts.failed else []
+        if counts.failed:
+            parts.append(f"{counts.failed:,} failed")
+        # The stop rule needs not all seeds.
         unused = size - counts.computed - counts.kept - counts.failed
-        parts += [f"{unused:,} not needed"] if unused > 0 else []
+        if unused > 0:
+            parts.append(f"{unused:,} not needed")
         return f"{number_of(size, 'cell')}: {', '.join(parts)}"
 
     @property

@@ -86,6 +86,7 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
         axes = made.add_subplot(rows, columns, index + 1)
         _panel(axes, lines[:MOST_LINES], x, index)
         axes.set_title(metric)
+    # All panels have the same lines.
     handles, labels = made.axes[0].get_legend_handles_labels()
     if any(labels):
         made.legend(
@@ -94,16 +95,11 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
             loc="outside lower center",
             ncols=min(4, len(labels)),
         )
+    title = f"{plan.name}: means, 95 % confidence intervals"
     left = len(lines) - MOST_LINES
-    more = (
-        f"; {number_of(left, 'more line')} in table.csv" if left > 0 else ""
-    )
-    made.suptitle(
-        f"{plan.name}: means, 95 % confidence intervals{more}",
-        x=0.01,
-        ha="left",
-        size=11,
-    )
+    if left > 0:
+        title += f"; {number_of(left, 'more line')} in table.csv"
+    made.suptitle(title, x=0.01, ha="left", size=11)
 
 
 @dataclass(frozen=True)
@@ -160,13 +156,10 @@ def _lines(
     by_colour = [at for at in rest if columns[at] == "policy"] or rest[:1]
     by_dashes = [at for at in rest if at not in by_colour]
     names = [columns[at] for at in rest]
-    grouped: dict[tuple[Any, ...], list[TableRow]] = {}
-    for row in table:
-        grouped.setdefault(_of(row, rest), []).append(row)
     colours: dict[Any, int] = {}
     dashes: dict[Any, int] = {}
     lines = []
-    for values, rows in grouped.items():
+    for values, rows in _grouped(table, rest).items():
         # Numbers in the order in which their values first occur.
         colour = colours.setdefault(_of(rows[0], by_colour), len(colours))
         dash = dashes.setdefault(_of(rows[0], by_dashes), len(dashes))
@@ -178,6 +171,16 @@ def _lines(
         )
         lines.append(line)
     return lines
+
+
+def _grouped(
+    table: Sequence[TableRow], keys: Sequence[int]
+) -> dict[tuple[Any, ...], list[TableRow]]:
+    """Rows by the values of some keys."""
+    grouped: dict[tuple[Any, ...], list[TableRow]] = {}
+    for row in table:
+        grouped.setdefault(_of(row, keys), []).append(row)
+    return grouped
 
 
 def _label(names: Sequence[str], values: Sequence[Any]) -> str:

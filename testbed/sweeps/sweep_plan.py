@@ -133,9 +133,8 @@ class SweepPlan:
     @property
     def rule_metrics(self) -> tuple[str, ...]:
         """The metrics whose intervals the stop rule looks at."""
-        own = "" if self.stop is None else self.stop.metric
-        if own:
-            return (own,)
+        if self.stop is not None and self.stop.metric:
+            return (self.stop.metric,)
         return self.metrics
 
     @property
@@ -168,21 +167,14 @@ def plan_sweep(
     document = read_document(text, str(path))
     section = _section(document, asked)
     over = _over(document, asked)
-    check_size(over, Location(document))
     stop = _stop(section, asked)
-    metrics = _metrics(section, asked)
-    _check_metrics(document, section, asked)
-    if stop is not None and not (over and over[-1].key == SEED):
-        _at_stop(document, asked).report(
-            "there are no seeds to stop at: add seed: 1..20 to over"
-        )
-    problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
-    if problems:
-        raise SpecErrors(problems)
+    _check(document, section, asked, over, stop)
     loaded = _Values(path, text, over)
     data = dict(document.data)
+    # A cell is the same cell whatever sweep it belongs to.
     data.pop("sweep", None)
     base = loaded.base
+    in_file_live = section is not None and section.backend == "live"
     return SweepPlan(
         path=path,
         text=text,
@@ -190,9 +182,8 @@ def plan_sweep(
         data=data,
         over=over,
         stop=stop,
-        metrics=metrics,
-        live=asked.live
-        or (section is not None and section.backend == "live"),
+        metrics=_metrics(section, asked),
+        live=asked.live or in_file_live,
         accepts=data.get("expect", {}).get("fidelity", "ok"),
         policy=base.policies[0].label,
         files=loaded.files,
@@ -201,19 +192,32 @@ def plan_sweep(
     )
 
 
+def _check(
+    document: Document,
+    section: SweepSection | None,
+    asked: Asked,
+    over: Sequence[SweptKey],
+    stop: Stop | None,
+) -> None:
+    """Raises SpecErrors for what is wrong before any value is looked at."""
+    check_size(over, Location(document))
+    _check_metrics(document, section, asked)
+    if stop is not None and not (over and over[-1].key == SEED):
+        _at_stop(document, asked).report(
+            "there are no seeds to stop at: add seed: 1..20 to over"
+        )
+    # Values are unfolded only of a sweep whose size is right.
+    problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
+    if problems:
+        raise SpecErrors(problems)
+
+
 def _section(document: Document, asked: Asked) -> SweepSection | None:
     """The file's sweep; SpecErrors where it has none and none is asked for."""
     here = Location(document)
     if not isinstance(document.data, dict):
-        raise SpecErrors(
-            [
-                Problem(
-                    here.place,
-                    "",
-                    "must be a mapping with topology and workload",
-                )
-            ]
-        )
+        what = "must be a mapping with topology and workload"
+        raise SpecErrors([Problem(here.place, "", what)])
     if "sweep" not in document.data:
         if not asked.over:
             raise BadInput(
@@ -237,17 +241,18 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
         written = read_over(here / "sweep" / "over")
     keys = {swept.key: swept for swept in (*written, *asked.over)}
     entries = document.data.get(POLICIES)
-    if (
-        POLICIES not in keys
-        and isinstance(entries, list)
-        and len(entries) > 1
-    ):
-        parts = []
-        for index, entry in enumerate(entries):
-            parts.append(((entry,), (here / POLICIES / index).place))
-        place = (here / POLICIES).place
-        keys[POLICIES] = SweptKey(POLICIES, place, tuple(parts))
+    several = isinstance(entries, list) and len(entries) > 1
+    if several and POLICIES not in keys:
+        keys[POLICIES] = _swept_policies(here / POLICIES)
     return tuple(sorted(keys.values(), key=lambda swept: swept.key == SEED))
+
+
+def _swept_policies(here: Location) -> SweptKey:
+    """Several policies of the file as values: a cell has one."""
+    parts = []
+    for index, entry in enumerate(here.value):
+        parts.append(((entry,), (here / index).place))
+    return SweptKey(POLICIES, here.place, tuple(parts))
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
@@ -270,16 +275,8 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
 def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
     """Values that a key has twice: swept seed would count as two."""
     for swept in over:
-        seen: set[str] = set()
-        twice: dict[str, Place] = {}
         # One part is a value, or a range, which has none twice.
-        if len(swept.parts) == 1:
-            continue
-        for values, place in swept.parts:
-            for text in map(as_yaml, values):
-                if text in seen:
-                    twice.setdefault(text, place)
-                seen.add(text)
+        twice = _twice(swept) if len(swept.parts) > 1 else {}
         if twice:
             names = ", ".join([*twice][:NAMED])
             if len(twice) > NAMED:
@@ -290,6 +287,18 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
                 swept.key,
                 f"{names} {verb} there twice",
             )
+
+
+def _twice(swept: SweptKey) -> dict[str, Place]:
+    """The values that occur again, and where they first do."""
+    seen: set[str] = set()
+    twice: dict[str, Place] = {}
+    for values, place in swept.parts:
+        for text in map(as_yaml, values):
+            if text in seen:
+                twice.setdefault(text, place)
+            seen.add(text)
+    return twice
 
 
 def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
@@ -316,10 +325,10 @@ def _at_stop(document: Document, asked: Asked) -> Location:
     """The place of the stop rule: the command line's, or the file's."""
     if asked.stop is None:
         return Location(document) / "sweep" / "stop"
-    return _given(document, "stop")
+    return _on_command_line(document, "stop")
 
 
-def _given(document: Document, option: str) -> Location:
+def _on_command_line(document: Document, option: str) -> Location:
     """A place of the command line, for messages of this document."""
     document.places[(option,)] = Place(f"--{option}")
     return Location(document, (option,))
@@ -330,14 +339,18 @@ def _check_metrics(
 ) -> None:
     """Reports names that are no metrics, wherever they were given."""
     here = Location(document) / "sweep"
-    named = [(_given(document, "metric"), name) for name in asked.metrics]
+    named = [
+        (_on_command_line(document, "metric"), name)
+        for name in asked.metrics
+    ]
     if section is not None:
         for index, name in enumerate(section.metrics or ()):
             named.append((here / "metrics" / index, name))
         if section.stop is not None and section.stop.metric:
             named.append((here / "stop" / "metric", section.stop.metric))
     if asked.stop is not None and asked.stop.metric:
-        named.append((_given(document, "stop"), asked.stop.metric))
+        where = _on_command_line(document, "stop")
+        named.append((where, asked.stop.metric))
     for where, name in named:
         if name not in METRICS:
             where.report(unknown_name("metric", name, METRICS))
@@ -369,25 +382,25 @@ class _Values:
         self._path = path
         self._text = text
         self._over = over
-        self._first = [next(one.samples()) for one in over]
+        self._first = [next(swept.samples()) for swept in over]
         self._problems: list[Problem] = []
         self.changes: dict[tuple[str, str], FileChange] = {}
         self.labels: dict[str, str] = {}
         self.base = self._loaded_base()
         self.files = used_files(self.base)
-        for index, one in enumerate(over):
-            for value, place in one.samples():
+        for index, swept in enumerate(over):
+            for value, place in swept.samples():
                 self._take(index, value, place)
         if self._problems:
             raise SpecErrors(self._problems)
 
     def _loaded_base(self) -> Experiment:
-        given = overrides(self._over, [value for value, _ in self._first])
+        texts = overrides(self._over, [value for value, _ in self._first])
         try:
-            return parse_experiment(self._text, self._path, dict(given))
+            return parse_experiment(self._text, self._path, dict(texts))
         except SpecErrors as errors:
             raise SpecErrors(
-                self._placed(p, given, self._first) for p in errors.problems
+                self._placed(p, texts, self._first) for p in errors.problems
             ) from None
 
     def _take(self, index: int, value: Any, place: Place) -> None:
@@ -397,20 +410,25 @@ class _Values:
         key = self._over[index].key
         sample = [*self._first]
         sample[index] = value, place
-        found: Experiment | None = self.base
+        experiment: Experiment | None = self.base
+        # By identity: the first values are those of the base.
         if value is not self._first[index][0]:
-            found = self._loaded(sample, key)
-        if found is None:
+            experiment = self._loaded(sample, key)
+        if experiment is None:
             return
         if key == POLICIES:
-            self.labels[as_yaml(value)] = found.policies[0].label
-        refs = used_files(found)
+            self.labels[as_yaml(value)] = experiment.policies[0].label
+        change = self._change(used_files(experiment))
+        if change:
+            self.changes[key, as_yaml(value)] = change
+
+    def _change(self, refs: Mapping[str, FileRef]) -> FileChange:
+        """The files that differ from those of the base."""
         change: dict[str, FileRef | None] = {}
         for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
-        if change:
-            self.changes[key, as_yaml(value)] = change
+        return change
 
     def _loaded(
         self, sample: Sequence[tuple[Any, Place]], key: str
@@ -467,27 +485,34 @@ def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
     for policy in experiment.policies:
         for use in experiment.plugins_of(policy):
             sources[use.source.written] = use.source
-    found = {}
+    refs: dict[str, FileRef] = {}
     for source in sources.values():
-        if source.module is not None:
-            digest = hashlib.sha256(
-                json.dumps(_identity(source)).encode()
-            ).hexdigest()
-            found[f"{INSTALLED}{source.written}"] = FileRef(
+        if source.module is None:
+            refs |= _file_refs(source)
+        else:
+            # Nothing is sent: a worker has the same package or cannot be used.
+            identity = json.dumps(_identity(source)).encode()
+            digest = hashlib.sha256(identity).hexdigest()
+            refs[f"{INSTALLED}{source.written}"] = FileRef(
                 source.written, digest, NOWHERE
             )
-            continue
-        written = source.written.rpartition(":")[0]
-        own = Path(source.files[0].name)
-        for file in source.files:
-            beside = Path(written).parent / Path(file.name).relative_to(
-                own.parent
-            )
-            name = written if file is source.files[0] else str(beside)
-            found[name] = FileRef(
-                name, hashlib.sha256(file.text).hexdigest(), file.path
-            )
-    return found
+    return refs
+
+
+def _file_refs(source: Source) -> dict[str, FileRef]:
+    """The files of a plug-in by their names beside the experiment's."""
+    written = Path(source.written.rpartition(":")[0])
+    folder = Path(source.files[0].name).parent
+    refs = {}
+    for file in source.files:
+        beside = written.parent / Path(file.name).relative_to(folder)
+        # As the experiment has it: a path loses a "./" at its beginning.
+        name = str(beside)
+        if file is source.files[0]:
+            name = source.written.rpartition(":")[0]
+        digest = hashlib.sha256(file.text).hexdigest()
+        refs[name] = FileRef(name, digest, file.path)
+    return refs
 
 
 def _identity(source: Source) -> list[str | None]:
@@ -496,7 +521,7 @@ def _identity(source: Source) -> list[str | None]:
     Raises PluginError where this process has imported other sources of it.
     """
     contents = [
-        hashlib.sha256(each.text).hexdigest() for each in source.files
+        hashlib.sha256(file.text).hexdigest() for file in source.files
     ]
     sources = imported_digest(source.module or "")
     return [source.distribution, source.version, sources, *contents]

@@ -79,6 +79,8 @@ def cell_rows(
         if stop is None:
             continue
         rows.append(numbers(row.record, names))
+        # Seeds that ran ahead of the rule are not counted: the same cells
+        # on one processor and on a hundred.
         if stop.needed(list(zip(*rows, strict=True))) is not None:
             return
 
@@ -349,10 +351,10 @@ def with_interval(around: Estimate) -> str:
     """
     if not around.n:
         return "–"
+    if around.half_width is None:
+        return four_digits(around.mean)
     if not around.half_width:
-        return four_digits(around.mean) + (
-            "" if around.half_width is None else " ± 0"
-        )
+        return f"{four_digits(around.mean)} ± 0"
     digits = max(0, 1 - math.floor(math.log10(around.half_width)))
     return f"{around.mean:,.{digits}f} ± {around.half_width:,.{digits}f}"
 

@@ -59,9 +59,9 @@ def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
     """Copies of files in the folder, to each other as their names say; their
     places.
     """
-    above = folder.joinpath(
-        *["above"] * max(Path(name).parts.count("..") for name in files)
-    )
+    # As deep as names go up, so that "../data" stays within the folder.
+    depth = max(Path(name).parts.count("..") for name in files)
+    above = folder.joinpath(*["above"] * depth)
     laid = {}
     for name, path in files.items():
         place = above / name
@@ -70,7 +70,8 @@ def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)
-            place.chmod(0o755)  # it may be a job's command
+            # It may be a job's command.
+            place.chmod(0o755)
         laid[name] = place
     return laid
 
@@ -155,12 +156,8 @@ class Outcome:
     @property
     def fidelity(self) -> str | None:
         """The verdict on a live run; None for a simulated or a failed one."""
-        verdict = (
-            (self.result or {})
-            .get("summary", {})
-            .get("fidelity", {})
-            .get("verdict")
-        )
+        summary = (self.result or {}).get("summary", {})
+        verdict = summary.get("fidelity", {}).get("verdict")
         if verdict is None:
             return None
         return str(verdict)

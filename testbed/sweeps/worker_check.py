@@ -80,8 +80,11 @@ def own_versions() -> dict[str, str | None]:
 
 def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
     packages = record["packages"]
-    python = ".".join(str(packages["python"]).split(".")[:2])
-    return {"Python": python, **{name: packages[name] for name in PACKAGES}}
+    python = str(packages["python"]).split(".")
+    versions: dict[str, str | None] = {"Python": ".".join(python[:2])}
+    for name in PACKAGES:
+        versions[name] = packages[name]
+    return versions
 
 
 def _reason(error: object) -> str:

@@ -319,7 +319,7 @@ def fidelity(history: History) -> dict[str, Any]:
     """
     if history.started.backend != "live":
         return {"verdict": None, "reasons": []}
-    notes = history.each(events.FidelityNoted)
+    notes = history.of_kind(events.FidelityNoted)
     if not notes:
         return {"verdict": "suspect", "reasons": [UNWATCHED]}
     worst = max(notes, key=lambda note: badness(note.level))
@@ -339,7 +339,7 @@ def _sent(history: History) -> float | None:
     samples' lengths.
     """
     bits = sampled_s = 0.0
-    for sample in history.each(events.LinkSample):
+    for sample in history.of_kind(events.LinkSample):
         sampled_s += sample.interval_s
         bits += sample.interval_s * sum(sent for _, sent, _ in sample.links)
     both = _carried_bps(history)
@@ -474,7 +474,7 @@ def _due_by_reservation(
         )
         and not any(
             _runs_at(history, lived, e)
-            for e in history.each(events.SwitchRestarted)
+            for e in history.of_kind(events.SwitchRestarted)
         )
         and all(
             event.rate_bps >= rate_bps

@@ -89,7 +89,7 @@ def compare(stream: list[events.Event], expect: Expectation) -> None:
 
 def assert_same_links(history: History) -> None:
     rows = list(link_rows(history.file.tally))
-    samples = history.each(events.LinkSample)
+    samples = history.of_kind(events.LinkSample)
     if samples:
         due: list[Any] = [
             (event.t, int(link), sent, reserved)
