@@ -17,7 +17,13 @@ from testbed.units import (
     parse_bandwidth,
 )
 
-_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS = {
+    "": 1,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+    "T": 10**12,
+}
 _CAPACITIES = ("bandwidth", "capacity", "bw")
 _ROLES = ("type", "device_type", "role", "kind")
 _USED = frozenset(

@@ -24,9 +24,20 @@ from topologies.link_quality import MOST_DELAY_S
 
 _ZONES = ("zone", "AS", "cluster")
 _ZONE_ROUTES = ("zoneRoute", "ASroute", "ASRoute")
-_PREFIXES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9}
+_PREFIXES = {
+    "": 1,
+    "k": 10**3,
+    "K": 10**3,
+    "M": 10**6,
+    "G": 10**9,
+}
 _PREFIXES |= {"T": 10**12, "P": 10**15, "E": 10**18}
-_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_BINARY = {
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
 _AMOUNT = re.compile(
     r"([0-9]{1,30}(?:\.[0-9]{0,30})?(?:[eE][-+]?[0-9]{1,2})?)"
     r"\s*([kKMGTPE]?i?)(Bps|bps|f|)"

@@ -333,7 +333,12 @@ def spread(values: Iterable[float]) -> Spread | None:
     if not ordered:
         return None
     median = quantile(ordered, 0.5)
-    return Spread(ordered[0], median, quantile(ordered, 0.95), ordered[-1])
+    return Spread(
+        min=ordered[0],
+        median=median,
+        p95=quantile(ordered, 0.95),
+        max=ordered[-1],
+    )
 
 
 _NO_TOPOLOGY: dict[str, Any] = {

@@ -121,10 +121,12 @@ def _waited(summaries: Sequence[Summary]) -> str:
     for summary in summaries:
         if summary.wait_mean_s is not None and summary.finished:
             waits.append((summary.wait_mean_s, summary.policy))
-    if len(waits) < 2 or min(waits)[0] == max(waits)[0]:
+    if len(waits) < 2:
         return ""
     shortest_s, shortest = min(waits)
     longest_s, longest = max(waits)
+    if shortest_s == longest_s:
+        return ""
     return (
         f"; those that started waited least with {shortest}"
         f" ({human_duration(shortest_s)} on average), longest with {longest}"

@@ -177,7 +177,10 @@ def _latest(place: Path) -> RecordedRun:
         return load_run(place)
     # A repetition whose verdict was not good enough is measured again into the
     # same place; the earlier ones stay for who wants to look at them.
-    tries = [path for path in place.iterdir() if (path / EVENTS).is_file()]
+    tries = []
+    for path in place.iterdir():
+        if (path / EVENTS).is_file():
+            tries.append(path)
     return load_run(max(tries, key=lambda path: path.stat().st_mtime_ns))
 
 
