@@ -53,8 +53,10 @@ UNRESERVED = (
     "slower's data (iperf in testbed mininet measures one at a time)"
 )
 VERDICTS: dict[Enforcement, str] = {
-    "strict": "within 1 %, and ", "work-conserving": "99 % or more, and ", "none": ""
-}  # fmt: skip
+    "strict": "within 1 %, and ",
+    "work-conserving": "99 % or more, and ",
+    "none": "",
+}
 
 
 def _table(name: str, pairs: list[vm_measurement.PairMeasurement]) -> Table:

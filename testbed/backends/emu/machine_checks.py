@@ -178,10 +178,17 @@ def verdict(checks: list[MachineCheck]) -> tuple[bool, str]:
 
 def _commands() -> Iterator[MachineCheck]:
     wanted = {
-        "ip": "iproute2", "tc": "iproute2", "ss": "iproute2", "ovs-vsctl": "openvswitch-switch",
-        "ovs-ofctl": "openvswitch-common", "ethtool": "ethtool", "iperf3": "iperf3",
-        "tcpdump": "tcpdump", "mnexec": "mininet", "tcc": "tcc",
-    }  # fmt: skip
+        "ip": "iproute2",
+        "tc": "iproute2",
+        "ss": "iproute2",
+        "ovs-vsctl": "openvswitch-switch",
+        "ovs-ofctl": "openvswitch-common",
+        "ethtool": "ethtool",
+        "iperf3": "iperf3",
+        "tcpdump": "tcpdump",
+        "mnexec": "mininet",
+        "tcc": "tcc",
+    }
     needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
     # Without root the PATH often lacks the folders of ip, tc and ovs-vsctl.
     path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
@@ -224,8 +231,16 @@ def require_launchers(demands: Iterable[Demand]) -> None:
 
 def _python() -> Iterator[MachineCheck]:
     wanted = (
-        "numba", "numpy", "psutil", "pydantic", "yaml", "rich", "typer", "jinja2", "matplotlib",
-    )  # fmt: skip
+        "numba",
+        "numpy",
+        "psutil",
+        "pydantic",
+        "yaml",
+        "rich",
+        "typer",
+        "jinja2",
+        "matplotlib",
+    )
     missing = [name for name in wanted if util.find_spec(name) is None]
     sentence = "all there"
     if missing:

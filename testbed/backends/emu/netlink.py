@@ -200,9 +200,16 @@ def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
 def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
     prefix = item.network
     body = _RTMSG.pack(
-        socket.AF_INET, prefix.prefixlen, 0, 0, RT_TABLE_MAIN, RTPROT_KERNEL, RT_SCOPE_LINK,
-        RTN_UNICAST, 0,
-    )  # fmt: skip
+        socket.AF_INET,
+        prefix.prefixlen,
+        0,
+        0,
+        RT_TABLE_MAIN,
+        RTPROT_KERNEL,
+        RT_SCOPE_LINK,
+        RTN_UNICAST,
+        0,
+    )
     metrics = _attribute(
         RTAX_INITCWND, struct.pack("=I", item.window_segments)
     )

@@ -139,10 +139,14 @@ def controller_row(row: str, run_tag: str) -> list[str]:
     # OVS accepts sockets only in its run folder, to which a bare name is
     # relative. In-band control would only add hidden flows.
     return [
-        f"--id=@{row}", "create", "Controller",
-        f'target="unix:{controller_socket(run_tag)}"', "connection_mode=out-of-band",
-        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}", f"inactivity_probe={CONTROLLER_PROBE_MS}",
-    ]  # fmt: skip
+        f"--id=@{row}",
+        "create",
+        "Controller",
+        f'target="unix:{controller_socket(run_tag)}"',
+        "connection_mode=out-of-band",
+        f"max_backoff={CONTROLLER_MAX_BACKOFF_MS}",
+        f"inactivity_probe={CONTROLLER_PROBE_MS}",
+    ]
 
 
 def connection_arguments(
@@ -165,11 +169,18 @@ def _bridge_row(
     # fail_mode=secure: rules stay, and traffic flows, while the controller is
     # away.
     return [
-        f"--id=@b{bridge.node}", "create", "Bridge", f"name={bridge.name}",
-        f"ports={','.join(ports)}", f"datapath_type={datapath}", "fail_mode=secure",
-        "protocols=OpenFlow13", f"other_config:datapath-id={bridge.dpid:016x}",
-        "other_config:disable-in-band=true", tag,
-    ]  # fmt: skip
+        f"--id=@b{bridge.node}",
+        "create",
+        "Bridge",
+        f"name={bridge.name}",
+        f"ports={','.join(ports)}",
+        f"datapath_type={datapath}",
+        "fail_mode=secure",
+        "protocols=OpenFlow13",
+        f"other_config:datapath-id={bridge.dpid:016x}",
+        "other_config:disable-in-band=true",
+        tag,
+    ]
 
 
 def deletion_arguments(
@@ -563,12 +574,20 @@ def switch_command(
     if hard != resource.RLIM_INFINITY:
         files = min(hard, MAX_FILES)
     return [
-        "prlimit", f"--nofile={files}:",
-        "env", *(f"{key}={value}" for key, value in environment.items()),
-        "ovs-vswitchd", f"unix:{run_dir}/db.sock",
-        "-vconsole:emer", "-vsyslog:err", "-vfile:info",
-        "--no-chdir", "--log-file", "--pidfile", "--detach",
-    ]  # fmt: skip
+        "prlimit",
+        f"--nofile={files}:",
+        "env",
+        *(f"{key}={value}" for key, value in environment.items()),
+        "ovs-vswitchd",
+        f"unix:{run_dir}/db.sock",
+        "-vconsole:emer",
+        "-vsyslog:err",
+        "-vfile:info",
+        "--no-chdir",
+        "--log-file",
+        "--pidfile",
+        "--detach",
+    ]
 
 
 def _release(pid: int | None) -> None:

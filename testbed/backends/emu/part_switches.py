@@ -193,12 +193,19 @@ def _start(part: Part, library: Preload, interval_s: float) -> None:
         if part.switch.database_pid is None:
             detached(
                 [
-                    "ovsdb-server", str(folder / "conf.db"), f"--remote=punix:{folder}/db.sock",
-                    "-vconsole:emer", "-vsyslog:err", "-vfile:info",
-                    "--no-chdir", "--log-file", "--pidfile", "--detach",
+                    "ovsdb-server",
+                    str(folder / "conf.db"),
+                    f"--remote=punix:{folder}/db.sock",
+                    "-vconsole:emer",
+                    "-vsyslog:err",
+                    "-vfile:info",
+                    "--no-chdir",
+                    "--log-file",
+                    "--pidfile",
+                    "--detach",
                 ],
                 environment,
-            )  # fmt: skip
+            )
         if part.switch.pid is None:
             command = switch_command(
                 folder, library.paced(interval_s, folder)

@@ -25,10 +25,16 @@ BY_PYTHON = (
 )
 # pip's own settings, such as an index of the organisation's.
 KEPT = (
-    "PIP_", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "http_proxy", "https_proxy", "no_proxy",
-)  # fmt: skip
+    "PIP_",
+    "SSL_CERT_FILE",
+    "REQUESTS_CA_BUNDLE",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "http_proxy",
+    "https_proxy",
+    "no_proxy",
+)
 
 Narrate = Callable[[str], object]
 
