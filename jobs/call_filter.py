@@ -104,20 +104,31 @@ def filter_program(
     # The flags of clone3 are in memory, which a filter cannot read. On ENOSYS
     # libraries use clone.
     program += [(EQUAL, 0, 1, CLONE3[place]), _fail(errno.ENOSYS)]
-    program += [
-        (EQUAL, 0, 4, CLONE[place]),
+    program += _no_new_namespaces(CLONE[place])
+    program += _only_families(SOCKET[place])
+    return program + _terminal_end(place)
+
+
+def _no_new_namespaces(number: int) -> list[Instruction]:
+    """Instructions that refuse clone with a flag of NEW_NAMESPACES; without,
+    it is fork, which programs need.
+    """
+    return [
+        (EQUAL, 0, 4, number),
         (LOAD, 0, 0, FIRST),
         (ANY_BIT, 0, 1, NEW_NAMESPACES),
         _fail(errno.EPERM),
+        # Its first argument is loaded in the number's place: later checks of
+        # the number would read that.
         (RETURN, 0, 0, ALLOW),
     ]
-    program += _only_families(SOCKET[place])
-    return program + _terminal_end(place)
 
 
 def _only_families(number: int) -> list[Instruction]:
     """Instructions that refuse sockets of other families than FAMILIES."""
     known = len(FAMILIES)
+    # Jumps count instructions from the next one on: for another call past
+    # the load, the families and both ends; for a known family to the last.
     program = [(EQUAL, 0, known + 3, number), (LOAD, 0, 0, FIRST)]
     for place, family in enumerate(FAMILIES):
         program.append((EQUAL, known - place, 0, family))
@@ -175,10 +186,10 @@ def pack_filter(program: Program = filter_program) -> None:
 
 def packed(instructions: Iterable[Instruction]) -> bytes:
     """Instructions in the kernel's format."""
-    return b"".join(
-        struct.pack(INSTRUCTION, *instruction)
-        for instruction in instructions
-    )
+    code = b""
+    for instruction in instructions:
+        code += struct.pack(INSTRUCTION, *instruction)
+    return code
 
 
 def refuse_calls(program: Program = filter_program) -> bool:

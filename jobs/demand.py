@@ -12,7 +12,7 @@ class here, with its plan for the live network in
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol, cast
 
@@ -34,7 +34,9 @@ Steps = tuple[tuple[float, int], ...]
 
 
 def scaled_duration_s(
-    duration_s: float, bandwidth_bps: float, granted_bps: float
+    duration_s: float,
+    bandwidth_bps: float,
+    granted_bps: float,
 ) -> float:
     """p·b/b': the estimated running time at ``granted_bps``; never below p."""
     if bandwidth_bps <= 0:
@@ -154,34 +156,35 @@ class Demand:
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
     def remaining_s(
-        self, job: SizedJob, done: float, rate_bps: float
+        self,
+        job: SizedJob,
+        done: float,
+        rate_bps: float,
     ) -> float:
         """Time from progress ``done`` (0 to 1) to the end at a constant
         ``rate_bps``.
         """
         if done >= 1.0:
             return 0.0
-        if (
-            rate_bps <= 0
-            and self.network
-            and not self.timed
-            and job.bandwidth_bps > 0
-        ):
+        moves = self.network and not self.timed and job.bandwidth_bps > 0
+        if moves and rate_bps <= 0:
             return math.inf
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
     def advanced(
-        self, job: SizedJob, done: float, rate_bps: float, elapsed_s: float
+        self,
+        job: SizedJob,
+        done: float,
+        rate_bps: float,
+        elapsed_s: float,
     ) -> float:
         """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at
         most 1.
         """
         whole_s = self.remaining_s(job, 0.0, rate_bps)
-        return (
-            done
-            if whole_s == math.inf
-            else min(1.0, done + elapsed_s / whole_s)
-        )
+        if whole_s == math.inf:
+            return done
+        return min(1.0, done + elapsed_s / whole_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,18 +212,17 @@ class Transfer(Demand):
         return self.pattern != "all-to-all"
 
     def record(self) -> dict[str, Any]:
-        return (
-            {}
-            if self.profile is None
-            else {"profile": asdict(self.profile)}
-        )
+        if self.profile is None:
+            return {}
+        return {"profile": asdict(self.profile)}
+
+    # By the base's name, not by super(): a dataclass with slots is a second
+    # class, which super() without arguments does not know.
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
             return self.profile.duration_s(granted_bps)
-        return scaled_duration_s(
-            job.duration_s, job.bandwidth_bps, granted_bps
-        )
+        return Demand.estimate_s(self, job, granted_bps)
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
@@ -229,18 +231,14 @@ class Transfer(Demand):
         """An elastic job takes its profile's time, off by as much as its true
         duration is.
         """
-        if (
-            self.profile is None
-            or not self.network
-            or job.bandwidth_bps == 0
-        ):
+        moves = self.network and job.bandwidth_bps > 0
+        if self.profile is None or not moves:
             return Demand.duration_s(self, job, granted_bps)
         if self.keeps_volume and granted_bps > 0:
             # Faster than p, too, where it is given more than b.
             return job.true_s * job.bandwidth_bps / granted_bps
-        return self.profile.duration_s(granted_bps) * (
-            job.true_s / job.duration_s
-        )
+        error = job.true_s / job.duration_s
+        return self.profile.duration_s(granted_bps) * error
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:
         """An elastic job uses all of the option it was given, as long as its
@@ -278,17 +276,13 @@ class DemandCurve(Demand):
     required = ("bandwidth", "demand")
 
     def __post_init__(self) -> None:
-        ends = [x for x, _ in self.steps]
-        rising = all(
-            a < b for a, b in zip([0.0, *ends], ends, strict=False)
-        )
-        if not ends or ends[-1] != 1.0 or not rising:
+        rising = all(start < end for start, end, _ in self.pieces())
+        if not self.steps or self.steps[-1][0] != 1.0 or not rising:
             raise ValueError(
                 "a demand curve's steps must rise from above 0 to exactly 1"
             )
-        if any(c < 0 for _, c in self.steps) or not any(
-            c > 0 for _, c in self.steps
-        ):
+        demands = [demand for _, demand in self.steps]
+        if min(demands) < 0 or max(demands) <= 0:
             raise ValueError(
                 "a demand curve needs demands of at least 0, one of them above 0"
             )
@@ -302,11 +296,12 @@ class DemandCurve(Demand):
 
     def pieces(self) -> list[tuple[float, float, int]]:
         """``(x_start, x_end, demand_bps)`` of every step."""
-        starts = [0.0, *(end for end, _ in self.steps)]
-        return [
-            (start, end, c)
-            for start, (end, c) in zip(starts, self.steps, strict=False)
-        ]
+        pieces = []
+        start = 0.0
+        for end, demand_bps in self.steps:
+            pieces.append((start, end, demand_bps))
+            start = end
+        return pieces
 
     def mean_bps(self) -> float:
         """∫ c(x) dx in bit/s."""
@@ -353,42 +348,53 @@ class DemandCurve(Demand):
         return self.unconstrained_s(job) * self.mean_bps()
 
     def remaining_s(
-        self, job: SizedJob, done: float, rate_bps: float
+        self,
+        job: SizedJob,
+        done: float,
+        rate_bps: float,
     ) -> float:
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:
             # At 0 bit/s only an application that wants none for the rest of its
             # course ends.
-            if any(c > 0 for _, end, c in self.pieces() if end > done):
+            if any(demand > 0 for _, _, demand in self._pieces_after(done)):
                 return math.inf
             return (1.0 - done) * self.unconstrained_s(job)
         if done <= 0.0:
             return self.duration_s(job, rate_bps)
         tau_s = self.unconstrained_s(job)
         return sum(
-            (end - max(start, done)) * tau_s * max(1.0, demand / rate_bps)
-            for start, end, demand in self.pieces()
-            if end > done
+            (end - start) * tau_s * max(1.0, demand / rate_bps)
+            for start, end, demand in self._pieces_after(done)
         )
 
+    def _pieces_after(
+        self, done: float
+    ) -> Iterator[tuple[float, float, int]]:
+        """The steps from progress ``done`` on, the first of them cut there."""
+        for start, end, demand_bps in self.pieces():
+            if end > done:
+                yield max(start, done), end, demand_bps
+
     def advanced(
-        self, job: SizedJob, done: float, rate_bps: float, elapsed_s: float
+        self,
+        job: SizedJob,
+        done: float,
+        rate_bps: float,
+        elapsed_s: float,
     ) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
-        for start, end, demand in self.pieces():
-            if end <= done:
-                continue
-            begin = max(start, done)
+        for start, end, demand in self._pieces_after(done):
             slowdown = 1.0
             if rate_bps > 0:
                 slowdown = max(1.0, demand / rate_bps)
             elif demand:
                 slowdown = math.inf
-            need_s = (end - begin) * tau_s * slowdown
+            need_s = (end - start) * tau_s * slowdown
             if need_s > left_s:
-                return begin + left_s / (tau_s * slowdown)
+                return start + left_s / (tau_s * slowdown)
             done = end
             left_s = left_s - need_s
         return done
@@ -473,9 +479,7 @@ class Command(Transfer):
         """Of a command nothing is known: the estimate, and p where there is
         more bandwidth.
         """
-        return scaled_duration_s(
-            job.duration_s, job.bandwidth_bps, bandwidth_bps
-        )
+        return Demand.estimate_s(self, job, bandwidth_bps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,9 +571,13 @@ def demand_of(
     """The demand that a job's entry in a file describes."""
     way = pattern or "ring"
     network = KINDS[kind].network
-    share, use = (
-        (cpu or 0.0, 1.0) if network else (Compute.cpu_share, cpu or 1.0)
-    )
+    # ``cpu`` is of a job that sends what it burns while it produces data, of
+    # one that computes its use of the node.
+    share = cpu or 0.0
+    use = 1.0
+    if not network:
+        share = Compute.cpu_share
+        use = cpu or 1.0
     if command is not None:
         return Command(
             "ring", share, profile, use, words=command, network=network

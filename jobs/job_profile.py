@@ -59,9 +59,12 @@ class Profile:
         at = bisect_right(
             options, bandwidth_bps, key=lambda option: option[0]
         )
-        (low_bps, slow_s), (high_bps, fast_s) = options[at - 1], options[at]
-        return slow_s + (fast_s - slow_s) * (bandwidth_bps - low_bps) / (
-            high_bps - low_bps
+        low_bps, slow_s = options[at - 1]
+        high_bps, fast_s = options[at]
+        width_bps = high_bps - low_bps
+        return (
+            slow_s
+            + (fast_s - slow_s) * (bandwidth_bps - low_bps) / width_bps
         )
 
 
@@ -80,20 +83,35 @@ def objections(
     if not options:
         return [(0, "a profile needs at least one option")]
     out = []
-    for at, (bandwidth_bps, duration_s) in enumerate(options):
-        if not (bandwidth_bps > 0 and duration_s > 0):
-            out.append(
-                (at, "an option needs a bandwidth and a duration above 0")
-            )
-        elif at and not bandwidth_bps > options[at - 1][0]:
-            out.append((at, "bandwidths must rise from option to option"))
-        elif at and not duration_s < options[at - 1][1]:
-            out.append((at, _NOT_FASTER))
+    for at, option in enumerate(options):
+        below = options[at - 1] if at else None
+        objection = _objection(option, below)
+        if objection is not None:
+            out.append((at, objection))
     return out
 
 
+def _objection(
+    option: tuple[float, float], below: tuple[float, float] | None
+) -> str | None:
+    """The objection to an option; ``below``: the one with less bandwidth."""
+    bandwidth_bps, duration_s = option
+    # Not a number is neither above nor below any: hence `not … >`.
+    if not (bandwidth_bps > 0 and duration_s > 0):
+        return "an option needs a bandwidth and a duration above 0"
+    if below is None:
+        return None
+    if not bandwidth_bps > below[0]:
+        return "bandwidths must rise from option to option"
+    if not duration_s < below[1]:
+        return _NOT_FASTER
+    return None
+
+
 def linear_profile(
-    bandwidth_bps: int, duration_s: float, speedup: float
+    bandwidth_bps: int,
+    duration_s: float,
+    speedup: float,
 ) -> Profile:
     """The published speed-up model: τ(B) = τ̄·(1 - α·(B - B̄)/(0.2·B̄)) (JSA,
     Section V.A).
@@ -110,17 +128,16 @@ def linear_profile(
         raise ValueError(
             f"a profile's bandwidth is at least 1 bit/s, not {bandwidth_bps}"
         )
-    found: list[tuple[int, float]] = []
+    options: list[tuple[int, float]] = []
     for ratio in RATIOS:
         option_bps = max(1, round(ratio * bandwidth_bps))
-        time_s = duration_s * (
-            1.0 - speedup * (option_bps / bandwidth_bps - 1.0) / STEP
-        )
-        if not found or (
-            option_bps > found[-1][0] and time_s < found[-1][1]
-        ):
-            found.append((option_bps, time_s))
-    return Profile(tuple(found))
+        above = option_bps / bandwidth_bps - 1.0
+        option = (option_bps, duration_s * (1.0 - speedup * above / STEP))
+        # Of a few bit/s two ratios are rounded to one bandwidth.
+        below = options[-1] if options else None
+        if _objection(option, below) is None:
+            options.append(option)
+    return Profile(tuple(options))
 
 
 def measured_profile(
@@ -137,6 +154,8 @@ def measured_profile(
     if not points:
         raise ValueError("nothing was measured")
     shortest_s = min(time_s for _, time_s in points)
+    # From above: a short time by chance at a small bandwidth is no threshold
+    # while a larger one was slower.
     top = len(points) - 1
     while top and points[top - 1][1] <= shortest_s * (1.0 + tolerance):
         top -= 1

@@ -24,6 +24,8 @@ _MS_NODEV = 4
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 1 << 19
+_KERNELS_OWN = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+"""Flags for file systems whose files are the kernel's."""
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -36,7 +38,11 @@ _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _enter(path: str, kind: int, name: str) -> None:
+def _enter(
+    path: str,
+    kind: int,
+    name: str,
+) -> None:
     """Move this process to the namespace of a kind at ``path``. Raises OSError."""
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -58,6 +64,7 @@ def enter_network_namespace(path: str) -> None:
 @contextmanager
 def inside_network_namespace(path: Path) -> Iterator[None]:
     """This thread in another network namespace, and back in its own afterwards."""
+    # A namespace is a thread's: /proc/self has that of the first one.
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         enter_network_namespace(str(path))
@@ -76,14 +83,11 @@ def own_mounts() -> None:
     """Give this process, and its children to come, a mount namespace: nobody
     else sees what they mount, and it ends with the last of them.
     """
-    _check(
-        _libc.unshare(_CLONE_NEWNS), "cannot have an own mount namespace"
-    )
-    flags = ctypes.c_ulong(_MS_REC | _MS_SLAVE)
-    _check(
-        _libc.mount(b"none", b"/", None, flags, None),
-        "cannot keep mounts to this process",
-    )
+    _unshare(_CLONE_NEWNS, "cannot have an own mount namespace")
+    # A new namespace begins as the old one's peer: without this, what is
+    # mounted here would be mounted there too (systemd shares all mounts).
+    what = "cannot keep mounts to this process"
+    _mount("none", "/", None, _MS_REC | _MS_SLAVE, what=what)
 
 
 def enter_mount_namespace(path: str) -> None:
@@ -95,14 +99,12 @@ def enter_mount_namespace(path: str) -> None:
 
 def enter_new_user_namespace() -> None:
     """Move this process to a user namespace that maps no ids yet."""
-    _check(
-        _libc.unshare(_CLONE_NEWUSER), "cannot have an own user namespace"
-    )
+    _unshare(_CLONE_NEWUSER, "cannot have an own user namespace")
 
 
 def own_host_name(name: str) -> None:
     """Give this process, and its children to come, a host name of their own."""
-    _check(_libc.unshare(_CLONE_NEWUTS), "cannot have an own host name")
+    _unshare(_CLONE_NEWUTS, "cannot have an own host name")
     text = name.encode()
     _check(_libc.sethostname(text, len(text)), "cannot set the host name")
 
@@ -111,7 +113,8 @@ def own_process_numbers() -> None:
     """Have the next child of this process be the first of a PID namespace, and
     all later ones be in it.
     """
-    _check(_libc.unshare(_CLONE_NEWPID), "cannot have an own PID namespace")
+    # The caller itself stays where it is: its number cannot change.
+    _unshare(_CLONE_NEWPID, "cannot have an own PID namespace")
 
 
 def enter_shared_memory(path: str) -> None:
@@ -123,20 +126,20 @@ def bind(source: str, target: str) -> None:
     """Have a process with mounts of its own find a file or folder at another
     place too.
     """
-    name = os.fsencode(source)
-    place = os.fsencode(target)
-    bound = _libc.mount(name, place, None, ctypes.c_ulong(_MS_BIND), None)
-    _check(bound, f"cannot mount {source} at {target}")
+    what = f"cannot mount {source} at {target}"
+    _mount(source, target, None, _MS_BIND, what=what)
 
 
-def mount_tmpfs(path: str, size_bytes: int, mode: int) -> None:
+def mount_tmpfs(
+    path: str,
+    size_bytes: int,
+    mode: int,
+) -> None:
     """Mount an empty file system in memory, of at most so many bytes."""
-    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV)
     options = f"size={size_bytes},mode={mode:o}".encode()
-    mounted = _libc.mount(
-        b"tmpfs", os.fsencode(path), b"tmpfs", flags, options
-    )
-    _check(mounted, f"cannot mount a tmpfs at {path}")
+    what = f"cannot mount a tmpfs at {path}"
+    flags = _MS_NOSUID | _MS_NODEV
+    _mount("tmpfs", path, b"tmpfs", flags, options, what=what)
 
 
 def hides_processes() -> bool:
@@ -151,9 +154,8 @@ def hide_processes() -> None:
     """Have a process with mounts of its own find in /proc the processes that it
     may trace, and no others. Raises OSError.
     """
-    flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-    mounted = _libc.mount(b"proc", b"/proc", b"proc", flags, b"hidepid=2")
-    _check(mounted, "cannot mount /proc")
+    what = "cannot mount /proc"
+    _mount("proc", "/proc", b"proc", _KERNELS_OWN, b"hidepid=2", what=what)
 
 
 def set_parent_death_signal(signum: int) -> None:
@@ -172,6 +174,7 @@ def end_when_closed(pipe: int) -> None:
     Unlike a parent's death signal it outlasts another user and program.
     """
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
+    # In place of SIGIO, which a program may ignore.
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
@@ -203,8 +206,9 @@ def own_shared_memory(size_bytes: int = 0) -> None:
     queues with others: System V's, POSIX's, and files in /dev/shm, where they
     may have that size (0: the folder is left as it is).
     """
-    what = "cannot have shared memory of its own"
-    _check(_libc.unshare(_CLONE_NEWIPC), what)
+    _unshare(_CLONE_NEWIPC, "cannot have shared memory of its own")
+    # The namespace holds System V's and message queues; POSIX's shared memory
+    # is files.
     if size_bytes and os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
         mount_tmpfs("/dev/shm", size_bytes, 0o1777)  # noqa: S108
 
@@ -213,11 +217,10 @@ def show_own_queues() -> None:
     """Have a process with mounts and message queues of its own find those, and
     no others, where the machine shows queues as files. Raises OSError.
     """
+    # A mount shows the queues of the IPC namespace in which it was made.
     if os.path.ismount(QUEUES):
-        flags = ctypes.c_ulong(_MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
-        place = os.fsencode(QUEUES)
-        mounted = _libc.mount(b"mqueue", place, b"mqueue", flags, None)
-        _check(mounted, f"cannot mount {QUEUES}")
+        what = f"cannot mount {QUEUES}"
+        _mount("mqueue", QUEUES, b"mqueue", _KERNELS_OWN, what=what)
 
 
 def system_call(number: int, *arguments: object) -> int:
@@ -226,6 +229,31 @@ def system_call(number: int, *arguments: object) -> int:
     if result < 0:
         _check(result, f"system call {number}")
     return result
+
+
+def _unshare(kind: int, what: str) -> None:
+    _check(_libc.unshare(kind), what)
+
+
+def _mount(
+    source: str,
+    target: str,
+    kind: bytes | None,
+    flags: int,
+    options: bytes | None = None,
+    *,
+    what: str,
+) -> None:
+    """The system call. Raises OSError that begins with ``what``."""
+    mounted = _libc.mount(
+        os.fsencode(source),
+        os.fsencode(target),
+        kind,
+        # An unsigned long, as which ctypes would not pass an int.
+        ctypes.c_ulong(flags),
+        options,
+    )
+    _check(mounted, what)
 
 
 def _check(result: int, what: str) -> None:

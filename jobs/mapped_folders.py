@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Iterable
 from contextlib import suppress
+from typing import NoReturn
 
 from jobs import linux
 
@@ -33,7 +34,9 @@ class _MountAttributes(ctypes.Structure):
 
 
 def give_callers_folders(
-    paths: Iterable[str], caller: int, user: int
+    paths: Iterable[str],
+    caller: int,
+    user: int,
 ) -> None:
     """Has this process, with mounts of its own, find the caller's folders on
     these paths as ``user``'s. Both are user ids.
@@ -47,6 +50,8 @@ def give_callers_folders(
             if folder is None:
                 continue
             try:
+                # One for all folders, and none where there is no folder: it
+                # takes a process.
                 if namespace is None:
                     namespace = _user_namespace(user_map(caller, user))
                 with suppress(OSError):
@@ -67,18 +72,18 @@ def callers_folder(path: str, caller: int) -> int | None:
     Folders above it are not his, so that he cannot exchange it meanwhile; a
     link in its place is not followed.
     """
-    here = os.open("/", _WALKED)
+    folder = os.open("/", _WALKED)
     for name in os.path.realpath(path).split("/")[1:]:
-        above = here
+        above = folder
         try:
-            here = os.open(name, _WALKED | os.O_DIRECTORY, dir_fd=above)
+            folder = os.open(name, _WALKED | os.O_DIRECTORY, dir_fd=above)
         except OSError:
             return None
         finally:
             os.close(above)
-        if os.fstat(here).st_uid == caller:
-            return here
-    os.close(here)
+        if os.fstat(folder).st_uid == caller:
+            return folder
+    os.close(folder)
     return None
 
 
@@ -100,34 +105,50 @@ def _user_namespace(users: str) -> int:
     entered, says = os.pipe()
     child = os.fork()
     if child == 0:
-        with suppress(OSError):
-            linux.set_parent_death_signal(signal.SIGKILL)
-            linux.enter_new_user_namespace()
-            os.write(says, b"1")
-            signal.pause()
-        os._exit(1)
+        _enter_user_namespace(says)
     os.close(says)
     try:
+        # Its maps can be written once it is in there; one that could not
+        # enter closes the pipe, and the maps' files then refuse.
         os.read(entered, 1)
-        for name, text in (
-            ("uid_map", users),
-            ("gid_map", f"0 0 {_END_OF_IDS}"),
-        ):
-            # In one piece, as the kernel wants it.
-            descriptor = os.open(f"/proc/{child}/{name}", os.O_WRONLY)
-            try:
-                os.write(descriptor, text.encode())
-            finally:
-                os.close(descriptor)
+        _write_map(child, "uid_map", users)
+        _write_map(child, "gid_map", f"0 0 {_END_OF_IDS}")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
         os.close(entered)
+        # The namespace stays as long as the descriptor does.
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
+def _enter_user_namespace(says: int) -> NoReturn:
+    """In a process that is there for this alone: it says so, and waits to be
+    ended.
+    """
+    with suppress(OSError):
+        linux.set_parent_death_signal(signal.SIGKILL)
+        linux.enter_new_user_namespace()
+        os.write(says, b"1")
+        signal.pause()
+    os._exit(1)
+
+
+def _write_map(
+    process: int,
+    name: str,
+    text: str,
+) -> None:
+    """Writes ``uid_map`` or ``gid_map`` in one piece, as the kernel wants it."""
+    descriptor = os.open(f"/proc/{process}/{name}", os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
 def _mount_mapped(folder: int, namespace: int) -> None:
     """Mounts a folder over itself, with other owners."""
+    # A copy that is mounted nowhere: the kernel maps ids of no other mount.
     flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC
     tree = linux.system_call(OPEN_TREE, folder, b"", flags)
     try:

@@ -22,15 +22,16 @@ def is_installed(library: MpiLibrary) -> bool:
     return shutil.which(MPIRUN[library]) is not None
 
 
-def missing(
-    demands: Iterable[Demand],
-) -> list[MpiLibrary]:
+def missing(demands: Iterable[Demand]) -> list[MpiLibrary]:
     """Libraries whose command the demands need and this machine lacks."""
-    needed: dict[MpiLibrary, None] = {}
+    libraries: list[MpiLibrary] = []
     for demand in demands:
-        if isinstance(demand, Program) and demand.launch == "mpi":
-            needed[demand.mpi] = None
-    return [library for library in needed if not is_installed(library)]
+        if not isinstance(demand, Program) or demand.launch != "mpi":
+            continue
+        # Each is told once, however many jobs need it.
+        if demand.mpi not in libraries and not is_installed(demand.mpi):
+            libraries.append(demand.mpi)
+    return libraries
 
 
 def missing_sentence(library: MpiLibrary) -> str:
@@ -38,9 +39,7 @@ def missing_sentence(library: MpiLibrary) -> str:
     return f"{MPIRUN[library]} is missing (Debian: {PACKAGES[library]})"
 
 
-def install_command(
-    libraries: Iterable[MpiLibrary],
-) -> str:
+def install_command(libraries: Iterable[MpiLibrary]) -> str:
     """The command that installs the libraries."""
     packages = " ".join(PACKAGES[library] for library in libraries)
     return f"sudo apt-get install {packages}"

@@ -49,6 +49,7 @@ def isolated_spawn() -> Iterator[None]:
     later.
     """
     before = dict(os.environ)
+    # By variables: multiprocessing makes the command line itself.
     os.environ.pop("PYTHONPATH", None)
     os.environ["PYTHONSAFEPATH"] = "1"
     try:

@@ -14,8 +14,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH
 
 def main() -> None:
     """Runs the module that the first argument names, with the others."""
+    # An installed one is there already, behind the standard library.
     if ROOT not in sys.path:
         sys.path.insert(0, ROOT)
+    # As `python -m` has it: the module's arguments come after its own name.
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

@@ -70,20 +70,18 @@ class JobRequest:
             raise ValueError(
                 f"job {self.id}: a stated running time must be above 0 s"
             )
-        uses = self.demand.cpu_use
-        estimates = self.demand.cpu_estimate
-        if not _are_uses(uses, self.n_vms) or not _are_uses(
-            estimates, self.n_vms
-        ):
-            raise ValueError(
-                f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
-            )
+        for uses in (self.demand.cpu_use, self.demand.cpu_estimate):
+            if not _are_uses(uses, self.n_vms):
+                raise ValueError(
+                    f"job {self.id}: CPU use is one share above 0 and up to 1, or one per process"
+                )
 
     def to_json(self) -> dict[str, Any]:
         """The flat record of ``events.jsonl``; fields that its demand lacks
         have their default.
         """
         demand = self.demand
+        # One form for all kinds; what a kind alone has replaces these below.
         flat = {
             "id": self.id,
             "submit_s": self.submit_s,
@@ -120,18 +118,16 @@ class JobRequest:
     @property
     def true_s(self) -> float:
         """The running time that it really needs at ``bandwidth_bps``."""
-        return (
-            self.duration_s
-            if self.true_duration_s is None
-            else self.true_duration_s
-        )
+        if self.true_duration_s is None:
+            return self.duration_s
+        return self.true_duration_s
 
     @property
     def stated_s(self) -> float:
         """The running time its user stated; ``duration_s`` where none did."""
-        return (
-            self.duration_s if self.estimate_s is None else self.estimate_s
-        )
+        if self.estimate_s is None:
+            return self.duration_s
+        return self.estimate_s
 
     @property
     def cpu_uses(self) -> tuple[float, ...]:
@@ -142,19 +138,16 @@ class JobRequest:
     @property
     def deadline_at_s(self) -> float | None:
         """The deadline on the run's clock."""
-        return (
-            None
-            if self.deadline_s is None
-            else self.submit_s + self.deadline_s
-        )
+        if self.deadline_s is None:
+            return None
+        return self.submit_s + self.deadline_s
 
     def is_best_effort(self, rate_bps: float) -> bool:
         """True where a job that wants bandwidth has none reserved: it shares
         what others leave.
         """
-        return (
-            rate_bps == 0 and self.bandwidth_bps > 0 and self.demand.network
-        )
+        wants = self.bandwidth_bps > 0 and self.demand.network
+        return wants and rate_bps == 0
 
 
 class JobStream(Sequence[JobRequest]):

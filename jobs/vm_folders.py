@@ -32,7 +32,11 @@ OWN_MOUNTS = "/proc/self/ns/mnt"
 """Of an agent, which begins with the fork server's."""
 
 
-def enter_mounts(folder: str, size_bytes: int, mounts: str) -> None:
+def enter_mounts(
+    folder: str,
+    size_bytes: int,
+    mounts: str,
+) -> None:
     """Turns this process into one with mounts of its own, the VM's tmpfs among
     them, and with the shared memory and message queues of the VM. It has to be
     root's, and without threads. Raises OSError.
@@ -48,6 +52,8 @@ def enter_mounts(folder: str, size_bytes: int, mounts: str) -> None:
         # are this process's alone.
         linux.own_mounts()
     _mount_once(folder, size_bytes)
+    # Beside the fork server's, where the tmpfs stays for programs to come:
+    # what a program's own process mounts over /tmp is not for the server.
     linux.own_mounts()
 
 
@@ -66,6 +72,7 @@ def replace_machines(folder: str, shown: Iterable[str]) -> None:
         for place, name in PLACES.items():
             if os.path.isdir(place):  # noqa: PTH112 - at each start of a program
                 linux.bind(f"{folder}/{name}", place)
+        # Below /dev: it is not hidden by these, and shows the machine's.
         linux.show_own_queues()
         for machines in kept:
             # Programs of the VM may have put something in its way.
@@ -90,6 +97,7 @@ def _mount_once(folder: str, size_bytes: int) -> None:
             _keep_shared_memory(f"{folder}/{SHARED_MEMORY}")
             for name in PLACES.values():
                 os.mkdir(f"{folder}/{name}")  # noqa: PTH102
+                # The umask takes bits from what mkdir makes.
                 os.chmod(f"{folder}/{name}", EVERYBODYS)  # noqa: PTH101
         linux.enter_shared_memory(f"{folder}/{SHARED_MEMORY}")
     finally:
@@ -122,26 +130,27 @@ class _Shown:
         stack.callback(os.close, self._source)
         self._names = self._path.removeprefix(self._place).split("/")[1:]
         self._above: list[os.stat_result] = []
-        here = self._place
+        folder = self._place
         for name in self._names[:-1]:
-            here = f"{here}/{name}"
-            self._above.append(os.stat(here))  # noqa: PTH116
+            folder = f"{folder}/{name}"
+            self._above.append(os.stat(folder))  # noqa: PTH116
 
     def show(self) -> None:
         """Binds it to its place; folders on the way are as open as the
         machine's.
         """
-        here = os.open(self._place, os.O_PATH | os.O_CLOEXEC)
+        folder = os.open(self._place, os.O_PATH | os.O_CLOEXEC)
         try:
             for name, status in zip(self._names, self._above, strict=False):
-                here = _inner(here, name, status)
-            target = self._target(here)
+                folder = _inner(folder, name, status)
+            target = self._target(folder)
             try:
+                # By descriptors: a name could be another thing's by now.
                 linux.bind(_by_number(self._source), _by_number(target))
             finally:
                 os.close(target)
         finally:
-            os.close(here)
+            os.close(folder)
 
     def _target(self, above: int) -> int:
         """An empty file or folder for it to be bound to."""
@@ -157,7 +166,11 @@ class _Shown:
         return os.open(name, flags, dir_fd=above)
 
 
-def _inner(above: int, name: str, status: os.stat_result) -> int:
+def _inner(
+    above: int,
+    name: str,
+    status: os.stat_result,
+) -> int:
     """A folder in another one, which is closed."""
     try:
         with suppress(FileExistsError):
@@ -171,7 +184,11 @@ def _inner(above: int, name: str, status: os.stat_result) -> int:
         os.close(above)
 
 
-def _opened(above: int, name: str, flags: int) -> int:
+def _opened(
+    above: int,
+    name: str,
+    flags: int,
+) -> int:
     flags |= os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     return os.open(name, flags, dir_fd=above)
 

@@ -26,6 +26,7 @@ def own_processes(uid: int, gid: int) -> bool:
     if not _is_allowed():
         return False
     linux.own_process_numbers()
+    # A pair of sockets, whose end the first process notices.
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
@@ -40,7 +41,9 @@ def own_processes(uid: int, gid: int) -> bool:
 
 
 def _is_allowed() -> bool:
-    """Tries it in a process that ends at once."""
+    """Tries it in a process that ends at once: unshare cannot be undone, and a
+    process whose later children cannot start is of no use.
+    """
     child = os.fork()
     if child == 0:
         code = 1
@@ -65,7 +68,11 @@ def _mount_code() -> int:
     return 0
 
 
-def _be_first(link: int, uid: int, gid: int) -> None:
+def _be_first(
+    link: int,
+    uid: int,
+    gid: int,
+) -> None:
     """The first process of the namespace: it waits to be ended. Never returns."""
     try:
         os.dup2(link, 0)
@@ -74,11 +81,13 @@ def _be_first(link: int, uid: int, gid: int) -> None:
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, signal.SIG_IGN)
+        # By root, and in this namespace: /proc shows that of who mounts it.
         linux.hide_processes()
         os.setgroups([])
         os.setresgid(gid, gid, gid)
         os.setresuid(uid, uid, uid)
         linux.set_no_new_privileges()
+        # After the change of user, which clears it.
         linux.set_parent_death_signal(signal.SIGKILL)
         os.write(0, _READY)
         # The agent may have ended before the line above.

@@ -20,9 +20,8 @@ from __future__ import annotations
 MTU_BYTES = 1500
 ETHERNET_HEADER_BYTES = 14
 IPV4_HEADER_BYTES = 20
-TCP_HEADER_BYTES = (
-    20 + 12
-)  # with the timestamp option, padded to a multiple of four
+# With the timestamp option, padded to a multiple of four.
+TCP_HEADER_BYTES = 20 + 12
 
 FRAME_BYTES = MTU_BYTES + ETHERNET_HEADER_BYTES
 FRAME_HEADER_BYTES = (
@@ -40,6 +39,7 @@ def payload_bytes(wire_bits: float) -> int:
         raise ValueError(
             f"a volume on the wire cannot be negative: {wire_bits} bits"
         )
+    # In whole numbers: of a terabyte a product of floats is off by bytes.
     return int(wire_bits) * SEGMENT_BYTES // (8 * FRAME_BYTES)
 
 

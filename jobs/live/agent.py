@@ -109,26 +109,30 @@ class Agent:
     def _sample_when_due(self) -> None:
         """Send the VM's progress if a period has passed since the last time."""
         now_ns = time.monotonic_ns()
-        if now_ns >= self._sample_ns + round(
-            self._plan.progress_every_s * 1e9
-        ):
+        period_ns = round(self._plan.progress_every_s * 1e9)
+        # From now on, not from when it was due: an agent that was frozen is
+        # not to make up for the samples that it missed.
+        if now_ns >= self._sample_ns + period_ns:
             self._sample_ns = now_ns
             self._sample()
 
     def _sample(self) -> None:
-        moved = self._received_bytes, self._sent_bytes
-        now_ns = time.monotonic_ns()
-        self._channel.say(
-            AgentProgress(self._plan.index, now_ns, *moved, self._cpu_s())
+        progress = AgentProgress(
+            index=self._plan.index,
+            at_ns=time.monotonic_ns(),
+            received_bytes=self._received_bytes,
+            sent_bytes=self._sent_bytes,
+            cpu_s=self._cpu_s(),
         )
+        self._channel.say(progress)
 
 
 def used_cpu_s() -> float:
     """User and system time of this process and its ended children, in s."""
-    usages = map(
-        resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    childrens = resource.getrusage(resource.RUSAGE_CHILDREN)
+    user_s = own.ru_utime + childrens.ru_utime
+    return user_s + own.ru_stime + childrens.ru_stime
 
 
 def wait_for_start(channel: Channel) -> int:
@@ -243,6 +247,7 @@ class Channel:
             raise ConnectionError(_GONE) from None
         if not data:
             raise ConnectionError(_GONE)
+        # A stream has no messages: the last line may come in two pieces.
         *lines, self._received = (self._received + data).split(b"\n")
         start_at_ns = None
         for line in lines:

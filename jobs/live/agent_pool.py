@@ -54,9 +54,9 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    held: list[tuple[str, Message]] = field(
-        default_factory=list
-    )  # came before its AgentStarted
+    # Came before its AgentStarted: the channel and the server's answers are
+    # two sockets, between which there is no order.
+    held: list[tuple[str, Message]] = field(default_factory=list)
 
 
 def _own_mounts() -> None:
@@ -91,11 +91,14 @@ class AgentPool:
             Field(union_mode="left_to_right"),
         ]
         self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(kinds)
+        # Packets, so that descriptors come with the request that they are of.
         self._control, theirs = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )
         with theirs:
             for end in (self._control, theirs):
+                # The kernel sends no packet that is larger than the buffer,
+                # in which its own bookkeeping counts too.
                 end.setsockopt(
                     socket.SOL_SOCKET,
                     socket.SO_SNDBUF,
@@ -189,22 +192,27 @@ class AgentPool:
         """
         end_s = time.monotonic() + timeout_s
         while True:
-            left_s = (
-                0.0 if self._urgent else max(0.0, end_s - time.monotonic())
-            )
-            ready = {
-                key.fd: key.data for key, _ in self._selector.select(left_s)
-            }
-            for _, line in sorted(ready.items()):
-                if line is not None:
-                    self._read_line(line)
-            if self._control.fileno() in ready:
-                self._read_answers()
+            left_s = 0.0
+            if not self._urgent:
+                left_s = max(0.0, end_s - time.monotonic())
+            self._read_what_came(left_s)
             if self._urgent or time.monotonic() >= end_s:
                 messages = self._messages
                 self._messages = []
                 self._urgent = False
                 return messages
+
+    def _read_what_came(self, timeout_s: float) -> None:
+        ready = {}
+        for key, _ in self._selector.select(timeout_s):
+            ready[key.fd] = key.data
+        # By descriptor, an order that the selector does not keep.
+        for _, line in sorted(ready.items()):
+            if line is not None:
+                self._read_line(line)
+        # The server's last: an agent's exit comes after all that it said.
+        if self._control.fileno() in ready:
+            self._read_answers()
 
     def close(self, timeout_s: float = 10.0) -> None:
         """End all agents and the server; safe to call twice and after a
@@ -252,15 +260,12 @@ class AgentPool:
     def _take_answer(self, agent_id: str, answer: Answer) -> None:
         line = self._lines.get(agent_id)
         if line is not None and isinstance(answer, AgentExited):
-            self._read_line(
-                line
-            )  # all of its messages are there: it has ended
+            # All of its messages are there: it has ended.
+            self._read_line(line)
             self._forget(line)
-        if (
-            line is not None
-            and isinstance(answer, AgentRefused)
-            and not line.started
-        ):
+        # A refused signal is of an agent that runs, or of none.
+        refused = isinstance(answer, AgentRefused)
+        if line is not None and refused and not line.started:
             self._forget(line)
         self._messages.append((agent_id, answer))
         self._urgent = True
@@ -284,13 +289,17 @@ class AgentPool:
                 return
             *texts, line.rest = (line.rest + data).split(b"\n")
             for text in texts:
+                # What the job's own programs made of it is left out.
                 with contextlib.suppress(ValidationError):
-                    message = self._decoder.validate_json(text)
-                    messages = self._messages if line.started else line.held
-                    messages.append((line.agent_id, message))
-                    self._urgent |= line.started and not isinstance(
-                        message, AgentProgress
-                    )
+                    self._take(line, self._decoder.validate_json(text))
+
+    def _take(self, line: _Line, message: AgentMessage) -> None:
+        if not line.started:
+            line.held.append((line.agent_id, message))
+            return
+        self._messages.append((line.agent_id, message))
+        if not isinstance(message, AgentProgress):
+            self._urgent = True
 
     def _unwatch(self, line: _Line) -> None:
         with contextlib.suppress(KeyError):
@@ -303,11 +312,15 @@ class AgentPool:
 
     def _ended(self) -> str:
         code = None
+        # Its socket is closed before its process has ended, which on a
+        # starved machine may take a while.
         with contextlib.suppress(subprocess.TimeoutExpired):
             code = self._server.wait(_END_TIMEOUT_S)
         where = ""
         if self._log is not None:
-            where = f"; see {(self._folder or self._log.parent) / self._log.name}"
+            folder = self._folder or self._log.parent
+            where = f"; see {folder / self._log.name}"
+        how = f"has ended with exit code {code}"
         if code is not None and code < 0:
-            return f"the agents' fork server was ended by {signal.Signals(-code).name}{where}"
-        return f"the agents' fork server has ended with exit code {code}{where}"
+            how = f"was ended by {signal.Signals(-code).name}"
+        return f"the agents' fork server {how}{where}"

@@ -194,9 +194,12 @@ class AgentReport(_Checked):
     @property
     def last_byte_ns(self) -> int | None:
         """Instant of the last byte of all peers; None while one is missing."""
-        stamps = [flow.last_ns for flow in self.received]
-        known = [stamp for stamp in stamps if stamp is not None]
-        return max(known) if known and len(known) == len(stamps) else None
+        last_ns = None
+        for flow in self.received:
+            if flow.last_ns is None:
+                return None
+            last_ns = max(flow.last_ns, last_ns or 0)
+        return last_ns
 
 
 AgentMessage = Ready | AgentProgress | AgentReport

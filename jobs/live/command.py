@@ -83,6 +83,8 @@ class CommandAgent(Agent):
         """Run the command to its end; raises AgentFailure with its last output
         if it fails.
         """
+        # The command's own start counts: of a program that nobody knows there
+        # is no later instant at which it is ready.
         self._start_together()
         home = tempfile.mkdtemp(prefix="hosenet-")
         try:
@@ -97,8 +99,24 @@ class CommandAgent(Agent):
             raise AgentFailure(self._how(child.returncode))
 
     def _started(self, home: str) -> subprocess.Popen[bytes]:
+        try:
+            return start_tied(
+                self._plan.argv,
+                subprocess.PIPE,
+                env=self._environment(home),
+                cwd=home,
+                # Read by descriptor: what a buffer holds no selector sees.
+                bufsize=0,
+            )
+        except OSError as error:
+            raise AgentFailure(
+                f"cannot run {self._plan.argv[0]!r}: {error.strerror}"
+            ) from None
+
+    def _environment(self, home: str) -> dict[str, str]:
         plan = self._plan
-        environment = {
+        # The agent's own is the fork server's, which has a PATH alone.
+        return {
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
             "HOME": home,
@@ -109,42 +127,41 @@ class CommandAgent(Agent):
             "HOSENET_PEERS": ",".join(plan.peers),
             **dict(plan.environment),
         }
-        try:
-            return start_tied(
-                plan.argv,
-                subprocess.PIPE,
-                env=environment,
-                cwd=home,
-                bufsize=0,
-            )
-        except OSError as error:
-            raise AgentFailure(
-                f"cannot run {plan.argv[0]!r}: {error.strerror}"
-            ) from None
 
     def _attend(self, child: subprocess.Popen[bytes]) -> None:
         """Pass its output on and look after the channel until it ends."""
         assert child.stdout is not None  # noqa: S101 - asked for above
-        os.set_blocking(child.stdout.fileno(), False)
+        output = child.stdout.fileno()
+        os.set_blocking(output, False)
+        # The end of its output is not its end: what it has left running may
+        # hold the pipe, and it may close the pipe and keep running.
         handle = os.pidfd_open(child.pid)
         try:
             with selectors.DefaultSelector() as selector:
-                for watched in (self._channel, handle, child.stdout):
+                for watched in (self._channel, handle, output):
                     selector.register(watched, selectors.EVENT_READ)
-                while True:
+                while not self._has_ended(selector, handle, output):
                     self._sample_when_due()
-                    for key, _ in selector.select(
-                        self._plan.progress_every_s
-                    ):
-                        if key.fileobj is self._channel:
-                            self._channel.heard()
-                        elif key.fileobj == handle:
-                            self._pass_on(child.stdout.fileno())
-                            return
-                        elif not self._pass_on(child.stdout.fileno()):
-                            selector.unregister(child.stdout)
         finally:
             os.close(handle)
+
+    def _has_ended(
+        self,
+        selector: selectors.BaseSelector,
+        handle: int,
+        output: int,
+    ) -> bool:
+        """Waits a period for the channel, the process's end and its output."""
+        for key, _ in selector.select(self._plan.progress_every_s):
+            if key.fileobj is self._channel:
+                self._channel.heard()
+            elif key.fileobj == handle:
+                # What it wrote last may have come since.
+                self._pass_on(output)
+                return True
+            elif not self._pass_on(output):
+                selector.unregister(output)
+        return False
 
     def _pass_on(self, descriptor: int) -> bool:
         """Its output so far to the log; False once it has closed it."""
@@ -165,17 +182,29 @@ class CommandAgent(Agent):
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
-        how = (
-            f"exit code {code}" if code > 0 else signal.Signals(-code).name
-        )
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
-        return f"{name} ended with {how}" + (
-            f": {lines[-1].strip()}" if lines else ""
+        return ended_sentence(
+            name, code, lines[-1].strip() if lines else ""
         )
+
+
+def ended_sentence(
+    name: str,
+    code: int,
+    last_line: str,
+) -> str:
+    """A sentence on how a process ended. ``code``: negative for a signal."""
+    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    sentence = f"{name} ended with {how}"
+    if last_line:
+        sentence += f": {last_line}"
+    return sentence
 
 
 def start_tied(
-    argv: Sequence[str], output: int | IO[bytes], **more: Any
+    argv: Sequence[str],
+    output: int | IO[bytes],
+    **more: Any,
 ) -> subprocess.Popen[bytes]:
     """A program in a process group of its own that ends with its agent. Raises
     OSError.
@@ -205,13 +234,20 @@ def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
     """End programs and whatever they have left running: by a word first, then
     by force.
     """
-    for signum in (signal.SIGTERM, signal.SIGKILL):
+    running = [child for child in children if child.poll() is None]
+    _signal_groups(running, signal.SIGTERM)
+    # All groups, those of programs that have ended too: theirs may live on.
+    _signal_groups(children, signal.SIGKILL)
+
+
+def _signal_groups(
+    children: Sequence[subprocess.Popen[bytes]], signum: signal.Signals
+) -> None:
+    """Sends a signal to process groups, and gives the programs time to end."""
+    for child in children:
+        # No permission: none of the group is this user's any more.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signum)
+    with contextlib.suppress(subprocess.TimeoutExpired):
         for child in children:
-            if signum == signal.SIGKILL or child.poll() is None:
-                with contextlib.suppress(
-                    ProcessLookupError, PermissionError
-                ):
-                    os.killpg(child.pid, signum)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            for child in children:
-                child.wait(GRACE_S)
+            child.wait(GRACE_S)

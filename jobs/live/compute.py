@@ -91,23 +91,25 @@ class ComputeAgent(Agent):
 
     def run(self) -> None:
         """Use the plan's CPU time."""
-        plan = self._plan
         self._start_together()
+        # CPU time, not the clock: a VM that gets less of its node computes
+        # for longer, which is what the node's quota and weights are for.
         began_ns = time.thread_time_ns()
-        work_ns = round(plan.cpu_s * 1e9)
-        pacing = Pacing(plan.share, time.monotonic_ns())
-        if plan.share < 1.0:
+        work_ns = round(self._plan.cpu_s * 1e9)
+        paced = self._plan.share < 1.0
+        pacing = Pacing(self._plan.share, time.monotonic_ns())
+        if paced:
             self._pacing = pacing
         while True:
             used_ns = time.thread_time_ns() - began_ns
             pacing.advance(time.monotonic_ns(), used_ns)
-            is_due = plan.share == 1.0 or pacing.due_ns >= work_ns
+            is_due = not paced or pacing.due_ns >= work_ns
             if is_due and used_ns >= work_ns:
                 pacing.end(work_ns)
                 return
             self._channel.heard()
             self._sample_when_due()
-            behind = plan.share == 1.0 or pacing.due_ns > used_ns
+            behind = not paced or pacing.due_ns > used_ns
             if behind and used_ns < work_ns:
                 burn_until(began_ns + work_ns)
             else:
@@ -137,6 +139,7 @@ _BLOCK = bytes(range(256)) * 64
 
 def burn_until(cpu_ns: int) -> None:
     """Hash until this thread's CPU time is ``cpu_ns``, or for one slice."""
+    # Work that no interpreter leaves out, and that takes no memory.
     digest = hashlib.sha256()
     end_ns = min(cpu_ns, time.thread_time_ns() + SLICE_NS)
     while time.thread_time_ns() < end_ns:

@@ -134,6 +134,7 @@ class Connections:
         end_ns = time.monotonic_ns() + round(
             self.plan.connect_timeout_s * 1e9
         )
+        # A caller that ends meanwhile is noticed there.
         self._selector.register(
             self.channel, selectors.EVENT_READ, self.channel.heard
         )
@@ -143,11 +144,10 @@ class Connections:
             now_ns = time.monotonic_ns()
             if now_ns > end_ns:
                 raise AgentFailure(self._missing())
-            for attempt in self._attempts:
-                if not attempt.calling and attempt.retry_at_ns <= now_ns:
-                    self._connect(attempt)
+            self._connect_when_due(now_ns)
             for key, _ in self._selector.select(self._patience_s()):
                 key.data()
+        # Connections came as they came; turns are those of the plan.
         self.sendings.sort(
             key=lambda sending: self.plan.sends.index(sending.order)
         )
@@ -156,18 +156,11 @@ class Connections:
 
     def close(self) -> None:
         """Close all sockets in order, so that unsent data still leaves."""
-        attempts = [attempt.sock for attempt in self._attempts]
-        sending = [flow.sock for flow in self.sendings]
-        receiving = [flow.sock for flow in self.receivings]
-        for sock in [
-            *attempts,
-            *sending,
-            *receiving,
-            *self._callers,
-            self._listener,
-        ]:
-            _in_order(sock)
-            sock.close()
+        sockets = [attempt.sock for attempt in self._attempts]
+        sockets += [flow.sock for flow in self.sendings]
+        sockets += [flow.sock for flow in self.receivings]
+        for sock in (*sockets, *self._callers, self._listener):
+            _close_in_order(sock)
         self._selector.close()
 
     def _patience_s(self) -> float:
@@ -247,6 +240,11 @@ class Connections:
             )
         return order
 
+    def _connect_when_due(self, now_ns: int) -> None:
+        for attempt in self._attempts:
+            if not attempt.calling and attempt.retry_at_ns <= now_ns:
+                self._connect(attempt)
+
     def _connect(self, attempt: _Attempt) -> None:
         """Begin to connect to a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
@@ -316,17 +314,18 @@ class Connections:
 
     def _missing(self) -> str:
         waited = f"within {self.plan.connect_timeout_s:g} s"
-        unreached = [
-            f"{_name(a.order)} ({a.reason})" for a in self._attempts
-        ]
-        silent = [f"VM {peer}" for peer in sorted(self._expected)]
         parts = []
-        if unreached:
-            parts.append(
-                f"no connection {waited} to {', '.join(unreached)}"
+        if self._attempts:
+            unreached = ", ".join(
+                f"{_name(attempt.order)} ({attempt.reason})"
+                for attempt in self._attempts
             )
-        if silent:
-            parts.append(f"no call {waited} from {', '.join(silent)}")
+            parts.append(f"no connection {waited} to {unreached}")
+        if self._expected:
+            silent = ", ".join(
+                f"VM {peer}" for peer in sorted(self._expected)
+            )
+            parts.append(f"no call {waited} from {silent}")
         return "; ".join(parts)
 
 
@@ -376,13 +375,16 @@ _RESET, _FINISH = struct.pack("ii", 1, 0), struct.pack("ii", 0, 0)
 LAST_TIMEOUT_MS = 60_000
 
 
-def _in_order(sock: socket.socket) -> None:
-    """Let the kernel send a closed socket's data, for LAST_TIMEOUT_MS at most."""
+def _close_in_order(sock: socket.socket) -> None:
+    """Closes a socket, whose data the kernel still sends, for LAST_TIMEOUT_MS
+    at most.
+    """
     with suppress(OSError):
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _FINISH)
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LAST_TIMEOUT_MS
         )
+    sock.close()
 
 
 def set_congestion_control(sock: socket.socket, name: str) -> None:

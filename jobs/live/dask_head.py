@@ -24,21 +24,12 @@ def main(words: list[str]) -> int:
     shell, names, workers = words[:3]
     vms = names.split(",")
     address = f"tcp://{vms[0]}:{PORT}"
-    module = [sys.executable, "-m", "distributed.cli"]
-    scheduler = [
-        f"{module[-1]}.dask_scheduler",
-        "--host",
-        vms[0],
-        "--port",
-        str(PORT),
-    ]
-    children = [
-        subprocess.Popen([*module[:2], *scheduler, "--no-dashboard"])
-    ]
+    children = [subprocess.Popen(_scheduler_words(vms[0]))]
     try:
         for vm in vms:
             worker = _worker_words(address, vm, workers)
             children.append(subprocess.Popen([shell, vm, *worker]))
+        # The client's time is not to hold the workers' start.
         with distributed.Client(address, timeout=PATIENCE_S) as client:
             client.wait_for_workers(len(vms) * int(workers), PATIENCE_S)
         environment = dict(os.environ, HOSENET_RANK="0")
@@ -48,22 +39,20 @@ def main(words: list[str]) -> int:
         _end(children)
 
 
-def _worker_words(address: str, vm: str, workers: str) -> list[str]:
-    words = [
-        "exec",
-        sys.executable,
-        "-m",
-        "distributed.cli.dask_worker",
-    ]
-    words += [
-        address,
-        "--host",
-        vm,
-        "--nthreads",
-        "1",
-        "--nworkers",
-    ]
-    words += [workers, "--name", vm, "--no-dashboard"]
+def _scheduler_words(vm: str) -> list[str]:
+    module = "distributed.cli.dask_scheduler"
+    words = [sys.executable, "-m", module, "--host", vm]
+    return [*words, "--port", str(PORT), "--no-dashboard"]
+
+
+def _worker_words(
+    address: str,
+    vm: str,
+    workers: str,
+) -> list[str]:
+    words = ["exec", sys.executable, "-m", "distributed.cli.dask_worker"]
+    words += [address, "--host", vm, "--name", vm, "--no-dashboard"]
+    words += ["--nthreads", "1", "--nworkers", workers]
     # A nanny would be a second process for each worker.
     if workers == "1":
         words.append("--no-nanny")

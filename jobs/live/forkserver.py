@@ -155,16 +155,15 @@ class ForkServer:
 
     def _reap(self, agent_id: str) -> None:
         pidfd = self._children.pop(agent_id)
-        ended = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
+        result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        code = None
-        signum = None
-        if ended is not None and ended.si_code == os.CLD_EXITED:
-            code = ended.si_status
-        elif ended is not None:
-            signum = ended.si_status
-        self._answer(agent_id, AgentExited(code, signum))
+        answer = AgentExited(code=None, signum=None)
+        if result is not None and result.si_code == os.CLD_EXITED:
+            answer = AgentExited(code=result.si_status, signum=None)
+        elif result is not None:
+            answer = AgentExited(code=None, signum=result.si_status)
+        self._answer(agent_id, answer)
 
     def _end_children(self) -> None:
         """Kill agents that still run. A frozen one dies when it is thawed."""
@@ -209,7 +208,10 @@ def _open_log(request: SpawnRequest) -> int:
 
 
 def _become_agent(
-    request: SpawnRequest, channel_fd: int, log_fd: int, server_pid: int
+    request: SpawnRequest,
+    channel_fd: int,
+    log_fd: int,
+    server_pid: int,
 ) -> None:
     """In the child: take the VM's place and work; never returns."""
     code = EXIT_FAILED
@@ -219,11 +221,9 @@ def _become_agent(
             signal.signal(signum, terminate)
         code = _work(request, server_pid, channel)
     except BaseException as error:  # noqa: BLE001 - nothing may get back into the server's loop
+        line = f"agent {request.id}: {type(error).__name__}: {error}\n"
         with contextlib.suppress(OSError):
-            os.write(
-                2,
-                f"agent {request.id}: {type(error).__name__}: {error}\n".encode(),
-            )
+            os.write(2, line.encode())
     finally:
         os._exit(code)
 
@@ -245,20 +245,29 @@ def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     return socket.socket(fileno=3)
 
 
-def _work(request: SpawnRequest, server_pid: int, channel: Channel) -> int:
+def _work(
+    request: SpawnRequest,
+    server_pid: int,
+    channel: Channel,
+) -> int:
     """Run an agent in its VM, without privileges; returns its exit code.
 
     A failure to get there is reported as the agent's.
     """
     try:
         _enter(request)
+        # Before root is given up: it opens sockets with a congestion control
+        # of its choice.
         agent = AGENTS[type(request.plan)](request.plan, channel)
         _descend(request, server_pid)
     except (OSError, ArithmeticError) as error:
-        now_ns = time.monotonic_ns()
-        channel.finish_with(
-            AgentReport(request.plan.index, None, now_ns, error=str(error))
+        report = AgentReport(
+            index=request.plan.index,
+            start_ns=None,
+            end_ns=time.monotonic_ns(),
+            error=str(error),
         )
+        channel.finish_with(report)
         return EXIT_FAILED
     return run_to_report(agent, channel)
 
@@ -278,23 +287,35 @@ def _enter(request: SpawnRequest) -> None:
     if request.netns is not None:
         linux.enter_network_namespace(request.netns)
     if request.folder:
-        enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
-        if request.caller is not None:
-            give_callers_folders(request.shown, request.caller, request.uid)
-        if isinstance(request.plan, CommandPlan):
-            _give_names(request, request.plan)
-        replace_machines(request.folder, request.shown)
-        if isinstance(request.plan, ProgramPlan) and own_processes(
-            request.uid, request.gid
-        ):
-            return
-        if linux.hides_processes():
-            with contextlib.suppress(OSError):
-                linux.hide_processes()
+        _enter_folders(request)
+        _hide_processes(request)
     elif request.shared_bytes:
         linux.own_mounts()
         linux.own_shared_memory(request.shared_bytes)
         linux.show_own_queues()
+
+
+def _enter_folders(request: SpawnRequest) -> None:
+    """Have the VM's folders and names in place of the machine's."""
+    enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
+    # While the caller's folders, some of them below /tmp, can be found.
+    if request.caller is not None:
+        give_callers_folders(request.shown, request.caller, request.uid)
+    if isinstance(request.plan, CommandPlan):
+        _give_names(request, request.plan)
+    # The VM's own folder is below /run, which this hides.
+    replace_machines(request.folder, request.shown)
+
+
+def _hide_processes(request: SpawnRequest) -> None:
+    """Hide other VMs' processes: by numbers of its own, or in /proc alone."""
+    if isinstance(request.plan, ProgramPlan) and own_processes(
+        request.uid, request.gid
+    ):
+        return
+    if linux.hides_processes():
+        with contextlib.suppress(OSError):
+            linux.hide_processes()
 
 
 def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
@@ -315,6 +336,8 @@ def _descend(request: SpawnRequest, server_pid: int) -> None:
         os.setgroups([])
     os.setresgid(request.gid, request.gid, request.gid)
     os.setresuid(request.uid, request.uid, request.uid)
+    # First this, without which a user may set no filter; programs that change
+    # their user (sudo) gain nothing from here on.
     linux.set_no_new_privileges()
     refuse_calls()
     linux.set_parent_death_signal(signal.SIGKILL)

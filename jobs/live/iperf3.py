@@ -107,6 +107,7 @@ class Iperf3Agent(Agent):
         plan = self._plan
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_all)
+            # A server for each sender: one serves one client at a time.
             for sender in plan.receives:
                 self._begin(stack, "server", sender, self._server(sender))
             self._until_listening(
@@ -119,23 +120,25 @@ class Iperf3Agent(Agent):
 
     def report(self, error: str | None) -> AgentReport:
         """The report, with bytes of all processes that have ended well."""
-        received = []
-        sent = []
+        servers = self._ended_well("server")
+        clients = self._ended_well("client")
         control: str | None = None
-        for process in self._processes:
-            if not process.result:
-                continue
-            if process.role == "server":
-                received.append(_received(process))
-            else:
-                sent.append(_sent(process))
-                control = control or process.result["end"][_CONTROL]
+        if clients:
+            control = clients[0].result["end"][_CONTROL]
         return replace(
             super().report(error),
-            received=tuple(received),
-            sent=tuple(sent),
+            received=tuple(map(_received, servers)),
+            sent=tuple(map(_sent, clients)),
             congestion_control=control,
         )
+
+    def _ended_well(self, role: str) -> list[_Process]:
+        """Processes with a result, which those that have failed lack."""
+        return [
+            process
+            for process in self._processes
+            if process.role == role and process.result
+        ]
 
     def _server(self, sender: int) -> list[str]:
         port = str(self._plan.port + sender)

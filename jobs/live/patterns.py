@@ -20,7 +20,11 @@ class VmTransfer:
     size_bytes: int
 
 
-def receivers(pattern: str, n_vms: int, rng: Random) -> list[int]:
+def receivers(
+    pattern: str,
+    n_vms: int,
+    rng: Random,
+) -> list[int]:
     """Receiver of each VM, in a ``ring`` or a ``permutation``.
 
     A permutation is drawn uniformly from those without a fixed point. A ring
@@ -45,16 +49,22 @@ def all_to_all(n_vms: int, volume_bytes: int) -> tuple[VmTransfer, ...]:
     get exactly ``volume_bytes``, too.
     """
     share, rest = divmod(volume_bytes, n_vms - 1)
-    return tuple(
-        VmTransfer(i, (i + distance) % n_vms, share + (distance <= rest))
-        for i in range(n_vms)
-        for distance in range(1, n_vms)
-        if share + (distance <= rest) > 0
-    )
+    flows = []
+    for sender in range(n_vms):
+        for distance in range(1, n_vms):
+            size_bytes = share + (distance <= rest)
+            # A volume of fewer bytes than VMs has no byte for the last.
+            if size_bytes > 0:
+                receiver = (sender + distance) % n_vms
+                flows.append(VmTransfer(sender, receiver, size_bytes))
+    return tuple(flows)
 
 
 def transfers(
-    pattern: str, n_vms: int, volume_bytes: int, rng: Random
+    pattern: str,
+    n_vms: int,
+    volume_bytes: int,
+    rng: Random,
 ) -> tuple[VmTransfer, ...]:
     """Transfers of a pattern among two VMs or more.
 

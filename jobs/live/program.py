@@ -33,7 +33,7 @@ from jobs.live.agent import (
     sleep_until,
 )
 from jobs.live.agent_protocol import AgentReport, RankEnd, VmTraffic
-from jobs.live.command import end_groups, start_tied
+from jobs.live.command import end_groups, ended_sentence, start_tied
 from jobs.live.program_output import (
     OutputLog,
     ProgramOutput,
@@ -116,19 +116,10 @@ class ProgramAgent(Agent):
                 self._hear_channel,
             )
             self._make_folder(stack)
+            # Before the folder goes: what runs in it would write there.
             stack.callback(self._end_children)
-            self._prepare()
-            self._listen(stack)
-            self._launch()
-            while len(self._ranks) < self._plan.ranks:
-                self._attend()
-            self._say_ready()
-            while self._start_at_ns is None:
-                self._attend()
-            self._at_start = vm_traffic()
-            self._start(sleep_until(self._start_at_ns))
-            for rank in self._ranks.values():
-                self._release(rank)
+            self._until_ready(stack)
+            self._start_ranks()
             while self._works():
                 self._sample_when_due()
                 self._attend()
@@ -136,6 +127,24 @@ class ProgramAgent(Agent):
             # Ranks of other VMs may still want something of this one's daemons.
             while True:
                 self._attend()
+
+    def _until_ready(self, stack: ExitStack) -> None:
+        """All that comes before the job's start; none of it counts."""
+        self._prepare()
+        # The sockets first: a launcher's ranks and calls come at once.
+        self._listen(stack)
+        self._launch()
+        while len(self._ranks) < self._plan.ranks:
+            self._attend()
+        self._say_ready()
+
+    def _start_ranks(self) -> None:
+        while self._start_at_ns is None:
+            self._attend()
+        self._at_start = vm_traffic()
+        self._start(sleep_until(self._start_at_ns))
+        for rank in self._ranks.values():
+            self._release(rank)
 
     def report(self, error: str | None) -> AgentReport:
         """Its end is that of the VM's last rank, not of what started them."""
@@ -218,19 +227,17 @@ class ProgramAgent(Agent):
             self._run_launcher(plan.launcher)
         elif plan.launch == "each":
             start = f"{self._folder}/{FOLDER}/{RANK_START}"
-            for rank in range(
-                plan.first_rank,
-                plan.first_rank + plan.ranks,
-            ):
-                self._run_start((start, *plan.argv), str(rank))
+            for number in range(plan.ranks):
+                rank = plan.first_rank + number
+                self._run_start((start, *plan.argv), rank)
 
-    def _run_start(self, words: Sequence[str], rank: str) -> None:
-        child = self._started(words, HOSENET_RANK=rank)
+    def _run_start(self, words: Sequence[str], rank: int) -> None:
+        child = self._started(words, HOSENET_RANK=str(rank))
         output = self._follow(child, "start")
 
         def ended() -> None:
             # How a rank ended it says itself.
-            if int(rank) not in self._ranks:
+            if rank not in self._ranks:
                 output.pass_on()
                 raise AgentFailure(_how("start", child.returncode, output))
 
@@ -272,6 +279,7 @@ class ProgramAgent(Agent):
 
     def _environment(self) -> dict[str, str]:
         path = os.environ.get("PATH", os.defpath)
+        # Clients name `python`: the one that has Dask is the testbed's own.
         if self._plan.launch == "dask":
             path = f"{os.path.dirname(sys.executable)}:{path}"  # noqa: PTH120
         variables = {
@@ -305,6 +313,8 @@ class ProgramAgent(Agent):
         self._selector.unregister(start)
         text = start.recv(64)
         number = int(text) if text.strip().isdigit() else -1
+        # Any process of the VM may call here: a rank that is there already
+        # is not to be taken for another.
         is_new = number not in self._ranks
         if not (0 <= number < self._plan.total and is_new):
             start.close()
@@ -323,9 +333,11 @@ class ProgramAgent(Agent):
             label = f"rank {rank.number}: "
         rank.output = ProgramOutput(reading, label, self._log, is_rank=True)
         self._watch_output(rank.output)
+        # Launchers pass on the first VM's variables, or none.
         variables = self._rank_variables()
         variables["HOSENET_RANK"] = str(rank.number)
-        variables["HOME"] = variables["TMPDIR"] = self._folder
+        variables["HOME"] = self._folder
+        variables["TMPDIR"] = self._folder
         text = json.dumps(variables).encode()
         # One that has been killed meanwhile is heard of.
         with suppress(OSError):
@@ -336,29 +348,17 @@ class ProgramAgent(Agent):
     def _hear_rank(self, rank: _Rank) -> None:
         """A rank has ended, or its start was killed with it."""
         self._selector.unregister(rank.start)
-        words: list[bytes] = []
-        with suppress(ConnectionError):
-            words = rank.start.recv(64).split()
+        end = _rank_end(rank)
         rank.start.close()
-        code, end_ns = (
-            -signal.SIGKILL,
-            time.monotonic_ns(),
-        )
-        if len(words) == 2:
-            code, end_ns = (
-                int(words[0]),
-                min(end_ns, int(words[1])),
-            )
-        self._ended.append(RankEnd(rank.number, code, end_ns))
+        self._ended.append(end)
         if rank.output is None:
             raise AgentFailure(f"rank {rank.number} ended before the start")
         rank.output.pass_on()
         rank.output.finish()
-        if code:
+        if end.code:
             name = self._plan.argv[0].rpartition("/")[2]
-            raise AgentFailure(
-                f"rank {rank.number}: {_how(name, code, rank.output)}"
-            )
+            how = _how(name, end.code, rank.output)
+            raise AgentFailure(f"rank {rank.number}: {how}")
 
     def _works(self) -> bool:
         """True until all ranks, the launcher and all calls have ended."""
@@ -385,15 +385,20 @@ class ProgramAgent(Agent):
             data = session.caller.recv(65536)
         session.request += data
         if not data or len(session.request) > _REQUEST_LIMIT_BYTES:
-            self._selector.unregister(session.caller)
-            if session.child is None:
-                self._close(session)
-            else:
-                with suppress(ProcessLookupError):
-                    os.killpg(session.child.pid, signal.SIGTERM)
+            self._hang_up(session)
         elif session.child is None and session.request.endswith(b"\n"):
             command = json.loads(session.request)["command"]
             self._call(session, str(command))
+
+    def _hang_up(self, session: _Session) -> None:
+        """Ends the command of a caller who has gone, as sshd does."""
+        self._selector.unregister(session.caller)
+        if session.child is None:
+            self._close(session)
+            return
+        # It closes the session when it has ended.
+        with suppress(ProcessLookupError):
+            os.killpg(session.child.pid, signal.SIGTERM)
 
     def _call(self, session: _Session, command: str) -> None:
         child = session.child = self._started(("sh", "-c", command))
@@ -405,6 +410,7 @@ class ProgramAgent(Agent):
             answer = code if code >= 0 else rank_start.SIGNAL_EXIT - code
             with suppress(OSError):
                 session.caller.sendall(f"{answer}\n".encode())
+            # One who has hung up is unregistered already.
             with suppress(KeyError):
                 self._selector.unregister(session.caller)
             self._close(session)
@@ -440,6 +446,7 @@ class ProgramAgent(Agent):
 
     def _watch_output(self, output: ProgramOutput) -> None:
         def read() -> None:
+            # A closed pipe stays readable: the selector would not wait again.
             if not output.pass_on():
                 self._selector.unregister(output.descriptor)
 
@@ -477,11 +484,24 @@ class ProgramAgent(Agent):
         end_groups(self._children)
 
 
-def _how(name: str, code: int, output: ProgramOutput) -> str:
+def _rank_end(rank: _Rank) -> RankEnd:
+    """A rank's end by the word of its start; without a word it was killed."""
+    words: list[bytes] = []
+    with suppress(ConnectionError):
+        words = rank.start.recv(64).split()
+    now_ns = time.monotonic_ns()
+    if len(words) != 2:
+        return RankEnd(rank.number, -signal.SIGKILL, now_ns)
+    # A rank's start is the job's own process: it cannot end in the future.
+    end_ns = min(now_ns, int(words[1]))
+    return RankEnd(rank.number, int(words[0]), end_ns)
+
+
+def _how(
+    name: str,
+    code: int,
+    output: ProgramOutput,
+) -> str:
     """A sentence on how a process ended, with its last line."""
-    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
     last = output.last[-_TAIL_BYTES:].decode("utf-8", "replace")
-    sentence = f"{name} ended with {how}"
-    if last:
-        sentence += f": {last}"
-    return sentence
+    return ended_sentence(name, code, last)

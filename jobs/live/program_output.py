@@ -85,12 +85,15 @@ class ProgramOutput:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._line(line)
+        # A program may print without a line's end for ever.
         if len(self._rest) > LINE_LIMIT_BYTES:
             self.finish()
 
     def _line(self, line: bytes) -> None:
         if line.strip():
             self.last = line.strip()
+        # What launchers print may quote the ranks' own words.
         if self._is_rank:
             self._log.look(line)
+        # By whole lines, so that ranks' outputs do not mix within one.
         self._log.keep(self._label + line + b"\n")

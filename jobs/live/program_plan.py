@@ -58,13 +58,11 @@ class ProgramPlan(CommandPlan):
 
     @property
     def named(self) -> tuple[str, ...]:
-        python = (sys.executable,) if self.launch == "dask" else ()
-        return (
-            *self.argv,
-            *self.files,
-            *self.prepare,
-            *python,
-        )
+        named = (*self.argv, *self.files, *self.prepare)
+        # Dask's scheduler and workers run in the testbed's own Python.
+        if self.launch == "dask":
+            named += (sys.executable,)
+        return named
 
     @property
     def home(self) -> str:
@@ -79,7 +77,9 @@ def ranks_in(demand: Program, index: int) -> int:
 
 
 def launcher_words(
-    demand: Program, n_vms: int, folder: str
+    demand: Program,
+    n_vms: int,
+    folder: str,
 ) -> tuple[str, ...]:
     """The command that starts all ranks from the first VM; none where the
     agents do.
@@ -96,15 +96,8 @@ def launcher_words(
     if demand.launch == "mpi":
         return (*_mpich(names, per_vm, shell), *rank)
     if demand.launch == "dask":
-        workers = str(per_vm)
         head = (sys.executable, f"{folder}/{DASK_HEAD}")
-        return (
-            *head,
-            shell,
-            ",".join(names),
-            workers,
-            *rank,
-        )
+        return (*head, shell, ",".join(names), str(per_vm), *rank)
     return ()
 
 
@@ -113,44 +106,29 @@ def _hosts(names: Sequence[str], per_vm: int) -> str:
 
 
 def _open_mpi(
-    names: Sequence[str], per_vm: int, shell: str
+    names: Sequence[str],
+    per_vm: int,
+    shell: str,
 ) -> tuple[str, ...]:
-    words = [
-        MPIRUN["openmpi"],
-        "--host",
-        _hosts(names, per_vm),
-    ]
-    words += [
-        "-np",
-        str(per_vm * len(names)),
-        "--bind-to",
-        "none",
-    ]
-    words += [
-        "--leave-session-attached",
-        "--mca",
-        "plm_rsh_agent",
-        shell,
-    ]
-    for name, value in OPEN_MPI_SETTINGS.items():
+    words = [MPIRUN["openmpi"], "--host", _hosts(names, per_vm)]
+    words += ["-np", str(per_vm * len(names))]
+    # VMs' processors are the testbed's to give: Open MPI would bind the first
+    # rank of every VM to the machine's first one.
+    words += ["--bind-to", "none"]
+    # Its daemons in other VMs would leave their session, and with it the
+    # remote shell that is to end them.
+    words.append("--leave-session-attached")
+    settings = OPEN_MPI_SETTINGS | {"plm_rsh_agent": shell}
+    for name, value in settings.items():
         words += ["--mca", name, value]
     return tuple(words)
 
 
 def _mpich(
-    names: Sequence[str], per_vm: int, shell: str
+    names: Sequence[str],
+    per_vm: int,
+    shell: str,
 ) -> tuple[str, ...]:
-    words = [
-        MPIRUN["mpich"],
-        "-launcher",
-        "rsh",
-        "-launcher-exec",
-        shell,
-    ]
-    words += [
-        "-hosts",
-        _hosts(names, per_vm),
-        "-iface",
-        "eth0",
-    ]
+    words = [MPIRUN["mpich"], "-launcher", "rsh", "-launcher-exec", shell]
+    words += ["-hosts", _hosts(names, per_vm), "-iface", "eth0"]
     return (*words, "-n", str(per_vm * len(names)))

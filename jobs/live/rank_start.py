@@ -31,27 +31,28 @@ def main(words: list[str]) -> int:
     rank = next(os.environ[name] for name in RANKS if name in os.environ)
     agent.sendall(f"{rank}\n".encode())
     data, outputs, _, _ = socket.recv_fds(agent, 65536, 1)
+    # An agent that hangs up has ended, or has this rank already.
     if not data:
         return NOT_RUN
+    # A fork: the launcher watches this process, and the rank's end is to be
+    # told by somebody who sees it at once.
     child = os.fork()
     if child == 0:
         _become(words, outputs[0], json.loads(data))
+    # The output ends when its last writer, the rank, has closed it.
     os.close(outputs[0])
-    # A launcher ends its ranks by this process; how they end is to be told.
-    for signum in (
-        signal.SIGTERM,
-        signal.SIGINT,
-        signal.SIGHUP,
-    ):
-        signal.signal(
-            signum,
-            lambda number, _: os.kill(child, number),
-        )
+    _pass_on_signals(child)
     _, status = os.waitpid(child, 0)
     end_ns = time.monotonic_ns()
     code = os.waitstatus_to_exitcode(status)
     agent.sendall(f"{code} {end_ns}\n".encode())
     return code if code >= 0 else SIGNAL_EXIT - code
+
+
+def _pass_on_signals(child: int) -> None:
+    """A launcher ends its ranks by this process; how they end is to be told."""
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(signum, lambda number, _: os.kill(child, number))
 
 
 def _become(
@@ -65,6 +66,7 @@ def _become(
     # Python ignores it, and what it executes would.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     os.environ.update(variables)
+    # A program that starts programs would have them come as ranks.
     os.environ.pop(SOCKET)
     try:
         os.execvp(words[0], words)  # noqa: S606 - in place of this script

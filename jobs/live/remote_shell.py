@@ -21,50 +21,59 @@ RETRY_S = 0.05
 
 def main(words: list[str]) -> int:
     """Runs ``words[1:]`` in the VM ``words[0]``; options are passed over."""
+    # Those that launchers give to ssh: -x, -q and their like.
     while words and words[0].startswith("-"):
         words = words[1:]
     if len(words) < 2:
-        print(
-            "usage: remote-shell VM WORD...",
-            file=sys.stderr,
-        )
-        return UNREACHABLE
+        return _failed("usage: remote-shell VM WORD...")
+    vm = words[0]
     try:
-        agent = _connected(words[0], int(os.environ[PORT]))
+        agent = _connected(vm, int(os.environ[PORT]))
     except OSError as error:
-        print(
-            f"remote-shell: {words[0]}: {error}",
-            file=sys.stderr,
-        )
-        return UNREACHABLE
+        return _failed(f"remote-shell: {vm}: {error}")
     with agent:
         request = json.dumps({"command": " ".join(words[1:])})
         agent.sendall(request.encode() + b"\n")
-        answer = b""
-        while not answer.endswith(b"\n"):
-            data = agent.recv(4096)
-            if not data:
-                print(
-                    f"remote-shell: {words[0]} hung up",
-                    file=sys.stderr,
-                )
-                return UNREACHABLE
-            answer += data
+        answer = _line(agent)
+    if answer is None:
+        return _failed(f"remote-shell: {vm} hung up")
     return int(answer)
+
+
+def _failed(sentence: str) -> int:
+    """Says a sentence; the exit code after it."""
+    print(sentence, file=sys.stderr)
+    return UNREACHABLE
+
+
+def _line(agent: socket.socket) -> bytes | None:
+    """A line of the agent's; None if it hangs up before."""
+    line = b""
+    while not line.endswith(b"\n"):
+        data = agent.recv(4096)
+        if not data:
+            return None
+        line += data
+    return line
 
 
 def _connected(host: str, port: int) -> socket.socket:
     """A connection; the other VM's agent may be a moment later."""
+    # From this VM's address, by which the agent tells the job's VMs from
+    # all others.
+    source = (os.environ[ADDRESS], 0)
     end_s = time.monotonic() + PATIENCE_S
     while True:
         try:
-            own = (os.environ[ADDRESS], 0)
-            agent = socket.create_connection((host, port), PATIENCE_S, own)
+            agent = socket.create_connection(
+                (host, port), timeout=PATIENCE_S, source_address=source
+            )
         except ConnectionRefusedError:
             if time.monotonic() > end_s:
                 raise
             time.sleep(RETRY_S)
         else:
+            # A command may be silent for hours.
             agent.settimeout(None)
             return agent
 

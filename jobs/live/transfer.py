@@ -108,62 +108,46 @@ class TransferAgent(Agent):
             lost_s = self._production.lost_ns / 1e9
         return replace(
             super().report(error),
-            received=tuple(
-                ReceivedPayload(
-                    f.order.peer, f.received_bytes, f.first_ns, f.last_ns
-                )
-                for f in self._connections.receivings
-            ),
-            sent=tuple(
-                Sent(
-                    f.order.peer,
-                    f.sent_bytes,
-                    f.acknowledged_bytes,
-                    f.acknowledged_ns,
-                    f.retransmits,
-                )
-                for f in self._connections.sendings
-            ),
+            received=tuple(map(_received, self._connections.receivings)),
+            sent=tuple(map(_sent, self._connections.sendings)),
             congestion_control=self._congestion_control,
             lost_s=lost_s,
         )
 
     def _prepare(self) -> None:
         """Configure all flows' sockets, and register them for the loop."""
-        notsent_bytes = (
-            BUFFER_LIMIT_BYTES if self._production else NOTSENT_BYTES
-        )
+        sendings = self._connections.sendings
+        receivings = self._connections.receivings
         self._selector.register(self._channel, _READ)
-        for sending in self._connections.sendings:
-            # A small limit, so that "sent" means sent, not held by the kernel.
-            sending.sock.setsockopt(
-                socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes
-            )
-            if self._production:
-                # By default (Nagle) a chunk's last, short segment waits for the
-                # acknowledgement of the one before, which the receiver may
-                # delay by 40 ms.
-                sending.sock.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_NODELAY, 1
-                )
+        for sending in sendings:
+            self._configure(sending.sock)
             self._selector.register(sending.sock, _READ, sending)
             sending.watched = _READ
-        self._unsent.extend(self._connections.sendings)
+        self._unsent.extend(sendings)
         self._pace_flows()
-        for receiving in self._connections.receivings:
-            receiving.wake_for(
-                min(
-                    WAKE_BYTES, receiving.order.size_bytes // WAKES_PER_FLOW
-                )
-            )
+        for receiving in receivings:
+            part_bytes = receiving.order.size_bytes // WAKES_PER_FLOW
+            receiving.wake_for(min(WAKE_BYTES, part_bytes))
             self._selector.register(receiving.sock, _READ, receiving)
-        sockets = [sending.sock for sending in self._connections.sendings]
-        sockets += [
-            receiving.sock for receiving in self._connections.receivings
-        ]
+        sockets = [flow.sock for flow in sendings]
+        sockets += [flow.sock for flow in receivings]
         self._open = len(sockets)
-        names = sorted(set(map(congestion_control, sockets)))
-        self._congestion_control = ",".join(names) or None
+        names = set(map(congestion_control, sockets))
+        self._congestion_control = ",".join(sorted(names)) or None
+
+    def _configure(self, sock: socket.socket) -> None:
+        """Set how much a sending socket holds back, and for how long."""
+        notsent_bytes = NOTSENT_BYTES
+        if self._production:
+            notsent_bytes = BUFFER_LIMIT_BYTES
+            # By default (Nagle) a chunk's last, short segment waits for the
+            # acknowledgement of the one before, which the receiver may
+            # delay by 40 ms.
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # A small limit, so that "sent" means sent, not held by the kernel.
+        sock.setsockopt(
+            socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, notsent_bytes
+        )
 
     def _pace_flows(self) -> None:
         """Gives flows at once equal shares of the VM's rate.
@@ -185,15 +169,15 @@ class TransferAgent(Agent):
         for key, events in self._selector.select(wait_s):
             if isinstance(key.data, Receiving):
                 self._receive(key.data)
-            elif isinstance(key.data, Sending):
-                if events & _READ:
-                    self._hear(key.data)
-                elif events & _WRITE:
-                    self._send(key.data)
-            else:
+            elif not isinstance(key.data, Sending):
                 self._channel.heard()
                 if self._channel.rate_bps:
                     self._pace_flows()
+            # An acknowledgement first: its flow has nothing more to send.
+            elif events & _READ:
+                self._hear(key.data)
+            elif events & _WRITE:
+                self._send(key.data)
 
     def _produce(self, now_ns: int) -> float:
         """Advance the application; returns the longest wait of the loop in s."""
@@ -203,6 +187,7 @@ class TransferAgent(Agent):
             return wait_s
         cpu_ns = time.thread_time_ns()
         production.advance(now_ns, cpu_ns, self._sent_bytes)
+        # A slice at a time: bytes come and go meanwhile.
         if production.cpu_missing_ns(cpu_ns):
             burn_until(production.cpu_due_ns)
             return 0.0
@@ -228,10 +213,11 @@ class TransferAgent(Agent):
         while self._unsent and self._unsent[0].acknowledged_ns is not None:
             self._unsent.popleft()
         for sending in self._in_turn():
-            some = (
-                self._allowed_bytes(sending) > 0 or not sending.left_bytes
-            )
-            self._watch_for(sending, _READ | _WRITE if some else _READ)
+            events = _READ
+            # One that has sent all waits for the kernel to have done so, too.
+            if self._allowed_bytes(sending) > 0 or not sending.left_bytes:
+                events |= _WRITE
+            self._watch_for(sending, events)
 
     def _in_turn(self) -> list[Sending]:
         """Flows that send now: all that are left, or the first of them."""
@@ -264,6 +250,7 @@ class TransferAgent(Agent):
             ) from None
         sending.sent_bytes += n
         self._sent_bytes += n
+        # From here on writable means that no byte of the flow is unsent.
         if not sending.left_bytes:
             sending.sock.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1
@@ -282,16 +269,19 @@ class TransferAgent(Agent):
         if not data:
             raise AgentFailure(self._broken(sending, "closed by the peer"))
         sending.answer += data
-        if len(sending.answer) < _ACK.size:
-            return
-        sending.acknowledged_bytes, _, sending.acknowledged_ns = (
-            _ACK.unpack(sending.answer)
-        )
+        if len(sending.answer) == _ACK.size:
+            self._conclude(sending)
+
+    def _conclude(self, sending: Sending) -> None:
+        """Compare a whole acknowledgement with the volume; the flow has ended."""
+        size_bytes, _, at_ns = _ACK.unpack(sending.answer)
+        sending.acknowledged_bytes = size_bytes
+        sending.acknowledged_ns = at_ns
         self._selector.unregister(sending.sock)
         self._open -= 1
-        if sending.acknowledged_bytes != sending.order.size_bytes:
+        if size_bytes != sending.order.size_bytes:
             raise AgentFailure(
-                f"VM {sending.order.peer} acknowledges {sending.acknowledged_bytes} bytes"
+                f"VM {sending.order.peer} acknowledges {size_bytes} bytes"
                 f" of {sending.order.size_bytes}"
             )
 
@@ -317,6 +307,7 @@ class TransferAgent(Agent):
             raise AgentFailure(
                 self._cut(receiving, error.strerror)
             ) from None
+        # Before anything else: it may be the last byte's instant.
         now_ns = time.monotonic_ns()
         if n == 0:
             raise AgentFailure(self._cut(receiving, "closed by the peer"))
@@ -324,18 +315,22 @@ class TransferAgent(Agent):
             receiving.first_ns = now_ns
         receiving.received_bytes += n
         self._received_bytes += n
+        # With fewer bytes to come than wake it, nothing would wake it.
         if receiving.left_bytes < receiving.wake_bytes:
             receiving.wake_for(receiving.left_bytes)
         if receiving.left_bytes == 0:
             receiving.last_ns = now_ns
-            receiving.sock.send(
-                _ACK.pack(
-                    receiving.received_bytes, receiving.first_ns, now_ns
-                )
-            )
-            self._selector.unregister(receiving.sock)
-            self._open -= 1
+            self._acknowledge(receiving)
         return True
+
+    def _acknowledge(self, receiving: Receiving) -> None:
+        """Tell the sender the count and the instants; the flow has ended."""
+        acknowledgement = _ACK.pack(
+            receiving.received_bytes, receiving.first_ns, receiving.last_ns
+        )
+        receiving.sock.send(acknowledgement)
+        self._selector.unregister(receiving.sock)
+        self._open -= 1
 
     def _broken(self, sending: Sending, reason: str | None) -> str:
         order = sending.order
@@ -349,3 +344,22 @@ class TransferAgent(Agent):
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
         )
+
+
+def _received(flow: Receiving) -> ReceivedPayload:
+    return ReceivedPayload(
+        peer=flow.order.peer,
+        size_bytes=flow.received_bytes,
+        first_ns=flow.first_ns,
+        last_ns=flow.last_ns,
+    )
+
+
+def _sent(flow: Sending) -> Sent:
+    return Sent(
+        peer=flow.order.peer,
+        size_bytes=flow.sent_bytes,
+        acknowledged_bytes=flow.acknowledged_bytes,
+        acknowledged_ns=flow.acknowledged_ns,
+        retransmits=flow.retransmits,
+    )

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from jobs.live.agent_protocol import (
     AgentProgress,
@@ -98,34 +97,28 @@ class TransferPlan(Plan):
         A stretch of the demand curve in which nothing is sent is repeated from
         its beginning, as progress is known by bytes alone.
         """
-        sends = [
-            replace(
-                order,
-                size_bytes=order.size_bytes
-                - arrived.get((self.index, order.peer), 0),
-            )
-            for order in self.sends
-        ]
-        receives = [
-            replace(
-                flow,
-                size_bytes=flow.size_bytes
-                - arrived.get((flow.peer, self.index), 0),
-            )
-            for flow in self.receives
-        ]
-        left = tuple(order for order in sends if order.size_bytes > 0)
-        total = sum(order.size_bytes for order in self.sends)
-        done = total - sum(order.size_bytes for order in left)
+        sends = []
+        for order in self.sends:
+            counted = arrived.get((self.index, order.peer), 0)
+            if order.size_bytes > counted:
+                left_bytes = order.size_bytes - counted
+                sends.append(replace(order, size_bytes=left_bytes))
+        receives = []
+        for flow in self.receives:
+            counted = arrived.get((flow.peer, self.index), 0)
+            if flow.size_bytes > counted:
+                left_bytes = flow.size_bytes - counted
+                receives.append(replace(flow, size_bytes=left_bytes))
+        demand: Curve = ()
+        if self.demand and sends:
+            total = sum(order.size_bytes for order in self.sends)
+            left = sum(order.size_bytes for order in sends)
+            demand = curve_after(self.demand, (total - left) / total)
         return replace(
             self,
-            sends=left,
-            receives=tuple(
-                flow for flow in receives if flow.size_bytes > 0
-            ),
-            demand=curve_after(self.demand, done / total)
-            if self.demand and left
-            else (),
+            sends=tuple(sends),
+            receives=tuple(receives),
+            demand=demand,
         )
 
 
@@ -135,26 +128,38 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
     ``sent_share``: share of all bytes that are sent. As τ and the total shrink
     in the same proportion, the rest takes as long as it would have.
     """
-    starts = [0.0, *(end for end, _ in curve)]
-    areas = [
-        (b - a) * rate
-        for (a, b), (_, rate) in zip(pairwise(starts), curve, strict=True)
-    ]
-    done = sent_share * sum(areas)
-    # x0: the progress at which that share of the curve's area is reached.
-    x0 = 0.0
-    for start, (end, rate), area in zip(starts, curve, areas, strict=False):
-        if done < area:
-            x0 = start + done / rate
-            break
-        if area and done == area:
-            x0 = end
-            break
-        done -= area
-    rest = [
-        ((end - x0) / (1.0 - x0), rate) for end, rate in curve if end > x0
-    ]
+    x0 = _progress_at(curve, sent_share)
+    rest = []
+    for end, rate in curve:
+        if end > x0:
+            rest.append(((end - x0) / (1.0 - x0), rate))
+    # Exactly 1, which a quotient of floats may miss.
     return (*rest[:-1], (1.0, rest[-1][1]))
+
+
+def _progress_at(curve: Curve, share: float) -> float:
+    """The progress at which that share of the curve's area is reached."""
+    areas = _areas(curve)
+    left = share * sum(areas)
+    start = 0.0
+    for (end, rate), area in zip(curve, areas, strict=True):
+        if left < area:
+            return start + left / rate
+        if area and left == area:
+            return end
+        left -= area
+        start = end
+    return 0.0
+
+
+def _areas(steps: Sequence[tuple[float, int]]) -> list[float]:
+    """Width times rate of each step."""
+    areas = []
+    start = 0.0
+    for end, rate in steps:
+        areas.append((end - start) * rate)
+        start = end
+    return areas
 
 
 # ------------------------------------------------------------------------------------ production
@@ -204,28 +209,25 @@ def phases(
     with τ = 8·total / ∫c(x)dx, a step of width w lasts w·τ at infinite
     bandwidth and yields w·τ·c bits, perhaps none.
     """
-    starts = [0.0, *(end for end, _ in steps[:-1])]
-    areas = [
-        (end - start) * rate
-        for start, (end, rate) in zip(starts, steps, strict=True)
-    ]
+    areas = _areas(steps)
     tau_s = 8 * total_bytes / sum(areas)
     out: list[Phase] = []
+    start = 0.0
     area = 0.0
-    done = 0
-    for start, (end, _), step_area in zip(
-        starts, steps, areas, strict=True
-    ):
+    done_bytes = 0
+    for (end, _), step_area in zip(steps, areas, strict=True):
         area += step_area
-        until = (
-            total_bytes
-            if end == steps[-1][0]
-            else round(total_bytes * area / sum(areas))
+        # Sums are rounded, not sizes, whose errors would add up.
+        until_bytes = round(total_bytes * area / sum(areas))
+        if end == steps[-1][0]:
+            until_bytes = total_bytes
+        phase = Phase(
+            size_bytes=until_bytes - done_bytes,
+            duration_ns=round((end - start) * tau_s * NS_PER_S),
         )
-        out.append(
-            Phase(until - done, round((end - start) * tau_s * NS_PER_S))
-        )
-        done = until
+        out.append(phase)
+        start = end
+        done_bytes = until_bytes
     return tuple(out)
 
 
@@ -239,21 +241,32 @@ def chunks(
             -(-phase.duration_ns // round(CHUNK_S * NS_PER_S)),
             -(-phase.size_bytes // CHUNK_LIMIT_BYTES),
         )
-        largest = -(-phase.size_bytes // n)
-        in_time = round(
-            phase.size_bytes
-            * BUFFER_S
-            * NS_PER_S
-            / max(1, phase.duration_ns)
-        )
-        buffer_bytes = max(2 * largest, min(in_time, BUFFER_LIMIT_BYTES))
+        buffer_bytes = _buffer_bytes(phase, n)
         for i in range(n):
             yield Chunk(
-                phase.size_bytes * (i + 1) // n - phase.size_bytes * i // n,
-                phase.duration_ns * (i + 1) // n
-                - phase.duration_ns * i // n,
-                buffer_bytes,
+                size_bytes=_part(phase.size_bytes, i, n),
+                duration_ns=_part(phase.duration_ns, i, n),
+                buffer_bytes=buffer_bytes,
             )
+
+
+def _part(
+    total: int,
+    i: int,
+    n: int,
+) -> int:
+    """The i-th of n nearly equal parts, whose sum is the total."""
+    return total * (i + 1) // n - total * i // n
+
+
+def _buffer_bytes(phase: Phase, n_chunks: int) -> int:
+    """Room for what a phase yields in BUFFER_S, and for two chunks at least:
+    with less, none would be produced while another one is sent.
+    """
+    largest = -(-phase.size_bytes // n_chunks)
+    duration_ns = max(1, phase.duration_ns)
+    in_time = round(phase.size_bytes * BUFFER_S * NS_PER_S / duration_ns)
+    return max(2 * largest, min(in_time, BUFFER_LIMIT_BYTES))
 
 
 class Production:
@@ -296,7 +309,12 @@ class Production:
             return 0
         return max(0, self.cpu_due_ns - cpu_ns)
 
-    def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
+    def advance(
+        self,
+        now_ns: int,
+        cpu_ns: int,
+        sent_bytes: int,
+    ) -> None:
         """Finish and begin chunks up to ``now_ns``.
 
         ``sent_bytes``: handed to the network so far.
@@ -305,15 +323,12 @@ class Production:
             if self.due_ns is None:
                 if not self._room(self._chunk, sent_bytes):
                     return
-                self._begin(self._chunk, now_ns, cpu_ns)
-            if (
-                self.due_ns is None
-                or now_ns < self.due_ns
-                or cpu_ns < self.cpu_due_ns
-            ):
+                # Production was blocked until now, and that time is lost.
+                due_ns = self._begin(self._chunk, now_ns, cpu_ns)
+            else:
+                due_ns = self.due_ns
+            if now_ns < due_ns or cpu_ns < self.cpu_due_ns:
                 return
-            due_ns = self.due_ns
-            cpu_due_ns = self.cpu_due_ns
             self.produced_bytes += self._chunk.size_bytes
             self._chunk = next(self._chunks, None)
             self.due_ns = None
@@ -323,22 +338,29 @@ class Production:
                 # The next chunk begins when this one was due, not now: small
                 # lateness is caught up.
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
-                self.lost_ns += begun_ns - due_ns
-                self._begin(
-                    self._chunk,
-                    begun_ns,
-                    max(cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS),
+                begun_cpu_ns = max(
+                    self.cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS
                 )
+                self.lost_ns += begun_ns - due_ns
+                self._begin(self._chunk, begun_ns, begun_cpu_ns)
 
     def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
         waiting_bytes = self.produced_bytes - sent_bytes
-        return (
-            waiting_bytes == 0
-            or waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
-        )
+        # An empty buffer takes a chunk of any size, or it would never begin.
+        if waiting_bytes == 0:
+            return True
+        return waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
 
-    def _begin(self, chunk: Chunk, now_ns: int, cpu_ns: int) -> None:
-        self.due_ns = now_ns + chunk.duration_ns
+    def _begin(
+        self,
+        chunk: Chunk,
+        now_ns: int,
+        cpu_ns: int,
+    ) -> int:
+        """Begins a chunk; the instant at which it is due."""
+        due_ns = now_ns + chunk.duration_ns
+        self.due_ns = due_ns
         self.cpu_due_ns = cpu_ns + round(
             chunk.duration_ns * self._cpu_share
         )
+        return due_ns

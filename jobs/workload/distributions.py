@@ -52,11 +52,9 @@ def choose(
     """
     ends = np.cumsum(weights / weights.sum())
     quantiles = stream(seed, *names).random(count)
-    return values[
-        np.minimum(
-            np.searchsorted(ends, quantiles, side="right"), len(values) - 1
-        )
-    ]
+    places = np.searchsorted(ends, quantiles, side="right")
+    # The last end may be a little below 1, and a quantile above it.
+    return values[np.minimum(places, len(values) - 1)]
 
 
 @dataclass(frozen=True)
@@ -74,25 +72,26 @@ class NormalDistribution:
     rule: Rule = "redraw"
 
     def __post_init__(self) -> None:
-        if (
-            self.rule == "redraw"
-            and self.mean + _FARTHEST * self.sigma < self.low
-        ):
+        highest = self.mean + _FARTHEST * self.sigma
+        if self.rule == "redraw" and highest < self.low:
             raise ValueError(
                 f"a mean of {self.mean:g} with deviation {self.sigma:g} hardly ever reaches "
                 f"{self.low:g}: draws below that are drawn again"
             )
 
-    def draw(self, seed: int, name: str, count: int) -> Floats:
+    def draw(
+        self,
+        seed: int,
+        name: str,
+        count: int,
+    ) -> Floats:
         """``count`` values, shape ``(count,)``.
 
         Value k depends on seed, name and k alone: more values leave the first
         ones as they are, and the same normal numbers stand behind every mean
         and sigma (common random numbers).
         """
-        values = self.mean + self.sigma * stream(
-            seed, name, 0
-        ).standard_normal(count)
+        values = self._normal(seed, name, 0, count)
         if self.rule == "clamp":
             return np.maximum(values, self.low)
         round_ = 0
@@ -102,11 +101,20 @@ class NormalDistribution:
                 raise ValueError(
                     f"{name}: no draw of {self} reaches {self.low:g}"
                 )
-            again = self.mean + self.sigma * stream(
-                seed, name, round_
-            ).standard_normal(count)
-            values[short] = again[short]
+            # All of them anew, of which few are taken: so value k has the
+            # k-th number of each round, whatever becomes of the others.
+            values[short] = self._normal(seed, name, round_, count)[short]
         return values
+
+    def _normal(
+        self,
+        seed: int,
+        name: str,
+        round_: int,
+        count: int,
+    ) -> Floats:
+        numbers = stream(seed, name, round_).standard_normal(count)
+        return self.mean + self.sigma * numbers
 
 
 @dataclass(frozen=True)
@@ -124,7 +132,11 @@ class Sample:
 
 
 def stratified(
-    sizes: Sequence[int], count: int, mean: float, largest: int, seed: int
+    sizes: Sequence[int],
+    count: int,
+    mean: float,
+    largest: int,
+    seed: int,
 ) -> Sample:
     """``count`` jobs with about ``mean`` VMs on average, none above
     ``largest``.
@@ -143,25 +155,35 @@ def stratified(
         )
     low = float(size[small].mean())
     high = float(size[large].mean())
-    many = round(count * (mean - low) / (high - low))
-    again = max(0, many - len(large)) + max(0, count - many - len(small))
-    taken = np.sort(
-        np.concatenate(
-            (
-                _some(small, count - many, seed, "small"),
-                _some(large, many, seed, "large"),
-            )
-        )
+    # n_small·low + n_large·high = count·mean, with n_small + n_large = count.
+    n_large = round(count * (mean - low) / (high - low))
+    n_small = count - n_large
+    again = max(0, n_large - len(large)) + max(0, n_small - len(small))
+    members = (
+        _some(small, n_small, seed, "small"),
+        _some(large, n_large, seed, "large"),
     )
+    taken = np.sort(np.concatenate(members))
     chosen: Floats = size[taken]
-    return Sample(tuple(taken.tolist()), float(chosen.mean()), many, again)
+    return Sample(
+        chosen=tuple(taken.tolist()),
+        mean=float(chosen.mean()),
+        large=n_large,
+        again=again,
+    )
 
 
-def _some(members: Ints, count: int, seed: int, name: str) -> Ints:
-    rounds = stream(seed, "strata", name)  # the name decides on the numbers
-    whole = [
-        rounds.permutation(len(members))
-        for _ in range(max(1, -(-count // len(members))))
-    ]
-    out: Ints = members[np.concatenate(whole)[:count]]
+def _some(
+    members: Ints,
+    count: int,
+    seed: int,
+    name: str,
+) -> Ints:
+    # The name decides on the numbers.
+    rounds = stream(seed, "strata", name)
+    n_rounds = max(1, -(-count // len(members)))
+    # Whole rounds, so that none of them comes a second time before all have
+    # come once.
+    places = [rounds.permutation(len(members)) for _ in range(n_rounds)]
+    out: Ints = members[np.concatenate(places)[:count]]
     return out

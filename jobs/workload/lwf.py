@@ -48,6 +48,7 @@ LINE_FIELDS = (
     "image",
     "image size",
 )
+_ABOVE_0 = ("duration", "real duration", "nodes", "CPUs")
 _TIME = re.compile(
     r"(\d{1,6}):([0-5]\d):([0-5]\d)(?:\.(\d{1,40}))?", re.ASCII
 )
@@ -84,13 +85,12 @@ def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
         for text in source:
             lines.append(text)
             complaints.line += 1
+    # By its first character: both forms' files are called .lwf.
     start = next((text.lstrip() for text in lines if text.strip()), "")
-    xml = start.startswith("<")
-    leases = (
-        _Xml(complaints).read(lines)
-        if xml
-        else _read_lines(lines, complaints)
-    )
+    if start.startswith("<"):
+        leases = _Xml(complaints).read(lines)
+    else:
+        leases = _read_lines(lines, complaints)
     return complaints.trace(path, leases, lenient=lenient, noun="lease")
 
 
@@ -107,23 +107,29 @@ def requests_of(
     known. It is booked for ``margin_s`` more than it states, as its VMs take a
     moment to start and to end.
     """
-    return tuple(
-        JobRequest(
+    requests = []
+    for lease in leases:
+        request = JobRequest(
             id=lease.name,
             submit_s=lease.arrival_s,
             n_vms=lease.nodes,
             bandwidth_bps=0,
             duration_s=lease.duration_s,
-            demand=Lease(
-                cores=lease.cores,
-                memory_mib=lease.memory_mb if memory else 0,
-                lease_type=_TYPES[lease.kind],
-                wanted_s=lease.start_s if lease.kind == "AR" else None,
-            ),
+            demand=_demand(lease, memory=memory),
             true_duration_s=lease.real_s,
             estimate_s=lease.duration_s + margin_s if margin_s else None,
         )
-        for lease in leases
+        requests.append(request)
+    return tuple(requests)
+
+
+def _demand(lease: LeaseRecord, *, memory: bool) -> Lease:
+    return Lease(
+        cores=lease.cores,
+        memory_mib=lease.memory_mb if memory else 0,
+        lease_type=_TYPES[lease.kind],
+        # An immediate lease has its start too, and wants no reservation.
+        wanted_s=lease.start_s if lease.kind == "AR" else None,
     )
 
 
@@ -144,9 +150,12 @@ def _read_lines(
 
 
 def _lease_of_line(
-    text: str, line: int, complaints: Complaints
+    text: str,
+    line: int,
+    complaints: Complaints,
 ) -> LeaseRecord | None:
     words = list(re.finditer(r"\S+", text))
+    # Of any other text: one message, not one for each of its words.
     if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
         shown = quoted_text(text.strip())
         message = (
@@ -158,14 +167,9 @@ def _lease_of_line(
         line, words[-1].end(), found=len(words), wanted=len(LINE_FIELDS)
     ):
         return None
-    values: list[int] = []
-    for k, word in enumerate(words[:8]):
-        wrong = _objection(LINE_FIELDS[k], word.group())
-        if wrong is not None:
-            message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
-            complaints.add(line, word.start() + 1, message)
-            return None
-        values.append(int(word.group()))
+    values = _line_values(words, line, complaints)
+    if values is None:
+        return None
     arrival, start, duration, real, nodes, cores, memory, _ = values
     if 0 <= start < arrival:
         message = f"field 2 (start): {start} s is before the arrival at {arrival} s"
@@ -177,17 +181,36 @@ def _lease_of_line(
     elif start == arrival:
         kind = "IM"
     return LeaseRecord(
-        f"lease-{line:05}",
-        kind,
-        float(arrival),
-        None if kind == "BE" else float(start),
-        float(duration),
-        nodes,
-        cores,
-        memory,
-        float(real) if real != duration else None,
-        line,
+        name=f"lease-{line:05}",
+        kind=kind,
+        arrival_s=float(arrival),
+        start_s=None if kind == "BE" else float(start),
+        duration_s=float(duration),
+        nodes=nodes,
+        cores=cores,
+        memory_mb=memory,
+        real_s=float(real) if real != duration else None,
+        line=line,
     )
+
+
+def _line_values(
+    words: list[re.Match[str]],
+    line: int,
+    complaints: Complaints,
+) -> list[int] | None:
+    """The first eight fields, all of them numbers; disk and images are not
+    read. None, and reported, where one is wrong.
+    """
+    values: list[int] = []
+    for k, word in enumerate(words[:8]):
+        wrong = _objection(LINE_FIELDS[k], word.group())
+        if wrong is not None:
+            message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
+            complaints.add(line, word.start() + 1, message)
+            return None
+        values.append(int(word.group()))
+    return values
 
 
 def _objection(field: str, word: str) -> str | None:
@@ -196,18 +219,15 @@ def _objection(field: str, word: str) -> str | None:
         return f"{quoted_text(word)} is not a whole number"
     if value < 0 and not (field == "start" and value == -1):
         return f"{value} is negative"
-    if value == 0 and field in (
-        "duration",
-        "real duration",
-        "nodes",
-        "CPUs",
-    ):
+    if value == 0 and field in _ABOVE_0:
         return "must be above 0"
     return None
 
 
 def _in_order(
-    lease: LeaseRecord, above: list[LeaseRecord], complaints: Complaints
+    lease: LeaseRecord,
+    above: list[LeaseRecord],
+    complaints: Complaints,
 ) -> bool:
     latest = (above[-1].arrival_s, above[-1].line) if above else (0.0, 0)
     return not complaints.is_early(
@@ -222,6 +242,10 @@ class _DocumentTypeError(Exception):
     """A document type, which could define entities that expand without end."""
 
 
+_Attributes = dict[str, tuple[str, int, int]]
+"""``ELEMENT ATTRIBUTE`` -> its text, and the line and column of its element."""
+
+
 class _Xml:
     """The present form, read as a stream of elements with their lines."""
 
@@ -229,8 +253,10 @@ class _Xml:
         self._complaints = complaints
         self._leases: list[LeaseRecord] = []
         self._known: dict[str, int] = {}
-        self._now: dict[str, tuple[str, int, int]] | None = None
+        # Of the lease that the parser is in.
+        self._attributes: _Attributes | None = None
         self._begun = (0, 0)
+        # expat itself: ElementTree forgets lines.
         self._parser = expat.ParserCreate()
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
@@ -244,24 +270,14 @@ class _Xml:
             wrong = "a document type has no place in a lease workload"
             self._complaints.add_of_file(line, column, wrong)
         except expat.ExpatError as error:
-            cut = "no element found" in str(error) or "unclosed" in str(
-                error
-            )
-            wrong = (
-                "the file is cut off here"
-                if cut
-                else expat.ErrorString(error.code)
-            )
-            self._complaints.add_of_file(
-                error.lineno, error.offset + 1, f"not XML: {wrong}"
-            )
-        except (
-            LookupError,
-            ValueError,
-        ) as error:  # of the declared encoding
-            self._complaints.add_of_file(
-                *self._place(), f"not XML: {error}"
-            )
+            line = error.lineno
+            column = error.offset + 1
+            wrong = f"not XML: {_syntax_objection(error)}"
+            self._complaints.add_of_file(line, column, wrong)
+        except (LookupError, ValueError) as error:
+            # Of the declared encoding.
+            line, column = self._place()
+            self._complaints.add_of_file(line, column, f"not XML: {error}")
         return self._leases
 
     def _refuse_doctype(self, *_: object) -> None:
@@ -276,25 +292,24 @@ class _Xml:
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
         place = self._place()
         if tag == "lease-request":
-            self._now = {}
+            self._attributes = {}
             self._begun = place
-        if self._now is None:
+        if self._attributes is None:
             return
         if tag == "res":
-            self._now[f"res {attributes.get('type', '')}"] = (
-                attributes.get("amount", ""),
-                *place,
-            )
+            resource = f"res {attributes.get('type', '')}"
+            amount = attributes.get("amount", "")
+            self._attributes[resource] = (amount, *place)
         elif tag in ("start", "now"):
-            self._now[tag] = ("", *place)
+            self._attributes[tag] = ("", *place)
         for key, value in attributes.items():
-            self._now.setdefault(f"{tag} {key}", (value, *place))
+            self._attributes.setdefault(f"{tag} {key}", (value, *place))
 
     def _end(self, tag: str) -> None:
-        if tag != "lease-request" or self._now is None:
+        if tag != "lease-request" or self._attributes is None:
             return
-        lease = self._lease(self._now)
-        self._now = None
+        lease = self._lease(self._attributes)
+        self._attributes = None
         if lease is None:
             return
         if lease.name in self._known:
@@ -304,86 +319,77 @@ class _Xml:
             self._known[lease.name] = lease.line
             self._leases.append(lease)
 
-    def _lease(
-        self, given: dict[str, tuple[str, int, int]]
-    ) -> LeaseRecord | None:
-        found = self._complaints.found
-        arrival_s = self._time(given, "lease-request arrival")
-        duration_s = self._time(given, "duration time")
-        nodes = self._count(given, "node-set numnodes", 0)
-        start_s = (
-            self._time(given, "exact time")
-            if "exact time" in given
-            else None
-        )
-        real_s = (
-            self._time(given, "realduration time")
-            if "realduration time" in given
-            else None
-        )
-        cores = self._count(given, "res CPU", 100)
-        memory_mb = self._count(given, "res Memory", 1024)
-        name = self._name(given)
-        if (
-            start_s is not None
-            and arrival_s is not None
-            and start_s < arrival_s
-        ):
-            _, line, column = given["exact time"]
-            wrong = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
-            self._complaints.add(line, column, wrong)
-        if (
-            self._complaints.found > found
-            or arrival_s is None
-            or duration_s is None
-        ):
+    def _lease(self, attributes: _Attributes) -> LeaseRecord | None:
+        """The lease; None where anything is wrong with it, all of it reported."""
+        n_complaints = self._complaints.found
+        arrival_s = self._time(attributes, "lease-request arrival")
+        duration_s = self._time(attributes, "duration time")
+        nodes = self._count(attributes, "node-set numnodes", 0)
+        start_s = self._optional_time(attributes, "exact time")
+        real_s = self._optional_time(attributes, "realduration time")
+        # In per cent of a processor.
+        cpu = self._count(attributes, "res CPU", 100)
+        memory_mb = self._count(attributes, "res Memory", 1024)
+        name = self._name(attributes)
+        self._check_start(attributes, start_s, arrival_s)
+        sound = self._complaints.found == n_complaints
+        if not sound or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "AR"
-        if "now" in given:
+        if "now" in attributes:
             kind = "IM"
         elif start_s is None:
             kind = "BE"
         return LeaseRecord(
-            name,
-            kind,
-            arrival_s,
-            arrival_s if kind == "IM" else start_s,
-            duration_s,
-            nodes,
-            max(1, cores // 100),
-            memory_mb,
-            real_s if real_s != duration_s else None,
-            self._begun[0],
+            name=name,
+            kind=kind,
+            arrival_s=arrival_s,
+            start_s=arrival_s if kind == "IM" else start_s,
+            duration_s=duration_s,
+            nodes=nodes,
+            cores=max(1, cpu // 100),
+            memory_mb=memory_mb,
+            real_s=real_s if real_s != duration_s else None,
+            line=self._begun[0],
         )
 
-    def _name(self, given: dict[str, tuple[str, int, int]]) -> str:
-        name, line, column = given.get(
-            "lease id", (str(len(self._leases) + 1), 0, 0)
-        )
+    def _check_start(
+        self,
+        attributes: _Attributes,
+        start_s: float | None,
+        arrival_s: float | None,
+    ) -> None:
+        if start_s is None or arrival_s is None or start_s >= arrival_s:
+            return
+        _, line, column = attributes["exact time"]
+        wrong = f"starts at {start_s:.15g} s, before it arrives at {arrival_s:.15g} s"
+        self._complaints.add(line, column, wrong)
+
+    def _name(self, attributes: _Attributes) -> str:
+        unnamed = (str(len(self._leases) + 1), 0, 0)
+        name, line, column = attributes.get("lease id", unnamed)
         if not (name.isascii() and name.isdecimal()):
             check_name(self._complaints, line, column, "lease id", name)
             return name
         number = whole_number(name, 40)
         if number is None:
-            self._complaints.add(
-                line,
-                column,
-                f"lease id: {quoted_text(name)} is too long for a number",
-            )
+            wrong = f"{quoted_text(name)} is too long for a number"
+            self._complaints.add(line, column, f"lease id: {wrong}")
         return f"lease-{number or 0:05}"
 
-    def _time(
-        self, given: dict[str, tuple[str, int, int]], key: str
+    def _optional_time(
+        self, attributes: _Attributes, key: str
     ) -> float | None:
+        return self._time(attributes, key) if key in attributes else None
+
+    def _time(self, attributes: _Attributes, key: str) -> float | None:
         """``HH:MM:SS.FF`` in seconds."""
-        text, line, column = given.get(key, ("", *self._begun))
+        text, line, column = attributes.get(key, ("", *self._begun))
         match = _TIME.fullmatch(text)
         if match is None:
-            wrong = (
-                f"{quoted_text(text)} is no time as 01:30:00.00"
-                if text
-                else "is missing"
-            )
+            wrong = "is missing"
+            if text:
+                wrong = f"{quoted_text(text)} is no time as 01:30:00.00"
             self._complaints.add(line, column, f"{key}: {wrong}")
             return None
         hours, minutes, seconds, fraction = match.groups()
@@ -393,15 +399,25 @@ class _Xml:
         return whole + float(f"0.{fraction or 0}")
 
     def _count(
-        self, given: dict[str, tuple[str, int, int]], key: str, absent: int
+        self,
+        attributes: _Attributes,
+        key: str,
+        absent: int,
     ) -> int:
-        text, line, column = given.get(key, (str(absent), *self._begun))
+        """A number above 0; ``absent``: where it is missing, 0 if it may not."""
+        usual = (str(absent), *self._begun)
+        text, line, column = attributes.get(key, usual)
         value = whole_number(text, 9) or 0
         if value < 1:
-            wrong = (
-                f"{quoted_text(text)} is no number above 0"
-                if key in given
-                else "is missing"
-            )
+            wrong = "is missing"
+            if key in attributes:
+                wrong = f"{quoted_text(text)} is no number above 0"
             self._complaints.add(line, column, f"{key}: {wrong}")
         return value
+
+
+def _syntax_objection(error: expat.ExpatError) -> str:
+    text = str(error)
+    if "no element found" in text or "unclosed" in text:
+        return "the file is cut off here"
+    return expat.ErrorString(error.code)

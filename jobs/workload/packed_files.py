@@ -155,7 +155,7 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
     is that of a pipe or a device.
     """
     _check_is_stored(path)
-    with path.open("rb") as file:
+    with path.open("rb") as file, _damage_as_cut_off():
         begin = file.peek(_LOOKED_AT)
         inside = file
         bounds = Bounds.of(None)
@@ -164,17 +164,24 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
                 source = cast(io.RawIOBase, unpacking(file))
                 inside = io.BufferedReader(source)
                 bounds = Bounds.of(os.fstat(file.fileno()).st_size)
-        try:
-            yield inside, bounds
-        except MemoryError:
-            # Its first bytes name the memory that xz is to take.
-            more = "wants more memory to be unpacked than there is"
-            raise CutOff(f"{more}: {_UNPACK}") from None
-        except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            damage = "the compressed file is cut off or damaged here"
-            raise CutOff(f"{damage} ({error})") from None
+        yield inside, bounds
+
+
+@contextmanager
+def _damage_as_cut_off() -> Iterator[None]:
+    """Raises CutOff in place of what unpackers raise."""
+    try:
+        yield
+    except MemoryError:
+        # Its first bytes name the memory that xz is to take.
+        more = "wants more memory to be unpacked than there is"
+        raise CutOff(f"{more}: {_UNPACK}") from None
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        # Those of the system have a number, gzip's and Arrow's have none.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        damage = "the compressed file is cut off or damaged here"
+        raise CutOff(f"{damage} ({error})") from None
 
 
 def _check_is_stored(path: Path) -> None:
@@ -277,6 +284,7 @@ def _check_is_text(begin: bytes) -> None:
     for magic, (noun, advice) in _FOREIGN.items():
         if start.startswith(magic.lower()):
             raise CutOff(f"is {noun}: {advice}", 1)
+    # What was packed once is unpacked by now.
     for magic in _ARCHIVES:
         if begin.startswith(magic):
             raise CutOff(f"is packed twice: {_UNPACK}", 1)
@@ -289,7 +297,9 @@ def _lines(text: TextIO, bounds: Bounds) -> Iterator[str]:
     """The lines of a file; CutOff at one that no trace has, which a small
     archive may hold.
     """
-    number = n_bytes = 0
+    number = 0
+    n_bytes = 0
+    # With a limit: a gigabyte without a line's end would be read whole.
     while line := text.readline(LONGEST_LINE + 1):
         number += 1
         n_bytes += len(line)

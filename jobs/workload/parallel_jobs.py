@@ -70,11 +70,9 @@ class ParallelJobs:
     @property
     def span_s(self) -> float:
         """From the first submission to the last."""
-        return (
-            float(self.submit_s[-1] - self.submit_s[0])
-            if len(self)
-            else 0.0
-        )
+        if not len(self):
+            return 0.0
+        return float(self.submit_s[-1] - self.submit_s[0])
 
     @property
     def work_s(self) -> float:
@@ -92,17 +90,14 @@ class ParallelJobs:
     def at_load(self, load: float, slots: int) -> ParallelJobs:
         """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
         factor = self.load(slots) / load
-        return replace(
-            self, submit_s=(self.submit_s - self.submit_s[0]) * factor
-        )
+        since_s = self.submit_s - self.submit_s[0]
+        return replace(self, submit_s=since_s * factor)
 
     def from_zero(self) -> ParallelJobs:
         """The same jobs with the first one submitted at 0 s."""
-        return (
-            replace(self, submit_s=self.submit_s - self.submit_s[0])
-            if len(self)
-            else self
-        )
+        if not len(self):
+            return self
+        return replace(self, submit_s=self.submit_s - self.submit_s[0])
 
     def in_vms(self, processes_per_vm: int) -> ParallelJobs:
         """The same jobs with that many processes in each VM; ⌈n/k⌉ VMs a job."""
@@ -110,12 +105,17 @@ class ParallelJobs:
         return replace(self, processes=vms.astype(np.int32))
 
     def with_cpu_use(
-        self, low: float, high: float, seed: int
+        self,
+        low: float,
+        high: float,
+        seed: int,
     ) -> ParallelJobs:
         """CPU use of every process: 100 % where a job has one, else uniform
         (CMBF, Section 5.2).
         """
         total = int(self.processes.sum())
+        # A number for each process, also for those that need none: which
+        # jobs are serial does not move those of the others.
         steps = _steps(stream(seed, "cpu use").uniform(low, high, total))
         ends = np.cumsum(self.processes)
         steps[ends[self.processes == 1] - 1] = CPU_STEPS
@@ -132,17 +132,15 @@ class ParallelJobs:
         wrong = stream(seed, "cpu told").uniform(
             -error, error, len(self.cpu_steps)
         )
-        return replace(
-            self, stated_steps=_steps(self.cpu_steps / CPU_STEPS + wrong)
-        )
+        stated = self.cpu_steps / CPU_STEPS + wrong
+        return replace(self, stated_steps=_steps(stated))
 
     def with_cpu_stated(self, use: float) -> ParallelJobs:
         """Hides the CPU uses: schedulers see ``use`` for every process."""
         if self.cpu_steps is None:
             return self
-        return replace(
-            self, stated_steps=_steps(np.full(len(self.cpu_steps), use))
-        )
+        stated = np.full(len(self.cpu_steps), use)
+        return replace(self, stated_steps=_steps(stated))
 
     def overestimated(self, most: float, seed: int) -> ParallelJobs:
         """Stated running times: the true ones times a factor, uniform from 1 to
@@ -153,9 +151,8 @@ class ParallelJobs:
 
 
 def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
-    return np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS).astype(
-        np.uint16
-    )
+    steps = np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS)
+    return steps.astype(np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,15 +192,13 @@ class Requests(JobStream):
     def row_of(self, job_id: str) -> int | None:
         """The row of a job by its name; None where there is none. O(n)."""
         number = whole_number(job_id.removeprefix("job-"), 18)
-        rows = (
-            np.flatnonzero(self.jobs.number == number)
-            if number is not None
-            else ()
-        )
-        return next(
-            (int(row) for row in rows if self.id_of(int(row)) == job_id),
-            None,
-        )
+        if number is None:
+            return None
+        for row in np.flatnonzero(self.jobs.number == number).tolist():
+            # `7` and `job-7` are not `job-00007`.
+            if self.id_of(row) == job_id:
+                return int(row)
+        return None
 
     @property
     def _digits(self) -> int:
@@ -212,50 +207,48 @@ class Requests(JobStream):
     def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
         jobs = self.jobs
         part = slice(start, end)
+        # Columns as lists: one conversion of thousands of numbers, where an
+        # array's items are objects of numpy's one by one.
+        number = jobs.number[part].tolist()
+        submit_s = jobs.submit_s[part].tolist()
+        n_vms = jobs.processes[part].tolist()
+        run_s = jobs.run_s[part].tolist()
+        stated_s = jobs.stated_s[part].tolist()
+        bandwidth_bps = jobs.bandwidth_bps[part].tolist()
+        user = jobs.user[part].tolist()
+        queue = jobs.queue[part].tolist()
+        demands = self._demands(start, end)
         digits = self._digits
-        uses = self._shares(jobs.cpu_steps, 1.0, start, end)
-        stated = self._shares(jobs.stated_steps, None, start, end)
-        columns = (
-            jobs.number,
-            jobs.submit_s,
-            jobs.processes,
-            jobs.run_s,
-            jobs.stated_s,
-            jobs.bandwidth_bps,
-            jobs.user,
-            jobs.queue,
-        )
+        for row, demand in enumerate(demands):
+            stated = stated_s[row]
+            yield JobRequest(
+                id=f"job-{number[row]:0{digits}}",
+                submit_s=submit_s[row],
+                n_vms=n_vms[row],
+                bandwidth_bps=bandwidth_bps[row],
+                duration_s=run_s[row],
+                demand=demand,
+                estimate_s=None if math.isnan(stated) else stated,
+                user=_name(user[row]),
+                queue=_name(queue[row]),
+            )
+
+    def _demands(
+        self, start: int, end: int
+    ) -> Iterator[Transfer | Compute]:
+        """Demands of rows; jobs with the same share one object."""
+        jobs = self.jobs
         moving = Transfer(self.pattern)
         still = Compute()
-        rows = zip(
-            *(column[part].tolist() for column in columns), strict=True
-        )
-        for (
-            number,
-            submit_s,
-            n,
-            run_s,
-            stated_s,
-            bandwidth_bps,
-            user,
-            queue,
-        ) in rows:
+        uses = self._shares(jobs.cpu_steps, 1.0, start, end)
+        estimates = self._shares(jobs.stated_steps, None, start, end)
+        for bandwidth_bps in jobs.bandwidth_bps[start:end].tolist():
             use = next(uses) or 1.0
-            estimate = next(stated)
+            estimate = next(estimates)
             demand: Transfer | Compute = moving if bandwidth_bps else still
             if use != 1.0 or estimate is not None:
                 demand = replace(demand, cpu_use=use, cpu_estimate=estimate)
-            yield JobRequest(
-                id=f"job-{number:0{digits}}",
-                submit_s=submit_s,
-                n_vms=n,
-                bandwidth_bps=bandwidth_bps,
-                duration_s=run_s,
-                demand=demand,
-                estimate_s=None if math.isnan(stated_s) else stated_s,
-                user=None if user < 0 else str(user),
-                queue=None if queue < 0 else str(queue),
-            )
+            yield demand
 
     def _shares(
         self,
@@ -275,6 +268,11 @@ class Requests(JobStream):
                     step / CPU_STEPS for step in steps[at : at + n].tolist()
                 )
                 at += n
+
+
+def _name(number: int) -> str | None:
+    """A user's or queue's; -1 is unknown."""
+    return None if number < 0 else str(number)
 
 
 @dataclass(frozen=True)
@@ -310,22 +308,25 @@ class HoseDemand:
         if self.cap_bps is not None:
             most = np.minimum(most, self.cap_bps)
         if self.rule == "printed":
-            asked = most
-        else:
-            noise = stream(seed, "bandwidth").standard_normal(len(vms))
-            mean = MEAN_OF_MAX * most
-            asked = np.clip(
-                mean * (1.0 + self.sigma * noise), most / 10.0, most
-            )
-        return np.maximum(np.rint(asked), 1).astype(np.int64)
+            return _whole_bps(most)
+        noise = stream(seed, "bandwidth").standard_normal(len(vms))
+        asked = MEAN_OF_MAX * most * (1.0 + self.sigma * noise)
+        return _whole_bps(np.clip(asked, most / 10.0, most))
 
     def _of_mean(
-        self, seed: int, count: int, mean_bps: int
+        self,
+        seed: int,
+        count: int,
+        mean_bps: int,
     ) -> npt.NDArray[np.int64]:
         noise = stream(seed, "bandwidth").standard_normal(count)
         scaled = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
         scaled *= mean_bps / scaled.mean()
-        return np.maximum(np.rint(scaled), 1).astype(np.int64)
+        return _whole_bps(scaled)
+
+
+def _whole_bps(rates_bps: Floats) -> Ints:
+    return np.maximum(np.rint(rates_bps), 1).astype(np.int64)
 
 
 def in_order(

@@ -107,13 +107,13 @@ def read_swf(
         log.take(lines)
     complaints.conclude(path, log.kept, lenient=lenient)
     return Swf(
-        path,
-        {key: tuple(values) for key, values in log.header.items()},
-        np.concatenate(log.blocks),
-        np.concatenate(log.numbers),
-        complaints.found,
-        tuple(complaints.first),
-        complaints.remarks,
+        path=path,
+        header={key: tuple(texts) for key, texts in log.header.items()},
+        records=np.concatenate(log.blocks),
+        lines=np.concatenate(log.numbers),
+        skipped=complaints.found,
+        examples=tuple(complaints.first),
+        remarks=complaints.remarks,
     )
 
 
@@ -137,13 +137,11 @@ class _Log:
     def take(self, lines: Iterator[str]) -> None:
         """Read until the lines end or the wanted records are there."""
         while self.first is None or self.kept < self.first:
-            # No line beyond the last wanted record is looked at.
-            wanted = (
-                _CHUNK_LINES
-                if self.first is None
-                else self.first - self.kept
-            )
-            chunk = list(islice(lines, min(_CHUNK_LINES, wanted)))
+            n_lines = _CHUNK_LINES
+            if self.first is not None:
+                # No line beyond the last wanted record is looked at.
+                n_lines = min(n_lines, self.first - self.kept)
+            chunk = list(islice(lines, n_lines))
             if not chunk:
                 return
             self._take_chunk(chunk)
@@ -177,6 +175,8 @@ class _Log:
     def _take_records(
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> None:
+        # A sound log is parsed and checked by whole columns, at a microsecond
+        # a line; only a chunk with something wrong is gone through by line.
         values = _numbers(texts, n_columns=None)
         if values is None or values.shape[1] != len(FIELDS):
             values = _numbers(texts, n_columns=len(FIELDS))
@@ -189,17 +189,21 @@ class _Log:
             good = self._check_each(texts, where, values, wrong)
             where = where[good]
             values = values[good]
+        self._keep(values, where)
+
+    def _keep(
+        self, values: npt.NDArray[np.float64], where: npt.NDArray[np.int32]
+    ) -> None:
+        """Keeps sound records, of the wanted fields."""
         block = np.empty(len(values), self.record)
         for k, name in enumerate(NAMES):
             if name in (self.record.names or ()):
                 block[name] = values[:, k]
         if len(values):
-            self._greatest_number = max(
-                self._greatest_number, values[:, 0].max()
-            )
-            self._latest = max(
-                self._latest, (float(values[-1, 1]), int(where[-1]))
-            )
+            greatest = float(values[:, 0].max())
+            last = (float(values[-1, 1]), int(where[-1]))
+            self._greatest_number = max(self._greatest_number, greatest)
+            self._latest = max(self._latest, last)
         self.blocks.append(block)
         self.numbers.append(where)
         self.kept += len(values)
@@ -219,27 +223,32 @@ class _Log:
         self, texts: list[str], where: npt.NDArray[np.int32]
     ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
-        rows = list(map(self._row, texts, where.tolist()))
-        kept = [k for k, row in enumerate(rows) if row is not None]
-        values = np.array([rows[k] for k in kept], dtype=np.float64)
-        return (
-            [texts[k] for k in kept],
-            where[kept],
-            values.reshape(len(kept), len(FIELDS)),
-        )
+        kept = []
+        kept_texts = []
+        rows = []
+        for k, (text, line) in enumerate(
+            zip(texts, where.tolist(), strict=True)
+        ):
+            row = self._row(text, line)
+            if row is not None:
+                kept.append(k)
+                kept_texts.append(text)
+                rows.append(row)
+        # Of no rows numpy would make an array of one dimension.
+        values = np.array(rows, dtype=np.float64)
+        values = values.reshape(len(rows), len(FIELDS))
+        return kept_texts, where[kept], values
 
     def _row(self, text: str, line: int) -> list[float] | None:
         words = list(re.finditer(r"\S+", text))
         row: list[float] = []
         for k, word in enumerate(words[: len(FIELDS)]):
             try:
+                # Python takes underscores in numbers, the format does not.
                 row.append(float(word.group().replace("_", "x")))
             except ValueError:
-                what = f"{quoted_text(word.group())} is not a number"
-                if k == 0 and not word.group()[:1].isdigit():
-                    what = f"{quoted_text(text.strip())} is no line of this format: 18 numbers"
-                field_ = f"{_field(k)}: " if k else ""
-                self.complaints.add(line, word.start() + 1, field_ + what)
+                message = _word_objection(k, word.group(), text)
+                self.complaints.add(line, word.start() + 1, message)
                 return None
         end = words[-1].end()
         if not self.complaints.has_fields(
@@ -270,16 +279,7 @@ class _Log:
         job number.
         """
         good: list[int] = []
-        known: dict[float, int] = {}
-        for block, lines in zip(self.blocks, self.numbers, strict=True):
-            shared = np.isin(block["number"], values[:, 0])
-            known.update(
-                zip(
-                    block["number"][shared].tolist(),
-                    lines[shared].tolist(),
-                    strict=True,
-                )
-            )
+        known = self._lines_of(values[:, 0])
         for k, line in enumerate(where.tolist()):
             columns = [
                 word.start() + 1 for word in re.finditer(r"\S+", texts[k])
@@ -287,21 +287,38 @@ class _Log:
             number, submit_s = values[k, :2].tolist()
             if wrong[k].any():
                 at = int(np.argmax(wrong[k]))
-                message = (
-                    f"{_field(at)}: {_objection(at, float(values[k, at]))}"
-                )
+                objection = _objection(at, float(values[k, at]))
+                message = f"{_field(at)}: {objection}"
                 self.complaints.add(line, columns[at], message)
-            elif not self.complaints.is_early(
+                continue
+            if self.complaints.is_early(
                 line, columns[1], _field(1), submit_s, self._latest
             ):
-                self._latest = (submit_s, line)
-                if number in known:
-                    message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
-                    self.complaints.add(line, columns[0], message)
-                else:
-                    known[number] = line
-                    good.append(k)
+                continue
+            # Later lines are held against it, whatever its number is.
+            self._latest = (submit_s, line)
+            if number in known:
+                message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
+                self.complaints.add(line, columns[0], message)
+            else:
+                known[number] = line
+                good.append(k)
         return good
+
+    def _lines_of(
+        self, numbers: npt.NDArray[np.float64]
+    ) -> dict[float, int]:
+        """Lines of the records above that have these job numbers."""
+        lines_of: dict[float, int] = {}
+        for block, lines in zip(self.blocks, self.numbers, strict=True):
+            shared = np.isin(block["number"], numbers)
+            pairs = zip(
+                block["number"][shared].tolist(),
+                lines[shared].tolist(),
+                strict=True,
+            )
+            lines_of.update(pairs)
+        return lines_of
 
 
 def _numbers(
@@ -331,6 +348,23 @@ def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     wrong |= _WHOLE & (np.trunc(values) != values)
     wrong[:, :2] |= values[:, :2] < 0
     return wrong
+
+
+def _word_objection(
+    k: int,
+    word: str,
+    text: str,
+) -> str:
+    """The objection to the k-th word of a line, which is no number."""
+    wrong = f"{quoted_text(word)} is not a number"
+    if k:
+        return f"{_field(k)}: {wrong}"
+    if word[:1].isdigit():
+        return wrong
+    # A line that begins so is another format's.
+    return (
+        f"{quoted_text(text.strip())} is no line of this format: 18 numbers"
+    )
 
 
 def _objection(field_: int, value: float) -> str:
@@ -394,45 +428,54 @@ def jobs_of(
     records = log.records
     keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
     lines = log.lines
+    # Nearly always all are kept: no copy of a million records then.
     if not keep.all():
         records = records[keep]
         lines = lines[keep]
-    asked = records["requested"] > 0
-    given = records["allocated"] > 0
-    processes = np.where(asked, records["requested"], records["allocated"])
-    processes = np.where(asked | given, processes, 1)
+    allocated = records["allocated"]
+    processes = np.where(
+        records["requested"] > 0, records["requested"], allocated
+    )
+    processes = np.where(processes > 0, processes, 1)
     run_s = np.maximum(records["run_s"], SHORTEST_S)
-    stated = records["requested_s"] > 0
-    low = stated & (records["requested_s"] < run_s)
-    repaired = {
-        "processors neither requested nor allocated: 1 taken": ~(
-            asked | given
-        ),
-        f"running time below {SHORTEST_S:g} s raised to it": records[
-            "run_s"
-        ]
-        < SHORTEST_S,
-        "requested time below the running time raised to it": low,
-        "no requested time: the running time taken": ~stated,
-    }
+    requested_s = records["requested_s"]
+    stated_s = np.where(
+        requested_s > 0, np.maximum(requested_s, run_s), np.nan
+    )
+    # Copies: a view of one field would keep whole records in memory.
     jobs = ParallelJobs(
         number=records["number"].copy(),
         submit_s=records["submit_s"].copy(),
         processes=processes.astype(np.int32),
         run_s=run_s,
-        stated_s=np.where(
-            stated, np.maximum(records["requested_s"], run_s), np.nan
-        ),
+        stated_s=stated_s,
         bandwidth_bps=np.zeros(len(records), dtype=np.int64),
         user=records["user"].copy(),
         queue=records["queue"].copy(),
         line=lines,
     )
-    return JobsOfLog(jobs, skipped, _counts(repaired))
+    return JobsOfLog(jobs, skipped, _counts(_repairs(records, run_s)))
+
+
+def _repairs(
+    records: Records, run_s: npt.NDArray[np.float64]
+) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which records were repaired, by reason. ``run_s``: as repaired."""
+    unstated = records["requested_s"] <= 0
+    low = records["requested_s"] < run_s
+    short = records["run_s"] < SHORTEST_S
+    unknown = (records["requested"] <= 0) & (records["allocated"] <= 0)
+    return {
+        "processors neither requested nor allocated: 1 taken": unknown,
+        f"running time below {SHORTEST_S:g} s raised to it": short,
+        "requested time below the running time raised to it": ~unstated
+        & low,
+        "no requested time: the running time taken": unstated,
+    }
 
 
 def _usable(
-    records: np.ndarray[tuple[int], np.dtype[np.void]],
+    records: Records,
     zero_run: ZeroRun,
     shortest_s: float,
     longest_s: float,
@@ -442,10 +485,11 @@ def _usable(
     """
     status = records["status"]
     run_s = records["run_s"]
+    # Statuses 2 to 4 are parts of a job that was checkpointed, with a line
+    # each beside the whole job's; 5 is a cancelled one.
+    is_part = np.isin(status, (2, 3, 4))
     reasons = {
-        "part of a job that has a record of its own": np.isin(
-            status, (2, 3, 4)
-        ),
+        "part of a job that has a record of its own": is_part,
         "cancelled before it ran": (status == 5) & (run_s <= 0),
         "running time unknown": run_s < 0,
         "ran for 0 s": (run_s == 0) & (zero_run == "skip"),
@@ -461,8 +505,8 @@ def _usable(
 
 
 def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
-    return {
-        reason: int(marks.sum())
-        for reason, marks in marked.items()
-        if marks.any()
-    }
+    counts = {}
+    for reason, marks in marked.items():
+        if marks.any():
+            counts[reason] = int(marks.sum())
+    return counts

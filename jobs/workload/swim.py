@@ -47,16 +47,16 @@ class SwimJob:
         """Maps and reducers: one map a block of input, one reducer where there
         is a shuffle.
         """
-        return max(
-            1, -(-self.map_bytes // BLOCK_BYTES) + (self.shuffle_bytes > 0)
-        )
+        maps = -(-self.map_bytes // BLOCK_BYTES)
+        reducers = 1 if self.shuffle_bytes else 0
+        # A job that neither reads nor shuffles still writes.
+        return max(1, maps + reducers)
 
     @property
     def bytes_per_vm(self) -> float:
         """Bytes that each task reads, shuffles and writes."""
-        return (
-            self.map_bytes + self.shuffle_bytes + self.output_bytes
-        ) / self.tasks
+        moved = self.map_bytes + self.shuffle_bytes + self.output_bytes
+        return moved / self.tasks
 
 
 def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
@@ -69,18 +69,20 @@ def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
     with complaints.reading(path) as lines:
         for number, text in enumerate(lines, 1):
             complaints.line = number
-            job = (
-                _job(text.rstrip("\r\n"), number, complaints)
-                if text.strip()
-                else None
-            )
+            if not text.strip():
+                continue
+            job = _job(text.rstrip("\r\n"), number, complaints)
             if job is not None and _fits(job, jobs, known, complaints):
                 jobs.append(job)
                 known[job.name] = number
     return complaints.trace(path, jobs, lenient=lenient)
 
 
-def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
+def _job(
+    text: str,
+    line: int,
+    complaints: Complaints,
+) -> SwimJob | None:
     words = text.split("\t")
     if len(words) == 1:
         complaints.add(
@@ -97,22 +99,34 @@ def _job(text: str, line: int, complaints: Complaints) -> SwimJob | None:
     for k, word in enumerate(words[1 : len(FIELDS)], 1):
         value = whole_number(word, len(str(_GREATEST)))
         if value is None or not 0 <= value <= _GREATEST:
-            digits = word.removeprefix("-")
-            wrong = (
-                "negative" if digits != word else "beyond what can be meant"
-            )
-            if not (digits.isascii() and digits.isdigit()):
-                wrong = "not a whole number"
-            message = f"field {k + 1} ({FIELDS[k]}): {quoted_text(word)} is {wrong}"
+            message = f"field {k + 1} ({FIELDS[k]}): {_objection(word)}"
+            # Columns count from 1, after the tab.
             complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)
     if not check_name(complaints, line, 1, "field 1 (job)", words[0]):
         return None
+    # The gap is the difference of two submissions, which are there.
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
     return SwimJob(
-        words[0], submit_s, map_bytes, shuffle_bytes, output_bytes, line
+        name=words[0],
+        submit_s=submit_s,
+        map_bytes=map_bytes,
+        shuffle_bytes=shuffle_bytes,
+        output_bytes=output_bytes,
+        line=line,
     )
+
+
+def _objection(word: str) -> str:
+    """The objection to a word in a number's place."""
+    digits = word.removeprefix("-")
+    wrong = "beyond what can be meant"
+    if not (digits.isascii() and digits.isdigit()):
+        wrong = "not a whole number"
+    elif digits != word:
+        wrong = "negative"
+    return f"{quoted_text(word)} is {wrong}"
 
 
 def _fits(

@@ -17,6 +17,7 @@ from jobs.demand import Pattern, Transfer
 from jobs.request import SERVICE_TAG, JobRequest
 from jobs.workload.distributions import (
     Floats,
+    Ints,
     NormalDistribution,
     Rule,
     stream,
@@ -72,19 +73,22 @@ def day_and_night(
     # Arrivals expected by the time that a phase begins.
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
     total = float(expected[-1])
+    clock = _unit_arrivals(seed, total)
+    times: Floats = np.interp(clock, expected, starts)
+    # Just below the total an arrival is rounded to the span's end.
+    return times[times < span_s]
+
+
+def _unit_arrivals(seed: int, until: float) -> Floats:
+    """Arrivals of a Poisson process of rate 1 before an instant."""
     rng = stream(seed, "arrivals")
     # Eight standard deviations above the mean: hardly ever are more needed.
-    clock = np.cumsum(
-        rng.standard_exponential(
-            max(16, int(total + 8 * math.sqrt(total) + 8))
-        )
-    )
-    while clock[-1] < total:
-        clock = np.concatenate(
-            (clock, clock[-1] + np.cumsum(rng.standard_exponential(64)))
-        )
-    times: Floats = np.interp(clock[clock < total], expected, starts)
-    return times[times < span_s]
+    likely = max(16, int(until + 8 * math.sqrt(until) + 8))
+    clock = np.cumsum(rng.standard_exponential(likely))
+    while clock[-1] < until:
+        more = clock[-1] + np.cumsum(rng.standard_exponential(64))
+        clock = np.concatenate((clock, more))
+    return clock[clock < until]
 
 
 @dataclass(frozen=True)
@@ -110,47 +114,52 @@ class Tenants:
         ``job-00000`` …
         """
         count = len(times)
-        vms = np.rint(self.vms.draw(seed, "vms", count)).astype(np.int64)
-        bandwidth = np.rint(
+        # A stream for each quantity: one more changes none of the others.
+        vms = _whole(self.vms.draw(seed, "vms", count))
+        bandwidth_bps = _whole(
             self.bandwidth.draw(seed, "bandwidth", count)
-        ).astype(np.int64)
-        duration = self.duration.draw(seed, "duration", count)
+        )
+        duration_s = self.duration.draw(seed, "duration", count)
         ratio = self.deadline_ratio.draw(seed, "ratio", count)
-        true_s = self._true_durations(seed, duration.tolist())
-        service = (
+        true_s = self._true_durations(seed, duration_s)
+        is_service = (
             stream(seed, "services").random(count) < self.service_share
         )
+        ratio[is_service] = 1.0
+        deadline_s = duration_s * ratio
+        # At least five, so that ids sort alike in runs of different lengths.
         digits = max(5, len(str(max(0, count - 1))))
         demand = Transfer(self.pattern)
-        return tuple(
-            JobRequest(
+        requests = []
+        for k in range(count):
+            request = JobRequest(
                 id=f"job-{k:0{digits}}",
                 submit_s=float(times[k]),
                 n_vms=max(1, int(vms[k])),
-                bandwidth_bps=max(1, int(bandwidth[k])),
-                duration_s=float(duration[k]),
-                deadline_s=float(
-                    duration[k] * (1.0 if service[k] else ratio[k])
-                ),
+                bandwidth_bps=max(1, int(bandwidth_bps[k])),
+                duration_s=float(duration_s[k]),
+                deadline_s=float(deadline_s[k]),
                 demand=demand,
                 true_duration_s=true_s[k],
-                tags=(SERVICE_TAG,) if service[k] else (),
+                tags=(SERVICE_TAG,) if is_service[k] else (),
             )
-            for k in range(count)
-        )
+            requests.append(request)
+        return tuple(requests)
 
     def _true_durations(
-        self, seed: int, stated_s: list[float]
-    ) -> list[float | None]:
+        self, seed: int, stated_s: Floats
+    ) -> list[float] | list[None]:
         if self.profiling_error == (0.0, 0.0):
             return [None] * len(stated_s)
         errors = stream(seed, "profiling error").uniform(
             *self.profiling_error, len(stated_s)
         )
-        return [
-            p * (1.0 + e)
-            for p, e in zip(stated_s, errors.tolist(), strict=True)
-        ]
+        true_s: list[float] = (stated_s * (1.0 + errors)).tolist()
+        return true_s
+
+
+def _whole(values: Floats) -> Ints:
+    return np.rint(values).astype(np.int64)
 
 
 def distribution(

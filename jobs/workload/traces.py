@@ -53,16 +53,13 @@ class TraceErrors(ValueError):
         self.problems = problems
         self.found = found
         self.lines_alone = lines_alone
-        super().__init__(
-            "; ".join(
-                f"{path}:{p.line}:{p.column}: {p.message}" for p in problems
-            )
-            + (
-                f"; and {found - len(problems):,} more"
-                if found > len(problems)
-                else ""
-            )
-        )
+        texts = []
+        for problem in problems:
+            place = f"{path}:{problem.line}:{problem.column}"
+            texts.append(f"{place}: {problem.message}")
+        if found > len(problems):
+            texts.append(f"and {found - len(problems):,} more")
+        super().__init__("; ".join(texts))
 
 
 @dataclass(frozen=True)
@@ -96,12 +93,23 @@ class Complaints:
         self.of_lines = True
         self.line = 0
 
-    def add(self, line: int, column: int, message: str) -> None:
+    def add(
+        self,
+        line: int,
+        column: int,
+        message: str,
+    ) -> None:
         self.found += 1
+        # A file of another format has an error in each of a million lines.
         if len(self.first) < PROBLEM_LIMIT:
             self.first.append(LineProblem(line, column, message))
 
-    def add_of_file(self, line: int, column: int, message: str) -> None:
+    def add_of_file(
+        self,
+        line: int,
+        column: int,
+        message: str,
+    ) -> None:
         """Adds an error that no other line makes good: from there on the file
         is unreadable.
         """
@@ -109,7 +117,11 @@ class Complaints:
         self.add(line, column, message)
 
     def has_fields(
-        self, line: int, column: int, found: int, wanted: int
+        self,
+        line: int,
+        column: int,
+        found: int,
+        wanted: int,
     ) -> bool:
         """True if a line has the wanted fields; one that ends before them is
         reported. What follows them is counted, and is nobody's error.
@@ -123,7 +135,12 @@ class Complaints:
             self.add_longer(line, found, wanted)
         return found >= wanted
 
-    def add_longer(self, line: int, found: int, wanted: int) -> None:
+    def add_longer(
+        self,
+        line: int,
+        found: int,
+        wanted: int,
+    ) -> None:
         """Counts a line with more fields than the wanted ones."""
         if not self.longer:
             self._first_longer = (
@@ -171,7 +188,12 @@ class Complaints:
             self.add_of_file(line, 1, str(damage))
 
     def conclude(
-        self, path: Path, kept: int, *, lenient: bool, noun: str = "job"
+        self,
+        path: Path,
+        kept: int,
+        *,
+        lenient: bool,
+        noun: str = "job",
     ) -> None:
         """Raises :class:`TraceErrors` where nothing is kept, or anything is
         wrong unless lenient.
@@ -214,7 +236,11 @@ def quoted_text(text: str) -> str:
 
 
 def check_name(
-    complaints: Complaints, line: int, column: int, field: str, name: str
+    complaints: Complaints,
+    line: int,
+    column: int,
+    field: str,
+    name: str,
 ) -> bool:
     """True if a job may be called so; else it is reported."""
     if re.fullmatch(SAFE_NAME, name):
@@ -228,9 +254,11 @@ def check_name(
 
 def whole_number(text: str, digits: int) -> int | None:
     """A number of at most so many ASCII digits; None for any other text."""
-    return (
-        int(text) if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text) else None
-    )
+    # Not by int() alone, which takes `1_000`, blanks and all scripts' digits,
+    # and raises for thousands of digits.
+    if re.fullmatch(f"-?[0-9]{{1,{digits}}}", text):
+        return int(text)
+    return None
 
 
 # ------------------------------------------------------------------ published traces
@@ -262,18 +290,17 @@ class PublishedTrace:
 @cache
 def published_traces() -> tuple[PublishedTrace, ...]:
     """The traces that are known by name."""
-    table = tomllib.loads(
-        Path(__file__).with_name("published_traces.toml").read_text("utf-8")
-    )
-    return tuple(PublishedTrace(**each) for each in table["trace"])
+    file = Path(__file__).with_name("published_traces.toml")
+    table = tomllib.loads(file.read_text("utf-8"))
+    return tuple(PublishedTrace(**fields) for fields in table["trace"])
 
 
 def published(name: str) -> PublishedTrace | None:
     """The published trace that a file is named after, packed or not, in
     whatever folder.
     """
-    by_name = {
-        PurePath(t.name).name.removesuffix(".gz"): t
-        for t in published_traces()
-    }
-    return by_name.get(PurePath(name).name.removesuffix(".gz"))
+    wanted = PurePath(name).name.removesuffix(".gz")
+    for trace in published_traces():
+        if PurePath(trace.name).name.removesuffix(".gz") == wanted:
+            return trace
+    return None
