@@ -67,7 +67,10 @@ class Traffic:
 
 
 def traffic(
-    datacentre: DataCentre, job: JobRequest, placement: Placement, seed: int
+    datacentre: DataCentre,
+    job: JobRequest,
+    placement: Placement,
+    seed: int,
 ) -> Traffic:
     """The job's traffic in its own pattern; a permutation is drawn from
     ``seed`` and the job's id.
@@ -111,14 +114,12 @@ def proximate_priority(
     if job.demand.pattern != "all-to-all" or not len(flows.links):
         return np.ones(len(flows.links))
     tree = tree_of(datacentre, placement.root)
-    inside = {
-        int(tree.uplink[v]): n
-        for v, n in vms_below(tree, placement).items()
-    }
     n_vms = placement.n_vms
-    return np.array(
-        [1.0 / (n_vms - inside[link // 2]) for link in flows.links.tolist()]
-    )
+    outside = {}
+    for node, n_below in vms_below(tree, placement).items():
+        outside[int(tree.uplink[node])] = n_vms - n_below
+    weights = [1.0 / outside[link // 2] for link in flows.links.tolist()]
+    return np.array(weights)
 
 
 def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
@@ -142,7 +143,10 @@ def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
 
 
 def paths(
-    datacentre: DataCentre, root: int, source: IntArray, target: IntArray
+    datacentre: DataCentre,
+    root: int,
+    source: IntArray,
+    target: IntArray,
 ) -> tuple[IntArray, IntArray]:
     """Directed links from each source to its target in the tree below ``root``.
 
@@ -150,34 +154,37 @@ def paths(
     order.
     """
     tree = tree_of(datacentre, root)
-    pair = np.arange(len(source))
-    pairs: list[IntArray] = []
-    links: list[IntArray] = []
+    # An empty one first: pairs within a server have no link.
+    pairs: list[IntArray] = [np.empty(0, dtype=np.int64)]
+    links: list[IntArray] = [np.empty(0, dtype=np.int64)]
+
+    def rise(
+        nodes: IntArray,
+        rising: IntArray,
+        downward: int,
+    ) -> None:
+        """Moves nodes to their parents, by links that the pairs use."""
+        link = tree.uplink[nodes[rising]]
+        linked = link >= 0
+        pairs.append(rising[linked])
+        links.append(2 * link[linked] + downward)
+        nodes[rising] = tree.parent[nodes[rising]]
+
     near = source.copy()
     far = target.copy()
-    unconnected = near != far
-    while np.any(unconnected):
+    while np.any(near != far):
+        unconnected = near != far
         low = tree.level[near]
         high = tree.level[far]
         # Bottom-up pass: the lower end moves to its parent, both where they are
         # equally high.
-        for nodes, rising, downward in (
-            (near, unconnected & (low <= high), 0),
-            (far, unconnected & (high <= low), 1),
-        ):
-            link = tree.uplink[nodes[rising]]
-            linked = link >= 0
-            pairs.append(pair[rising][linked])
-            links.append(2 * link[linked] + downward)
-            nodes[rising] = tree.parent[nodes[rising]]
-        unconnected = near != far
-    owner = np.concatenate(pairs) if pairs else np.empty(0, dtype=np.int64)
-    used = np.concatenate(links) if links else np.empty(0, dtype=np.int64)
+        rise(near, np.flatnonzero(unconnected & (low <= high)), downward=0)
+        rise(far, np.flatnonzero(unconnected & (high <= low)), downward=1)
+    owner = np.concatenate(pairs)
     order = np.argsort(owner, kind="stable")
-    start = np.concatenate(
-        ([0], np.cumsum(np.bincount(owner, minlength=len(source))))
-    )
-    return start.astype(np.int64), used[order]
+    counts = np.bincount(owner, minlength=len(source))
+    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return start, np.concatenate(links)[order]
 
 
 # -------------------------------------------------------------------------------------- rates
@@ -225,9 +232,8 @@ class _BestEffortJob:
     def load(self) -> tuple[IntArray, FloatArray]:
         """The job's links, and the load of each at a rate per VM of 1."""
         links, place = np.unique(self.flows.links, return_inverse=True)
-        return links, np.bincount(
-            place, self.weight, minlength=len(links)
-        ) / self.flows.per_vm
+        flows = np.bincount(place, self.weight, minlength=len(links))
+        return links, flows / self.flows.per_vm
 
     @cached_property
     def job_priority(self) -> FloatArray:
@@ -257,11 +263,12 @@ class _BestEffortJob:
         """A unit for each bundle, at one flow's rate; finished ones want 0."""
         active = (self.left_bits > 0) & (not self.cut)
         keep = np.repeat(active, self.width)
+        flow_bps = self.cap_bps / self.flows.per_vm
         return (
             np.where(active, self.width, 0),
             self.flows.links[keep],
             self.weight[keep],
-            np.where(active, self.cap_bps / self.flows.per_vm, 0.0),
+            np.where(active, flow_bps, 0.0),
             self.priority[keep],
         )
 
@@ -270,7 +277,10 @@ class SharedNetwork:
     """The best-effort jobs of one data centre and their present rates."""
 
     def __init__(
-        self, datacentre: DataCentre, model: SharingModel, seed: int
+        self,
+        datacentre: DataCentre,
+        model: SharingModel,
+        seed: int,
     ) -> None:
         self._datacentre = datacentre
         self.model = model
@@ -332,7 +342,10 @@ class SharedNetwork:
         self._stale = True
 
     def hold(
-        self, job_id: str, placement: Placement, rate_bps: int
+        self,
+        job_id: str,
+        placement: Placement,
+        rate_bps: int,
     ) -> None:
         """Takes a reserved job's hose out of the shared capacity.
 
@@ -363,20 +376,19 @@ class SharedNetwork:
         units = [
             job.as_unit() if coupled else job.bundles() for job in jobs
         ]
+        # All jobs' units in one array each, as the compiled loop takes them.
         width, link, weight, cap, priority = map(
             np.concatenate, zip(*units, strict=True)
         )
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+        priorities = None
+        if self.model.weights == "proximate":
+            priorities = priority
         if self.model.allocation == "even":
             rates = even_rates(self._left, start, link, weight, cap)
         else:
             rates = max_min_rates(
-                self._left,
-                start,
-                link,
-                weight,
-                cap,
-                priority if self.model.weights == "proximate" else None,
+                self._left, start, link, weight, cap, priorities
             )
         first = 0
         for job, unit in zip(jobs, units, strict=True):
@@ -387,6 +399,8 @@ class SharedNetwork:
                 job.vm_bps = float(bps[0])
                 continue
             job.flow_bps = bps
+            # A job without flows, all of its VMs on a server, is as fast as it
+            # can be.
             slowest = float(bps.min(initial=math.inf)) * job.flows.per_vm
             job.vm_bps = min(slowest, job.cap_bps)
 
@@ -399,17 +413,14 @@ class SharedNetwork:
     def advance(self, elapsed_s: float) -> None:
         """Lets all flows send for ``elapsed_s`` (``independent``)."""
         for job in self._jobs.values():
-            if len(job.left_bits):
-                was_active = job.left_bits > 0
-                job.left_bits = np.maximum(
-                    job.left_bits - job.flow_bps * elapsed_s, 0.0
-                )
-                # What is left by rounding alone would ask for a share of its
-                # own.
-                job.left_bits[job.left_bits < 1e-9 * job.flow_bits] = 0.0
-                self._stale = self._stale or bool(
-                    np.any(was_active & (job.left_bits <= 0))
-                )
+            was_active = job.left_bits > 0
+            left_bits = job.left_bits - job.flow_bps * elapsed_s
+            # What is left by rounding alone would ask for a share of its own.
+            left_bits[left_bits < 1e-9 * job.flow_bits] = 0.0
+            job.left_bits = left_bits
+            # The share of a flow that has ended is free for others.
+            if np.any(was_active & (left_bits <= 0)):
+                self._stale = True
 
     def longest_left_s(self, job_id: str) -> float:
         """Time until the job's last flow ends at its present rate

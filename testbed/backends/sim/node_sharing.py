@@ -58,10 +58,8 @@ class _Node:
     def share_out(self, idle_min: float) -> None:
         """Recomputes ``share`` after a job came or went."""
         if self.background:
-            idle = max(
-                self.cpus * idle_min,
-                self.cpus - sum(self.foreground.values()),
-            )
+            left = self.cpus - sum(self.foreground.values())
+            idle = max(self.cpus * idle_min, left)
             self.share = min(1.0, idle / sum(self.background.values()))
 
 
@@ -69,7 +67,10 @@ class TwoTiers:
     """All jobs on their nodes, and the speed at which each of them advances."""
 
     def __init__(
-        self, cpus: Iterable[int], interference: Interference, seed: int
+        self,
+        cpus: Iterable[int],
+        interference: Interference,
+        seed: int,
     ) -> None:
         self._interference = interference
         self._seed = seed
@@ -77,7 +78,10 @@ class TwoTiers:
         self._nodes = list(map(_Node, cpus))
 
     def enter(
-        self, job: JobRequest, placement: Placement, tier: Tier
+        self,
+        job: JobRequest,
+        placement: Placement,
+        tier: Tier,
     ) -> set[str]:
         """Adds a job; the others whose speed that may change."""
         use = job.cpu_uses
@@ -97,20 +101,18 @@ class TwoTiers:
         touched: set[str] = set()
         for server, share in zip(resident.at, resident.use, strict=True):
             node = self._nodes[server]
-            if background:
-                mine = node.background
-                others = node.foreground
-            else:
-                mine = node.foreground
-                others = node.background
+            tier = node.background if background else node.foreground
             if comes:
-                mine[job_id] = mine.get(job_id, 0.0) + share
+                tier[job_id] = tier.get(job_id, 0.0) + share
             else:
-                mine.pop(job_id, None)
+                # Its other processes on this node went with the first.
+                tier.pop(job_id, None)
             node.share_out(self._interference.idle_min)
-            touched.update(others)
+            # Those in the background share what the foreground leaves. A job
+            # in the foreground loses only to those behind it.
+            touched.update(node.background)
             if background:
-                touched.update(mine)
+                touched.update(node.foreground)
         touched.discard(job_id)
         return touched
 
@@ -131,6 +133,7 @@ class TwoTiers:
             resident.at, resident.use, resident.effs, strict=True
         ):
             node = self._nodes[server]
+            # Without a foreground nothing interferes.
             speed = eff * node.share if node.foreground else node.share
             slowest = min(slowest, speed)
             cpus += use * node.share

@@ -96,6 +96,8 @@ class SimulatedBackend:
         self._jobs: dict[str, _SimJob] = {}
         self._ends: list[tuple[float, str, int, _SimJob]] = []
         self._shared: SharedNetwork | None = None
+        # A live view, which `wait` looks at for each event: most runs have no
+        # best-effort jobs.
         self._sharers: Collection[str] = ()
         if datacentre is not None:
             self._shared = SharedNetwork(
@@ -147,16 +149,18 @@ class SimulatedBackend:
         """As :meth:`wait`, with best-effort jobs, whose rates change as they
         come and go.
         """
-        limit_s = math.inf if until_s is None else until_s
-        late_s = math.inf if until_s is None else with_tolerance_s(until_s)
+        limit_s = math.inf
+        late_s = math.inf
+        if until_s is not None:
+            limit_s = until_s
+            late_s = with_tolerance_s(until_s)
         while True:
             self._recompute_rates()
             end_s = self._next_end_s()
             recompute_s = math.inf
             if self._shared is not None and self._shared.independent:
-                recompute_s = (
-                    self._recomputed_s + self._shared.model.recompute_s
-                )
+                period_s = self._shared.model.recompute_s
+                recompute_s = self._recomputed_s + period_s
             if recompute_s < min(end_s, limit_s):
                 self._let_pass(recompute_s)
             elif end_s <= late_s and end_s < math.inf:
@@ -178,17 +182,12 @@ class SimulatedBackend:
     ) -> None:
         best_effort = job.is_best_effort(rate_bps)
         if best_effort:
-            if self._shared is None or tier == "background":
-                missing = "the foreground"
-                if self._shared is None:
-                    missing = "a simulated network"
-                raise StartFailed(
-                    f"best-effort jobs need {missing} to share"
-                )
+            self._check_can_share(tier)
             if job.n_vms == 1:
                 # It has nobody to send to: nothing can hold it up.
                 best_effort = False
                 rate_bps = job.bandwidth_bps
+        # Not by `cpu_uses`: most jobs' processes are alike.
         use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(
@@ -196,10 +195,9 @@ class SimulatedBackend:
             placement,
             rate_bps,
             best_effort,
-            self._now_s,
-            tier,
-            1.0,
-            cpus,
+            since_s=self._now_s,
+            tier=tier,
+            cpus=cpus,
         )
         self._jobs[job.id] = entry
         if best_effort or rate_bps:
@@ -207,6 +205,16 @@ class SimulatedBackend:
         if self._tiers is not None or tier == "background":
             self._occupy(entry)
         self._plan(entry)
+
+    def _check_can_share(self, tier: Tier) -> None:
+        """Raises StartFailed where best-effort jobs have nothing to share."""
+        if self._shared is None:
+            missing = "a simulated network"
+        elif tier == "background":
+            missing = "the foreground"
+        else:
+            return
+        raise StartFailed(f"best-effort jobs need {missing} to share")
 
     def rescale(self, job_id: str, rate_bps: int) -> None:
         job = self._jobs[job_id]
@@ -233,7 +241,12 @@ class SimulatedBackend:
         job.epoch += 1
         job.end_s = math.inf
 
-    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
+    def resume(
+        self,
+        job_id: str,
+        cost_s: float,
+        tier: Tier,
+    ) -> None:
         job = self._jobs[job_id]
         job.paused = False
         job.since_s = self._now_s
@@ -244,7 +257,11 @@ class SimulatedBackend:
         self._plan(job)
 
     def migrate(
-        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+        self,
+        job_id: str,
+        placement: Placement,
+        cost_s: float,
+        tier: Tier,
     ) -> None:
         job = self._jobs[job_id]
         if not job.paused:
@@ -349,9 +366,9 @@ class SimulatedBackend:
     # -- progress -----------------------------------------------------------------------------
 
     def _connect(self, job: _SimJob) -> None:
-        if self._shared is None or not (
-            job.best_effort or job.rate_bps or job.connected
-        ):
+        # One that is at rate 0 has a hose to be replaced, or none at all.
+        sends = job.best_effort or job.rate_bps or job.connected
+        if self._shared is None or not sends:
             return
         job.connected = True
         if job.best_effort:
@@ -406,12 +423,9 @@ class SimulatedBackend:
         """True of a job that ends with the last of its flows, each of which has
         a volume.
         """
-        flows = (
-            job.best_effort
-            and self._shared is not None
-            and self._shared.independent
-        )
-        return flows and not job.request.demand.timed
+        if self._shared is None or not self._shared.independent:
+            return False
+        return job.best_effort and not job.request.demand.timed
 
     def _recompute_rates(self) -> None:
         """Gives best-effort jobs their present share."""
@@ -420,9 +434,8 @@ class SimulatedBackend:
         for job_id, rate in self._shared.recompute().items():
             job = self._jobs[job_id]
             if self._flow_by_flow(job):
-                job.end_s = self._now_s + self._shared.longest_left_s(
-                    job_id
-                )
+                left_s = self._shared.longest_left_s(job_id)
+                job.end_s = self._now_s + left_s
             elif rate != job.rate_bps:
                 self._bring_up_to_date(job)
                 job.rate_bps = rate
@@ -447,11 +460,8 @@ class SimulatedBackend:
         return max(end_s, self._now_s)
 
     def _let_pass(self, until_s: float) -> None:
-        if (
-            self._shared is not None
-            and self._sharers
-            and until_s > self._now_s
-        ):
+        passes = self._sharers and until_s > self._now_s
+        if self._shared is not None and passes:
             if self._meter is not None:
                 self._meter(
                     self._now_s,
@@ -471,15 +481,12 @@ class SimulatedBackend:
             _, _, epoch, job = heapq.heappop(ends)
             if job.epoch == epoch:
                 over.append(job)
-        if (
-            self._sharers
-            and self._shared is not None
-            and self._shared.independent
-        ):
-            for job_id in self._sharers:
-                job = self._jobs[job_id]
-                if job.end_s <= end_s and self._flow_by_flow(job):
-                    over.append(job)
+        # Their ends are in no heap: they change with every other flow's.
+        for job_id in self._sharers:
+            job = self._jobs[job_id]
+            if job.end_s <= end_s and self._flow_by_flow(job):
+                over.append(job)
+        # Nearly always one: sorting costs.
         if len(over) == 1:
             return [self._finish(over[0])]
         over.sort(key=lambda job: job.request.id)
