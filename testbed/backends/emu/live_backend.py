@@ -21,6 +21,7 @@ from dataclasses import replace
 from itertools import count
 from math import inf
 from pathlib import Path
+from typing import Any
 
 from jobs.demand import Program
 from jobs.live.agent_pool import AgentPoolError, Message
@@ -28,6 +29,7 @@ from jobs.live.agent_protocol import (
     AgentExited,
     AgentProgress,
     AgentRefused,
+    Plan,
 )
 from jobs.live.compute import ComputePlan
 from jobs.request import Enforcement, JobRequest
@@ -117,10 +119,9 @@ class LiveBackend:
         self._scale = scale
         self._seed = seed
         self._sink = sink
-        self._free: dict[int, list[Slot]] = {
-            server: list(slots)
-            for server, slots in emulation.plan.slots_of_server.items()
-        }
+        self._free: dict[int, list[Slot]] = {}
+        for server, slots in emulation.plan.slots_of_server.items():
+            self._free[server] = list(slots)
         self._jobs: dict[str, LiveJob] = {}
         self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
@@ -149,9 +150,9 @@ class LiveBackend:
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
         self._held = False
-        at_ns = time.monotonic_ns() + START_MARGIN_NS * max(
-            1, len(self._jobs)
-        )
+        # Agents are told one after the other, and begin together.
+        margin_ns = START_MARGIN_NS * max(1, len(self._jobs))
+        at_ns = time.monotonic_ns() + margin_ns
         for live in self._jobs.values():
             live.begin(at_ns, at_ns)
             self._emulation.agents.begin(live.agents, at_ns)
@@ -189,9 +190,8 @@ class LiveBackend:
         All get the time of the last. A job is waited for only if its agents'
         pace says that it ends within the window.
         """
-        until_ns = time.monotonic_ns() + self._wall_ns(
-            self._scale.instant_s
-        )
+        window_ns = self._wall_ns(self._scale.instant_s)
+        until_ns = time.monotonic_ns() + window_ns
         with self._emitting_events():
             while (left_ns := until_ns - time.monotonic_ns()) > 0:
                 if not any(
@@ -200,6 +200,7 @@ class LiveBackend:
                     break
                 self._thaw_due()
                 self._listen(min(left_ns / 1e9, self._patience_s()))
+        # Noted first: to finish a job takes it out, and listens to the others.
         over = sorted(
             job_id for job_id, job in self._jobs.items() if job.over
         )
@@ -221,39 +222,24 @@ class LiveBackend:
         """Time in s until the next check or thaw is due."""
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
+        left_ns = CHECK_EVERY_NS
         now_ns = time.monotonic_ns()
-        thaws_in_ns = (
-            job.thaw_ns - now_ns
-            for job in self._jobs.values()
-            if job.thaw_ns
-        )
-        return max(0.0, min([CHECK_EVERY_NS, *thaws_in_ns]) / 1e9)
+        for job in self._jobs.values():
+            if job.thaw_ns:
+                left_ns = min(left_ns, job.thaw_ns - now_ns)
+        return max(0.0, left_ns / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
         """Read agents' messages for at most ``timeout_s``, and take due samples."""
         if self._emitting:
-            running = [
-                job
-                for job in self._jobs.values()
-                if job.since_ns is not None
-            ]
-            tenants = [
-                job.tenant for job in running if job.tenant is not None
-            ]
-            cap_limited = {
-                job.tenant.tenant_id: job.delivered_share
-                for job in running
-                if job.is_cap_limited
-                and job.tenant is not None
-                and self._enforcement != "none"
-            }
-            timeout_s = self.watch.look(timeout_s, self._followed)
-            timeout_s = self.watch.tick(timeout_s, tenants, cap_limited)
+            timeout_s = self._sample_when_due(timeout_s)
         asleep_s = time.monotonic()
         try:
             messages = self._emulation.agents.poll(timeout_s)
         except AgentPoolError as error:
             raise RunFailed(str(error)) from error
+        # Another message ends the sleep early, which says nothing of how late
+        # this process is woken.
         if self._emitting and all(
             isinstance(message, AgentProgress) for _, message in messages
         ):
@@ -268,39 +254,62 @@ class LiveBackend:
             for job in self._jobs.values():
                 self._check_job(job)
 
+    def _sample_when_due(self, timeout_s: float) -> float:
+        """Takes due samples; returns how long to listen at most."""
+        tenants = []
+        cap_limited = {}
+        for job in self._jobs.values():
+            if job.since_ns is None or job.tenant is None:
+                continue
+            tenants.append(job.tenant)
+            # Without enforcement a VM's cap is no reservation's.
+            if job.is_cap_limited and self._enforcement != "none":
+                cap_limited[job.tenant.tenant_id] = job.delivered_share
+        timeout_s = self.watch.look(timeout_s, self._followed)
+        return self.watch.tick(timeout_s, tenants, cap_limited)
+
     def _followed(self) -> list[Followed]:
         """Running jobs, described for the collection of evidence."""
         result = []
         crowded = self._crowded_links()
         full_nodes = self._full_nodes()
         for job in self._jobs.values():
-            if job.since_ns is not None and job.tenant is not None:
-                enforced = self._enforcement != "none"
-                groups: tuple[Path, ...] = ()
-                if job.request.demand.own_program:
-                    groups = self._emulation.vm_groups(job.tenant)
-                followed = job.followed(
-                    job.tenant,
-                    self._scale,
-                    groups,
-                    self._claims(job, job.tenant),
-                    tuple(
-                        full_nodes[vm.slot.server]
-                        for vm in job.tenant.vms
-                        if vm.slot.server in full_nodes
-                    ),
-                    self._expect.late_share(job.request.application),
-                    enforced=enforced,
+            if job.since_ns is None or job.tenant is None:
+                continue
+            followed = self._followed_job(job, job.tenant, full_nodes)
+            if followed.kind == "best effort":
+                by_vm = crowded_by_vm(
+                    self._emulation.datacentre,
+                    Placed(job.tenant, job.placement),
+                    crowded,
                 )
-                if followed.kind == "best effort":
-                    by_vm = crowded_by_vm(
-                        self._emulation.datacentre,
-                        Placed(job.tenant, job.placement),
-                        crowded,
-                    )
-                    followed = replace(followed, crowded=by_vm)
-                result.append(followed)
+                followed = replace(followed, crowded=by_vm)
+            result.append(followed)
         return result
+
+    def _followed_job(
+        self,
+        job: LiveJob,
+        tenant: TenantPlan,
+        full_nodes: dict[int, Claim],
+    ) -> Followed:
+        # Of people's programs nobody knows the processes but by their groups.
+        groups: tuple[Path, ...] = ()
+        if job.request.demand.own_program:
+            groups = self._emulation.vm_groups(tenant)
+        beside_full_nodes = []
+        for vm in tenant.vms:
+            if vm.slot.server in full_nodes:
+                beside_full_nodes.append(full_nodes[vm.slot.server])
+        return job.followed(
+            tenant,
+            self._scale,
+            groups,
+            self._claims(job, tenant),
+            tuple(beside_full_nodes),
+            self._expect.late_share(job.request.application),
+            enforced=self._enforcement != "none",
+        )
 
     def _crowded_links(self) -> frozenset[int]:
         """Links that jobs without a reservation may have to share."""
@@ -308,17 +317,18 @@ class LiveBackend:
         for job in self._jobs.values():
             if job.tenant is not None:
                 running.append(Placed(job.tenant, job.placement))
-        if self._running != running:
-            self._running = running
-            self._crowded = frozenset()
-            if self._enforcement == "none" or any(
-                job.best_effort for job in self._jobs.values()
-            ):
-                self._crowded = crowded_links(
-                    self._emulation.datacentre,
-                    self._emulation.plan,
-                    running,
-                )
+        # Asked for at each look; it changes as jobs come and go alone.
+        if self._running == running:
+            return self._crowded
+        self._running = running
+        self._crowded = frozenset()
+        unreserved = self._enforcement == "none"
+        if unreserved or any(
+            job.best_effort for job in self._jobs.values()
+        ):
+            self._crowded = crowded_links(
+                self._emulation.datacentre, self._emulation.plan, running
+            )
         return self._crowded
 
     def _full_nodes(self) -> dict[int, Claim]:
@@ -379,33 +389,24 @@ class LiveBackend:
 
     def _check_job(self, job: LiveJob) -> None:
         """Fail a running job that lost a port, is far too late, or stalls."""
-        if (
-            job.since_ns is None
-            or not job.begun
-            or job.tenant is None
-            or job.over
-        ):
-            return
-        if job.cut_ns is not None:
+        is_working = job.since_ns is not None and job.begun and not job.over
+        # One that a failure has cut is to stand still.
+        if not is_working or job.tenant is None or job.cut_ns is not None:
             return
         now_ns = time.monotonic_ns()
         for tenant, vm in self.watch.lost_ports:
             if tenant == job.tenant.tenant_id:
                 port = job.tenant.vms[vm].slot.port.name
                 job.fail(f"VM {vm}: its port {port} is gone", cause=True)
-        if (
-            job.limit_s is not None
-            and job.ran_until_ns(now_ns) > job.limit_s * 1e9
-        ):
+        limit_s = job.limit_s
+        if limit_s is not None and job.ran_until_ns(now_ns) > limit_s * 1e9:
             job.fail(
-                f"not done after {job.limit_s:g} s of wall time, several times its estimate"
+                f"not done after {limit_s:g} s of wall time, several times its estimate"
             )
+        # TCP itself waits for a week: a preempted job's connections have to.
         stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
-        if (
-            job.volume_bytes
-            and not job.request.demand.pauses
-            and stalled_s > STALL_S
-        ):
+        always_moves = job.volume_bytes and not job.request.demand.pauses
+        if always_moves and stalled_s > STALL_S:
             job.fail(
                 f"nothing has arrived at any of its VMs for {stalled_s:.0f} s of wall time"
             )
@@ -463,7 +464,10 @@ class LiveBackend:
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
     def _deploy(
-        self, live: LiveJob, since_ns: int, cost_ns: int = 0
+        self,
+        live: LiveJob,
+        since_ns: int,
+        cost_ns: int = 0,
     ) -> None:
         """Make a job's tenant and agents, and have them start together.
 
@@ -475,19 +479,36 @@ class LiveBackend:
         cores = live.request.demand.cores
         with self._emulation.opening_vms(tenant, cores):
             self._emulation.admit(tenant)
+        live.plans = self._plans(live, tenant)
+        self._spawn(live, tenant)
+        self._until_ready(live)
+        # Not before: at a background weight agents would hardly get ready.
+        self._emulation.set_tier(tenant, live.tier)
+        # The jobs of time 0 begin together, in `begin`.
+        if self._held:
+            return
+        ready_ns = time.monotonic_ns() + START_MARGIN_NS
+        at_ns = max(ready_ns, since_ns + cost_ns)
+        live.begin(since_ns if live.generation else at_ns, at_ns)
+        self._emulation.agents.begin(live.agents, at_ns)
+
+    def _plans(self, live: LiveJob, tenant: TenantPlan) -> tuple[Plan, ...]:
+        """Plans of a job's agents; a restarted job keeps what is left of its."""
         if live.generation:
             ips = [str(vm.ip) for vm in tenant.vms]
-            live.plans = tuple(plan.readdressed(ips) for plan in live.plans)
-        else:
-            granted_bps = 0 if live.best_effort else live.rate_bps
-            live.plans = agent_plans(
-                live.request, tenant, self._scale, self._seed, granted_bps
-            )
+            return tuple(plan.readdressed(ips) for plan in live.plans)
+        return agent_plans(
+            live.request, tenant, self._scale, self._seed, live.granted_bps
+        )
+
+    def _spawn(self, live: LiveJob, tenant: TenantPlan) -> None:
+        # Those of before may still be ending: other names.
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(
             f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms
         )
         live.waiting_for = set(live.agents)
+        cores = live.request.demand.cores
         for name, vm, work in zip(
             live.agents, tenant.vms, live.plans, strict=True
         ):
@@ -495,51 +516,43 @@ class LiveBackend:
             self._alive.add(name)
             plan = replace(work, progress_every_s=self.progress_every_s)
             self._emulation.spawn(name, vm.slot, plan, cores)
-        self._until_ready(live)
-        self._emulation.set_tier(tenant, live.tier)
-        if self._held:
-            return
-        at_ns = max(
-            time.monotonic_ns() + START_MARGIN_NS, since_ns + cost_ns
-        )
-        live.begin(since_ns if live.generation else at_ns, at_ns)
-        self._emulation.agents.begin(live.agents, at_ns)
 
     def _tenant(self, live: LiveJob) -> TenantPlan:
-        job = live.request
-        placement = live.placement
-        slots = self._slots(placement)
-        rate_bps = scaled_bps(live.rate_bps, self._scale.rate)
-        if live.best_effort:
-            # Without a reservation its cap is the bandwidth that it asks for.
-            nics_bps = self._emulation.datacentre.wider_nic_bps
-            nic_bps = max(
-                int(nics_bps[server]) for server, _ in placement.vms_on
-            )
-            rate_bps = scaled_bps(
-                min(nic_bps, job.bandwidth_bps), self._scale.rate
-            )
+        datacentre = self._emulation.datacentre
         tenant = tenant_plan(
-            self._emulation.datacentre,
+            datacentre,
             self._emulation.plan,
-            placement,
-            tuple(slots),
-            next(self._tenant_ids),
-            job.id,
-            rate_bps,
+            live.placement,
+            tuple(self._slots(live.placement)),
+            tenant_id=next(self._tenant_ids),
+            job_id=live.request.id,
+            rate_bps=scaled_bps(self._cap_bps(live), self._scale.rate),
         )
-        granted_bps = 0 if live.best_effort else live.rate_bps
         tenant = sending(
-            tenant, job, self._scale, granted_bps, self._played_for_s
+            tenant,
+            live.request,
+            self._scale,
+            live.granted_bps,
+            self._played_for_s,
         )
         if not live.best_effort:
             return enforced(self._emulation.plan, tenant, self._enforcement)
-        weights = (
-            proximate_weights(self._emulation.datacentre, placement)
-            if self._weighted
-            else ()
+        tenant = replace(tenant, link_bps=())
+        if not self._weighted:
+            return tenant
+        weights = proximate_weights(datacentre, live.placement)
+        return replace(tenant, weights=weights)
+
+    def _cap_bps(self, live: LiveJob) -> int:
+        """The cap of each VM's sending, in the experiment's bit/s."""
+        if not live.best_effort:
+            return live.rate_bps
+        # Without a reservation its cap is the bandwidth that it asks for.
+        nics_bps = self._emulation.datacentre.wider_nic_bps
+        nic_bps = max(
+            int(nics_bps[server]) for server, _ in live.placement.vms_on
         )
-        return replace(tenant, link_bps=(), weights=weights)
+        return min(nic_bps, live.request.bandwidth_bps)
 
     def _slots(self, placement: Placement) -> list[Slot]:
         """A namespace for every VM, by server: all of them or none."""
@@ -568,11 +581,8 @@ class LiveBackend:
             for _, job in sorted(self._jobs.items()):
                 # A resumed job stays frozen for the cost of its resumption;
                 # since_ns says that its nodes are its own again.
-                if (
-                    job.frozen
-                    and job.since_ns is None
-                    and server in dict(job.placement.vms_on)
-                ):
+                is_away = job.frozen and job.since_ns is None
+                if is_away and server in dict(job.placement.vms_on):
                     self._checkpoint(job)
                     break
         if not self._free[server]:
@@ -601,38 +611,41 @@ class LiveBackend:
     def _finish(self, job_id: str) -> Completion:
         live = self._jobs[job_id]
         live.check_output()
-        end_ns = (
-            time.monotonic_ns()
-            if live.trouble is not None
-            else live.end_ns()
-        )
+        end_ns = time.monotonic_ns()
+        if live.trouble is None:
+            end_ns = live.end_ns()
         # Not before the last recorded event: times in events.jsonl never
         # decrease.
         at_s = self._experiment_s(max(end_ns, self._emitted_ns))
         measured_s = live.ran_until_ns(end_ns) / 1e9 * self._scale.time
-        iperf3 = self._iperf3(live, measured_s)
-        delays = live.delays(self._scale.time)
+        # Before its tenant goes: counters and limits are read in its VMs.
+        observed = self._observed(live, measured_s)
         self._tell_of_limits(live)
-        evidence = None
-        if live.tenant is not None:
-            lost = [report.lost_s for report in live.reports.values()]
-            evidence = self.watch.evidence.finish(
-                live.tenant.tenant_id,
-                max(lost, default=0.0),
-                live.arrivals,
-                live.resent,
-            )
         self.kill(job_id)
         if live.trouble is not None:
             return Completion(
                 job_id, at_s, "killed", live.trouble, None, live.detail()
             )
-        detail = {**live.detail(), **delays}
-        if iperf3:
-            detail["iperf3"] = iperf3
-        if evidence is not None:
-            detail["evidence"] = evidence.record()
+        detail = {**live.detail(), **observed}
         return Completion(job_id, at_s, "finished", "", measured_s, detail)
+
+    def _observed(self, live: LiveJob, measured_s: float) -> dict[str, Any]:
+        """Figures of the network on a job that ends, for its record."""
+        observed: dict[str, Any] = dict(live.delays(self._scale.time))
+        if iperf3 := self._iperf3(live, measured_s):
+            observed["iperf3"] = iperf3
+        if live.tenant is None:
+            return observed
+        lost = [report.lost_s for report in live.reports.values()]
+        evidence = self.watch.evidence.finish(
+            live.tenant.tenant_id,
+            max(lost, default=0.0),
+            live.arrivals,
+            live.resent,
+        )
+        if evidence is not None:
+            observed["evidence"] = evidence.record()
+        return observed
 
     def _tell_of_limits(self, live: LiveJob) -> None:
         """Adds the VMs that reached their limits to a job's failure."""
@@ -655,21 +668,23 @@ class LiveBackend:
             or not (reported := live.iperf3_bps)
         ):
             return {}
-        sent_bytes = self._emulation.network.vm_sent_bytes(live.tenant)
         wall_s = measured_s / self._scale.time
         rate = self._scale.rate
-        return {
-            "received_bps": [
-                round(wire_rate_bps(bps) / rate) for bps in reported
-            ],
-            "counted_bps": [
-                round(8 * sent / wall_s / rate) for sent in sent_bytes
-            ],
-        }
+        received_bps: list[float] = []
+        for payload_bps in reported:
+            received_bps.append(round(wire_rate_bps(payload_bps) / rate))
+        counted_bps: list[float] = []
+        for sent_bytes in self._emulation.network.vm_sent_bytes(
+            live.tenant
+        ):
+            counted_bps.append(round(8 * sent_bytes / wall_s / rate))
+        return {"received_bps": received_bps, "counted_bps": counted_bps}
 
     def kill(self, job_id: str) -> None:
         """End a job's agents, remove its tenant, and free its namespaces."""
         live = self._jobs[job_id]
+        # In this order: agents without limits would send as they like, and a
+        # namespace with processes is not free.
         self._end_agents(live, by_force=True)
         self._vacate(live)
         del self._jobs[job_id]
@@ -682,54 +697,51 @@ class LiveBackend:
         do not end.
         """
         live.stopping = True
+        own_program = live.request.demand.own_program
         running = self._alive.intersection(live.agents)
         silent = {name for name in running if name not in live.reports}
-        graceful: set[str] = set()
-        if live.request.demand.own_program or not by_force:
-            graceful = silent
-        ended = silent
-        if isinstance(live.request.demand, Program):
-            # One that has reported serves the others until it is ended.
-            ended = graceful = running
-        for name in sorted(ended):
-            number = signal.SIGTERM if name in graceful else signal.SIGKILL
+        graceful = own_program or not by_force
+        # One of a launched program that has reported serves the others until
+        # it is ended.
+        is_launched = isinstance(live.request.demand, Program)
+        number = signal.SIGTERM if graceful else signal.SIGKILL
+        for name in sorted(running if is_launched else silent):
             self._emulation.agents.signal(name, number)
-        if (
-            running
-            and live.tier == "background"
-            and live.tenant is not None
-        ):
-            # Even a killed process needs CPU time to exit, and a weight of 1
-            # beside a busy VM gives it next to none. The higher priority moves
-            # processes to another group; a command stays in its own, by which
-            # its children are found.
-            with suppress(OSError):
-                self._emulation.set_tier(live.tenant, "foreground")
-                if not live.request.demand.own_program:
-                    self._emulation.raise_priority(live.tenant)
-        if running and live.tenant is not None and live.frozen:
-            # A frozen process does not end by SIGTERM; an agent may be frozen
-            # between its report and its exit.
-            self._emulation.freeze(live.tenant, frozen=False)
+        if running and live.tenant is not None:
+            self._let_end(live, live.tenant)
         live.frozen = False
         if graceful or not silent:
-            stubborn = live.request.demand.own_program
-            self._until_ended(live, GRACE_S if stubborn else EXIT_TIMEOUT_S)
+            timeout_s = GRACE_S if own_program else EXIT_TIMEOUT_S
+            self._until_ended(live, timeout_s)
         lingering = self._alive.intersection(live.agents)
-        if live.tenant is not None and (
-            live.request.demand.own_program or silent or lingering
-        ):
+        left_running = own_program or silent or lingering
+        if live.tenant is not None and left_running:
             self._emulation.end_processes(live.tenant)
         self._until_ended(live, EXIT_TIMEOUT_S)
         if left := self._alive.intersection(live.agents):
             raise RunFailed(f"agents do not end: {', '.join(sorted(left))}")
 
+    def _let_end(self, live: LiveJob, tenant: TenantPlan) -> None:
+        """Gives processes that have been told to end what they need for it."""
+        if live.tier == "background":
+            # Even a killed process needs CPU time to exit, and a weight of 1
+            # beside a busy VM gives it next to none. The higher priority moves
+            # processes to another group; a command stays in its own, by which
+            # its children are found.
+            with suppress(OSError):
+                self._emulation.set_tier(tenant, "foreground")
+                if not live.request.demand.own_program:
+                    self._emulation.raise_priority(tenant)
+        if live.frozen:
+            # A frozen process does not end by SIGTERM; an agent may be frozen
+            # between its report and its exit.
+            self._emulation.freeze(tenant, frozen=False)
+
     def _until_ended(self, live: LiveJob, timeout_s: float) -> None:
         give_up = time.monotonic() + timeout_s
-        while (
-            self._alive.intersection(live.agents)
-            and time.monotonic() < give_up
-        ):
+        while self._alive.intersection(live.agents):
+            if time.monotonic() >= give_up:
+                return
             self._listen(0.2)
 
     def _vacate(self, live: LiveJob) -> None:
@@ -737,6 +749,7 @@ class LiveBackend:
         if live.tenant is not None:
             self._emulation.dismiss(live.tenant)
             self._give_back(vm.slot for vm in live.tenant.vms)
+        # What its agents still say is of nobody.
         for name in live.agents:
             self._owner.pop(name, None)
 
@@ -744,12 +757,12 @@ class LiveBackend:
 
     def fail(self, failure: Failure) -> None:
         began_s = time.monotonic()
-        tenants = [
-            job.tenant
-            for job in self._jobs.values()
-            if job.tenant is not None
-        ]
+        tenants = []
+        for job in self._jobs.values():
+            if job.tenant is not None:
+                tenants.append(job.tenant)
         self._emulation.fail(failure, tenants)
+        # Its processes are others now.
         if failure.kind == "switch_restarted":
             self.watch.follow_switches()
         outage_s = time.monotonic() - began_s
@@ -771,6 +784,7 @@ class LiveBackend:
     def reroot(self, job_id: str, placement: Placement) -> None:
         live = self._jobs[job_id]
         live.placement = placement
+        # Checkpointed: it resumes there.
         if live.tenant is None:
             return
         centre = self._emulation.datacentre
@@ -793,6 +807,7 @@ class LiveBackend:
         now_ns = time.monotonic_ns()
         if live.cut_ns is None:
             return
+        # It stood still by design: from here on it is to move.
         live.moved_ns = now_ns
         cut_s = (now_ns - live.cut_ns) / 1e9
         live.cut_ns = None
@@ -855,7 +870,12 @@ class LiveBackend:
             sent = self._emulation.network.vm_sent_bytes(live.tenant)
             live.drained(sent, live.tenant.rate_bps, time.monotonic_ns())
 
-    def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
+    def resume(
+        self,
+        job_id: str,
+        cost_s: float,
+        tier: Tier,
+    ) -> None:
         live = self._jobs[job_id]
         now_ns = time.monotonic_ns()
         if live.tenant is None:
@@ -870,7 +890,11 @@ class LiveBackend:
         self._thaw_due()
 
     def migrate(
-        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+        self,
+        job_id: str,
+        placement: Placement,
+        cost_s: float,
+        tier: Tier,
     ) -> None:
         live = self._jobs[job_id]
         if live.since_ns is not None:
@@ -885,6 +909,7 @@ class LiveBackend:
 
     def _set_tier(self, live: LiveJob, tier: Tier) -> None:
         live.tier = tier
+        # How long it takes there is up to the foreground.
         if tier == "background":
             live.limit_s = None
         if live.tenant is not None:
@@ -893,11 +918,9 @@ class LiveBackend:
     def _thaw_due(self) -> None:
         """Thaw every job whose resume cost has passed."""
         for live in self._jobs.values():
-            if (
-                live.tenant is None
-                or not live.thaw_ns
-                or live.thaw_ns > time.monotonic_ns()
-            ):
+            if live.tenant is None or not live.thaw_ns:
+                continue
+            if live.thaw_ns > time.monotonic_ns():
                 continue
             try:
                 self._emulation.freeze(live.tenant, frozen=False)
@@ -942,8 +965,9 @@ class LiveBackend:
     ) -> None:
         """Resume a checkpointed job on new nodes, ``cost_s`` after ``since_ns``."""
         live.placement = placement
-        live.generation = live.generation + 1
-        live.stopping = live.frozen = False
+        live.generation += 1
+        live.stopping = False
+        live.frozen = False
         self._set_tier(live, tier)
         if live.trouble is not None:
             return

@@ -7,6 +7,7 @@ from __future__ import annotations
 import signal
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from testbed.embedding.placement import Placement
 from testbed.plan.counted_traffic import Arrival, CurveStep
 from testbed.plan.direct_evidence import BAND, Kind
 from testbed.plan.installation import transfer_added_s
-from testbed.plan.network_plan import TenantPlan
+from testbed.plan.network_plan import TenantPlan, TenantVm
 from testbed.plan.path_delay import path_delay
 from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
@@ -114,9 +115,15 @@ class LiveJob:
         connection and the later one its ``cause``.
         """
         if self.trouble is None:
-            self.trouble, self.trouble_ns = reason, time.monotonic_ns()
+            self.trouble = reason
+            self.trouble_ns = time.monotonic_ns()
         elif cause and self._a_consequence:
             self.trouble = reason
+
+    @property
+    def granted_bps(self) -> int:
+        """The reserved rate; 0 for best effort."""
+        return 0 if self.best_effort else self.rate_bps
 
     def receive(self, agent: str, message: Message) -> None:
         """Update the state by a message of one of its agents."""
@@ -141,22 +148,24 @@ class LiveJob:
                 self.fail(
                     f"agent {agent} was refused: {reason}", cause=True
                 )
-            case AgentExited(code=code, signum=signum):
-                self.exits[agent] = (
-                    128 + (signum or 0) if code is None else code
-                )
-                if agent not in self.reports and not self.stopping:
-                    how = (
-                        f"exit code {code}"
-                        if signum is None
-                        else signal.Signals(signum).name
-                    )
-                    self.fail(
-                        f"agent {agent} ended with {how} and no report",
-                        cause=True,
-                    )
+            case AgentExited():
+                self._exited(agent, message)
             case _:
                 pass
+
+    def _exited(self, agent: str, message: AgentExited) -> None:
+        code = message.code
+        how = f"exit code {code}"
+        if message.signum is not None:
+            how = signal.Signals(message.signum).name
+        if code is None:
+            # As shells count.
+            code = 128 + (message.signum or 0)
+        self.exits[agent] = code
+        if agent not in self.reports and not self.stopping:
+            self.fail(
+                f"agent {agent} ended with {how} and no report", cause=True
+            )
 
     # -- time on nodes ----------------------------------------------------------------------
 
@@ -210,21 +219,15 @@ class LiveJob:
             length_s = request.demand.estimate_s(request, self.rate_bps)
         is_reserved = self.tier == "foreground"
         is_whole = is_reserved and self.generation == 0
-        # An agent that has reported rests legitimately.
-        pids = [
-            pid
-            for name, pid in self.pids.items()
-            if name not in self.reports
-        ]
+        # Delay of the links is the experiment's, not the machine's.
+        delay_s = max(transfer_added_s(tenant))
         return Followed(
             request.id,
             kind,
             tenant,
-            # Delay of the links is the experiment's, not the machine's.
-            began_s=self.first_begin_ns / 1e9
-            + max(transfer_added_s(tenant)),
+            began_s=self.first_begin_ns / 1e9 + delay_s,
             length_s=length_s / scale.time,
-            pids=tuple(pids),
+            pids=self._working_pids,
             is_whole=is_whole,
             was_paused=self.ran_ns > 0,
             groups=groups if request.demand.own_program else (),
@@ -240,6 +243,15 @@ class LiveJob:
             is_reserved=is_reserved,
             left_bytes=self._left_bytes,
         )
+
+    @property
+    def _working_pids(self) -> tuple[int, ...]:
+        """Processes of its agents; one that has reported rests legitimately."""
+        pids = []
+        for name, pid in self.pids.items():
+            if name not in self.reports:
+                pids.append(pid)
+        return tuple(pids)
 
     def _phases(self, scale: Scale) -> tuple[CurveStep, ...]:
         """Steps of a demand curve at the job's rate, on the emulated wire."""
@@ -323,7 +335,10 @@ class LiveJob:
         self.since_ns = None
 
     def drained(
-        self, sent_bytes: list[int], rate_bps: int, at_ns: int
+        self,
+        sent_bytes: list[int],
+        rate_bps: int,
+        at_ns: int,
     ) -> None:
         """Count the time in which the frozen VMs still sent queued data.
 
@@ -423,15 +438,13 @@ class LiveJob:
         """
         if self.generation or not self.begun:
             return None
-        stamps = [
-            f.first_ns
-            for r in self.reports.values()
-            for f in r.received
-            if f.first_ns
-        ]
-        return (
-            min(stamps, default=self.first_begin_ns) - self.decided_ns
-        ) / 1e9
+        first_ns = None
+        for report in self.reports.values():
+            for flow in report.received:
+                if flow.first_ns is not None:
+                    first_ns = min(flow.first_ns, first_ns or flow.first_ns)
+        started_ns = first_ns or self.first_begin_ns
+        return (started_ns - self.decided_ns) / 1e9
 
     def delays(self, time_scale: float) -> dict[str, object]:
         """Effects of the links' delay and loss, in the experiment's time."""
@@ -502,28 +515,22 @@ class LiveJob:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
         received = sum(map(_received_bytes, reports))
-        acknowledged = sum(
-            f.acknowledged_bytes for r in reports for f in r.sent
-        )
-        vms = () if self.tenant is None else self.tenant.vms
+        sent = [flow for report in reports for flow in report.sent]
+        acknowledged = sum(flow.acknowledged_bytes for flow in sent)
+        used_cpu_s = sum(report.cpu_s for report in reports)
+        rate_bps = 0
+        vms: tuple[TenantVm, ...] = ()
+        if self.tenant is not None:
+            rate_bps = self.tenant.rate_bps
+            vms = self.tenant.vms
         out: dict[str, object] = {
             "volume_bytes_raw": self.volume_bytes,
             "received_bytes_raw": self.delivered_bytes + received,
             "acknowledged_bytes_raw": self.delivered_bytes + acknowledged,
-            "retransmits": sum(
-                f.retransmits for r in reports for f in r.sent
-            ),
-            "cpu_s_raw": self.used_cpu_s + sum(r.cpu_s for r in reports),
-            "rate_bps_raw": 0
-            if self.tenant is None
-            else self.tenant.rate_bps,
-            "congestion_control": sorted(
-                {
-                    r.congestion_control
-                    for r in reports
-                    if r.congestion_control
-                }
-            ),
+            "retransmits": sum(flow.retransmits for flow in sent),
+            "cpu_s_raw": self.used_cpu_s + used_cpu_s,
+            "rate_bps_raw": rate_bps,
+            "congestion_control": _congestion_controls(reports),
             "vms": [vm.slot.netns for vm in vms],
             "exit_codes": [self.exits[name] for name in sorted(self.exits)],
             "start_s_raw": self._start_s(),
@@ -538,6 +545,12 @@ class LiveJob:
 
 def _received_bytes(report: AgentReport) -> int:
     return sum(flow.size_bytes for flow in report.received)
+
+
+def _congestion_controls(reports: Sequence[AgentReport]) -> list[str]:
+    """Those that agents have read back; agents without sockets have none."""
+    names = {report.congestion_control for report in reports}
+    return sorted(filter(None, names))
 
 
 # ---------------------------------------------------------------------------------------- pace
@@ -572,12 +585,12 @@ class Pace:
         for index in range(len(self.plans)):
             if index in over:
                 continue
+            # One that stands still, or was not heard of, may end at any time.
             seen = self._seen.get(index)
             if seen is None or seen[-1][1] <= seen[0][1]:
                 return None
-            (from_ns, had), (at_ns, has) = seen[0], seen[-1]
-            latest = max(
-                latest,
-                at_ns + (1.0 - has) * (at_ns - from_ns) / (has - had),
-            )
+            from_ns, had = seen[0]
+            at_ns, has = seen[-1]
+            left_ns = (1.0 - has) * (at_ns - from_ns) / (has - had)
+            latest = max(latest, at_ns + left_ns)
         return latest

@@ -11,8 +11,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from math import inf, isfinite
+from operator import attrgetter
 
-from jobs.demand import Transfer
+from jobs.demand import Pattern, Transfer
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -89,20 +90,26 @@ class Preflight:
         """Shares of what the machine can do; infinite where that could not be
         tested.
         """
-        return [
-            f.metrics.get("load", 0.0 if f.level == "ok" else inf)
-            for f in self.findings
-        ]
+        loads = []
+        for finding in self.findings:
+            untested = 0.0 if finding.level == "ok" else inf
+            loads.append(finding.metrics.get("load", untested))
+        return loads
+
+    @property
+    def load(self) -> float:
+        """The largest of the loads."""
+        return max(self.loads)
 
     @property
     def worst(self) -> Finding:
         """The finding with the largest load."""
-        return self.findings[self.loads.index(max(self.loads))]
+        return self.findings[self.loads.index(self.load)]
 
     def __str__(self) -> str:
-        if max(self.loads) in (0.0, inf):
+        if self.load in (0.0, inf):
             return self.worst.reason
-        share = f"{max(self.loads):.0%} of what this machine can do"
+        share = f"{self.load:.0%} of what this machine can do"
         return f"the plan's busiest instant at scale.rate: {rate_text(self.rate)} is {share}"
 
 
@@ -124,109 +131,151 @@ def passed_load_test(
     not be made is one more finding of a run at a given rate; without any,
     ``auto`` has no rate.
     """
-    suspect, invalid = THRESHOLDS["preflight"]
-    fastest_bps = max(
-        (one.rate_bps for peak in peaks for one in peak), default=1
-    )
-    asked_bps = max(
-        sum(map(reserved_port_load_bps, peak)) for peak in peaks
-    )
-    room = 1.0 if scale.largest else SAFE_SHARE
-    likely = min(1.0, two_figures(room * LIKELY_BPS / max(1, asked_bps)))
-    start = likely if scale.auto else scale.rate
-    tested: list[Preflight] = []
+    return _Search(test, peaks, scale, narrate).passed(force=force)
 
-    def load(rate: float) -> float:
-        findings = _findings(
-            test, peaks, replace(scale, rate=rate), again=bool(tested)
+
+SUSPECT, INVALID = THRESHOLDS["preflight"]
+
+
+class _Search:
+    """Load tests of the plans' busiest instants, one rate after the other."""
+
+    def __init__(
+        self,
+        test: LoadTest,
+        peaks: Sequence[Peak],
+        scale: Scale,
+        narrate: Narrate,
+    ) -> None:
+        self._test = test
+        self._peaks = peaks
+        self._scale = scale
+        self._narrate = narrate
+        self._tested: list[Preflight] = []
+        self._room = 1.0 if scale.largest else SAFE_SHARE
+        asked_bps = max(
+            sum(map(reserved_port_load_bps, peak)) for peak in peaks
         )
-        tested.append(Preflight(rate, findings))
-        narrate(f"preflight: {tested[-1]}")
-        return max(tested[-1].loads)
+        rate = two_figures(self._room * LIKELY_BPS / max(1, asked_bps))
+        self._likely = min(1.0, rate)
 
-    def searched(rate: float) -> float:
-        found = load(rate)
-        return (
-            min(found, load(rate)) if suspect < found <= NEARLY else found
+    def passed(self, *, force: bool) -> Preflight:
+        """See :func:`passed_load_test`."""
+        scale = self._scale
+        start = self._likely if scale.auto else scale.rate
+        first = self._load(start)
+        if first == inf:
+            return self._untested(self._tested[0], force=force)
+        if first <= SUSPECT and not scale.largest:
+            return self._taken(self._tested[0])
+        if force and not scale.auto:
+            return self._best_at(start, again=True)
+        fitting = self._fitting(start, first)
+        rate = start
+        if scale.auto:
+            rate = fitting or self._lowest
+        best = self._best_at(rate)
+        if best.load <= SUSPECT:
+            return self._taken(best)
+        return self._doubted(best, fitting, force=force)
+
+    def _load(self, rate: float) -> float:
+        again = bool(self._tested)
+        findings: list[Finding] = []
+        for number, peak in enumerate(self._peaks):
+            # Plans with the same busiest instant are tested once.
+            first = self._peaks.index(peak)
+            if first == number:
+                scale = replace(self._scale, rate=rate)
+                findings.append(self._test(peak, scale, again))
+            else:
+                findings.append(findings[first])
+        tested = Preflight(rate, findings)
+        self._tested.append(tested)
+        self._narrate(f"preflight: {tested}")
+        return tested.load
+
+    def _searched_load(self, rate: float) -> float:
+        """The load at a rate; of two tests the better, where one is in doubt."""
+        load = self._load(rate)
+        if SUSPECT < load <= NEARLY:
+            return min(load, self._load(rate))
+        return load
+
+    def _fitting(self, start: float, first: float) -> float | None:
+        """The rate that fits, from what was ``first`` tested on; None: none."""
+        scale = self._scale
+        rates_bps = [job.rate_bps for peak in self._peaks for job in peak]
+        fastest_bps = max(1, max(rates_bps, default=1))
+        least = min(start, two_figures(LEAST_VM_BPS / fastest_bps))
+        begin = start
+        if first > FAR or (scale.auto and not scale.largest):
+            # Load grows with the rate: the first test says where about.
+            below = two_figures(self._room * start / first)
+            begin = max(least, min(self._likely, below))
+        return fitting_rate(
+            self._searched_load,
+            start=begin,
+            most=scale.rate,
+            least=least,
+            largest=scale.largest,
         )
 
-    first = load(start)
-    if first == inf:
-        return _untested(tested[0], scale, force=force)
-    if first <= suspect and not scale.largest:
-        return _taken(tested[0], scale, narrate)
-    if force and not scale.auto:
-        load(start)
-        return min(tested, key=lambda one: max(one.loads))
-    least = min(start, two_figures(LEAST_VM_BPS / max(1, fastest_bps)))
-    begin = start
-    if first > FAR or (scale.auto and not scale.largest):
-        below = min(likely, two_figures(room * start / first))
-        begin = max(least, below)
-    fitting = fitting_rate(
-        searched,
-        start=begin,
-        most=scale.rate,
-        least=least,
-        largest=scale.largest,
-    )
-    lowest = min(one.rate for one in tested)
-    rate = (fitting or lowest) if scale.auto else start
-    found = min(
-        (one for one in tested if one.rate == rate),
-        key=lambda one: max(one.loads),
-    )
-    if (worst := max(found.loads)) <= suspect:
-        return _taken(found, scale, narrate)
-    if fitting is None:
-        advice = f"no scale.rate down to {rate_text(lowest)} fits"
-        hint = f"have fewer jobs at once: {advice}"
-    else:
-        advice = f"scale.rate: {rate_text(fitting)} was tested and fits"
-        hint = f"--set scale.rate={rate_text(fitting)} was tested and fits"
-    found = replace(
-        found, findings=[_advised(one, advice) for one in found.findings]
-    )
-    if force or (worst <= invalid and not scale.auto):
-        return found
-    return replace(
-        found,
-        refusal=MachineCannot(
-            str(found), f"{hint}; --force runs all the same"
-        ),
-    )
+    @property
+    def _lowest(self) -> float:
+        """The lowest rate that was tested."""
+        return min(tested.rate for tested in self._tested)
 
+    def _best_at(self, rate: float, *, again: bool = False) -> Preflight:
+        """The better of the tests at a rate; ``again``: after one more."""
+        if again:
+            self._load(rate)
+        at_rate = [test for test in self._tested if test.rate == rate]
+        return min(at_rate, key=attrgetter("load"))
 
-def _untested(tested: Preflight, scale: Scale, *, force: bool) -> Preflight:
-    """A load test that could not be made: no rate where one is searched."""
-    if force or not scale.auto:
+    def _untested(self, tested: Preflight, *, force: bool) -> Preflight:
+        """A load test that could not be made: no rate where one is searched."""
+        if force or not self._scale.auto:
+            return tested
+        hint = "give scale.rate a number in place of auto"
+        return replace(tested, refusal=MachineCannot(str(tested), hint))
+
+    def _taken(self, tested: Preflight) -> Preflight:
+        """The rate of the run; said where the preflight chose it."""
+        if self._scale.auto:
+            name = "largest" if self._scale.largest else "auto"
+            self._narrate(
+                f"scale.rate: {name} -> {rate_text(tested.rate)}, tested: {tested.load:.0%} load"
+            )
         return tested
-    hint = "give scale.rate a number in place of auto"
-    return replace(tested, refusal=MachineCannot(str(tested), hint))
 
-
-def _taken(tested: Preflight, scale: Scale, narrate: Narrate) -> Preflight:
-    """The rate of the run; said where the preflight chose it."""
-    if scale.auto:
-        name = "largest" if scale.largest else "auto"
-        load = max(tested.loads)
-        narrate(
-            f"scale.rate: {name} -> {rate_text(tested.rate)}, tested: {load:.0%} load"
+    def _doubted(
+        self,
+        tested: Preflight,
+        fitting: float | None,
+        *,
+        force: bool,
+    ) -> Preflight:
+        """A rate that is too much, with advice; refused where it is far so."""
+        if fitting is None:
+            advice = f"no scale.rate down to {rate_text(self._lowest)} fits"
+            hint = f"have fewer jobs at once: {advice}"
+        else:
+            advice = f"scale.rate: {rate_text(fitting)} was tested and fits"
+            hint = (
+                f"--set scale.rate={rate_text(fitting)} was tested and fits"
+            )
+        findings = [
+            _advised(finding, advice) for finding in tested.findings
+        ]
+        advised = replace(tested, findings=findings)
+        accepted = advised.load <= INVALID and not self._scale.auto
+        if force or accepted:
+            return advised
+        refusal = MachineCannot(
+            str(advised), f"{hint}; --force runs all the same"
         )
-    return tested
-
-
-def _findings(
-    test: LoadTest, peaks: Sequence[Peak], scale: Scale, *, again: bool
-) -> list[Finding]:
-    """Of each plan. Plans with the same busiest instant are tested once."""
-    found: list[Finding] = []
-    for number, peak in enumerate(peaks):
-        first = peaks.index(peak)
-        found.append(
-            test(peak, scale, again) if first == number else found[first]
-        )
-    return found
+        return replace(advised, refusal=refusal)
 
 
 def _advised(finding: Finding, advice: str) -> Finding:
@@ -259,21 +308,18 @@ def load_test(
     (:func:`testbed.plan.peak_load.peak`).
     """
     together = [
-        r
-        for r in together
-        if sum(count for _, count in r.vms_on) > 1 and r.rate_bps > 0
+        job for job in together if _n_vms(job) > 1 and job.rate_bps > 0
     ]
     if not together:
         return Finding(
             "ok", "preflight", "the plan asks nothing of the switches", {}
         )
-    slowest_bps = min(r.rate_bps for r in together) * scale.rate
+    slowest_bps = min(job.rate_bps for job in together) * scale.rate
     length_s = _length_s(slowest_bps, long=again)
     ideal_s = length_s * scale.time
-    lasts_s = (
-        min((r.estimate_s for r in together if r.estimate_s), default=0.0)
-        / scale.time
-    )
+    # Packets are of the size that the shortest of the jobs would have.
+    estimates_s = [job.estimate_s for job in together if job.estimate_s]
+    lasts_s = min(estimates_s, default=0.0) / scale.time
     backend = LiveBackend(
         emulation, scale, seed, lambda _: None, played_for_s=lasts_s
     )
@@ -282,27 +328,16 @@ def load_test(
     )
     started: list[str] = []
     for reserved in together:
-        vms_on = tuple((server, count) for server, count in reserved.vms_on)
-        name = f"preflight.{reserved.job_id}"
-        rate_bps = reserved.rate_bps
-        demand = Transfer(
-            pattern="ring" if reserved.job_id in rings else "permutation"
-        )
-        n_vms = sum(count for _, count in vms_on)
-        job = JobRequest(name, 0.0, n_vms, rate_bps, ideal_s, demand=demand)
+        pattern: Pattern = "permutation"
+        if reserved.job_id in rings:
+            pattern = "ring"
         try:
-            backend.start(
-                job,
-                Placement(reserved.root, vms_on),
-                rate_bps,
-                "foreground",
-            )
+            started.append(_start(backend, reserved, pattern, ideal_s))
         except StartFailed as error:
             for job_id in started:
                 backend.kill(job_id)
             reason = f"the plan's busiest instant could not be load-tested: {error}"
             return Finding("invalid", "preflight", reason, {})
-        started.append(name)
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
     taken = TAKEN_SHARE if again else 0.0
     with processors_taken(taken):
@@ -319,6 +354,34 @@ def load_test(
     )
 
 
+def _n_vms(reserved: events.JobReserved) -> int:
+    return sum(count for _, count in reserved.vms_on)
+
+
+def _start(
+    backend: LiveBackend,
+    reserved: events.JobReserved,
+    pattern: Pattern,
+    ideal_s: float,
+) -> str:
+    """Starts a test transfer in a job's place; its name. Raises StartFailed."""
+    job = JobRequest(
+        id=f"preflight.{reserved.job_id}",
+        submit_s=0.0,
+        n_vms=_n_vms(reserved),
+        bandwidth_bps=reserved.rate_bps,
+        duration_s=ideal_s,
+        demand=Transfer(pattern=pattern),
+    )
+    vms_on = tuple((server, count) for server, count in reserved.vms_on)
+    placement = Placement(reserved.root, vms_on)
+    backend.start(job, placement, reserved.rate_bps, "foreground")
+    return job.id
+
+
+# At a real-time priority, so that it takes its share from the switch as well. It
+# counts its own processor time: by the clock it would take less where others
+# keep it waiting.
 _TAKE = """
 import os, sys, time
 processor, share, take_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
@@ -341,19 +404,13 @@ def processors_taken(share: float) -> Iterator[None]:
     """Takes a share of each processor from everything else, :data:`TAKE_S` at a
     time.
     """
+    command = [sys.executable, "-I", "-S", "-c", _TAKE]
+    processors = sorted(os.sched_getaffinity(0)) if share else []
     with ExitStack() as stack:
-        for processor in sorted(os.sched_getaffinity(0)) if share else ():
-            command = [
-                sys.executable,
-                "-I",
-                "-S",
-                "-c",
-                _TAKE,
-                str(processor),
-                str(share),
-            ]
+        for processor in processors:
+            arguments = (str(processor), str(share), str(TAKE_S))
             process = stack.enter_context(
-                subprocess.Popen([*command, str(TAKE_S)])
+                subprocess.Popen([*command, *arguments])
             )
             stack.callback(process.kill)
         yield
@@ -364,16 +421,17 @@ def _length_s(slowest_bps: float, *, long: bool) -> float:
     time.
     """
     packets_s = ENOUGH_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
-    if long:  # until packets arrive at their rate, then as long again
-        return min(
-            2 * LONG_LOAD_TEST_WALL_S,
-            max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0),
-        )
-    return min(LONG_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
+    if not long:
+        return min(LONG_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
+    # Until packets arrive at their rate, then as long again.
+    needed_s = max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0)
+    return min(2 * LONG_LOAD_TEST_WALL_S, needed_s)
 
 
 def _played(
-    backend: LiveBackend, started: list[str], ideal_s: float
+    backend: LiveBackend,
+    started: list[str],
+    ideal_s: float,
 ) -> tuple[float, float]:
     """The share of its volume that the slowest job had in its time, and the
     processors' busy share.
@@ -388,12 +446,13 @@ def _played(
     busy_share = processors.sample().busy
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
     done = backend.wait(0.0)
-    shares = [_achieved_share(one, ideal_s) for one in done]
-    for job_id in set(started).difference(one.job_id for one in done):
-        shares.append(
-            backend.delivered_share(job_id) * ideal_s / backend.now_s()
-        )
-        backend.kill(job_id)
+    shares = [_achieved_share(completion, ideal_s) for completion in done]
+    ended = {completion.job_id for completion in done}
+    for job_id in started:
+        if job_id not in ended:
+            delivered = backend.delivered_share(job_id)
+            shares.append(delivered * ideal_s / backend.now_s())
+            backend.kill(job_id)
     return min(shares), busy_share
 
 

@@ -172,6 +172,7 @@ class Watch:
 
     def start(self) -> None:
         """Begin sampling: counters from here on count."""
+        # Preparing the jobs of time 0 is not the run.
         switches = self._emulation.network.switch_pids
         self._processors = ProcessorSampler(Outside(switches))
         self.follow_switches()
@@ -256,44 +257,48 @@ class Watch:
     ) -> None:
         """Processors, then every tenant's limiters."""
         use = self._processors.sample()
-        waited = [switch.sample() for switch in self._switches]
+        # The switch's part that waited longest: packets of most jobs pass
+        # several.
+        waits = [switch.sample() for switch in self._switches]
+        longest = max(
+            (wait for wait in waits if wait is not None), default=nan
+        )
         if tenants != self._tenants:
             self._follow(tenants)
         now_s = time.monotonic()
         now = self._reader.read()
-        is_lost = (self._rows["what"] == RECEIVE_CAP) & (
-            now["sent_bytes"] < 0
-        )
-        lost = self._rows[is_lost]
-        self.lost_ports = [
-            (tenant, vm) for _, tenant, vm, *_ in lost.tolist()
-        ]
+        self._note_lost_ports(now)
         self.evidence.count(self._rows, now, RECEIVE_CAP)
         received = nan
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)
         if tenants:
+            # Others' VMs may pause: what they lack says nothing.
             alone = all(
                 tenant.tenant_id in cap_limited for tenant in tenants
             )
             if not alone:
                 received = nan
-            unsettled = (
-                alone
-                and isnan(received)
-                and not self._read_too_late(self._last)
-                and not self._read_too_late(now)
-            )
-            # The switch's part that waited longest: packets of most jobs pass
-            # several.
-            known = [share for share in waited if share is not None]
-            longest = max(known, default=nan)
+            unsettled = alone and isnan(received) and self._is_timed(now)
             self._samples.append(
                 fidelity.ProcessorSample(*use, longest, received, unsettled)
             )
         self._last_s = now_s
         self._last = now
         self._last_bps = self._rows["rate_bps"]
+
+    def _note_lost_ports(self, now: NDArray[Any]) -> None:
+        # The reader marks an object that is gone by a negative count.
+        of_vms = self._rows["what"] == RECEIVE_CAP
+        lost = self._rows[of_vms & (now["sent_bytes"] < 0)]
+        self.lost_ports = []
+        for _, tenant, vm, *_ in lost.tolist():
+            self.lost_ports.append((tenant, vm))
+
+    def _is_timed(self, now: NDArray[Any]) -> bool:
+        """True if it is known when this sample and the last one were read."""
+        late = self._read_too_late(self._last) or self._read_too_late(now)
+        return not late
 
     def _read_too_late(self, counters: NDArray[Any]) -> bool:
         """True if it is not known when a VM's present counter was read."""
@@ -335,24 +340,11 @@ class Watch:
         Returns the share of their rates that cap-limited VMs received; NaN
         where there are none.
         """
-        was = self._last
         rows = self._rows
-        interval_s = now["at_s"] - was["at_s"]
-        sent_bps = (now["sent_bytes"] - was["sent_bytes"]) * 8 / interval_s
+        interval_s = now["at_s"] - self._last["at_s"]
+        samples = self._class_samples(now, interval_s)
         on_link = rows["what"] == LINK
         at_rate = ~np.isin(rows["tenant"], self._borrowers)
-        # Rates may have changed in between: less than the lower one is too
-        # little, more than the higher one too much.
-        samples = fidelity.ClassSamples(
-            partial(self._name, rows),
-            np.minimum(self._last_bps, rows["rate_bps"]),
-            sent_bps,
-            np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
-            np.maximum(self._last_bps, rows["most_bps"]),
-            rows["packet_bits"] / interval_s,
-            rows["packet_bits"],
-            rows["bucket_bits"] / interval_s,
-        )
         free = self._undisturbed(rows)
         self._starved.take(samples, on_link & free)
         of_limited = np.isin(rows["tenant"], list(cap_limited))
@@ -362,11 +354,12 @@ class Watch:
         self._exceeding.take(samples, rows["what"] != WHOLE_LINK)
         self._count_drops(samples, on_link & at_rate, now)
         known = on_link & samples.known
-        self._record(length_s, rows[known], sent_bps[known])
+        self._record(length_s, rows[known], samples.sent_bps[known])
         # Of a job that is nearly over some VMs have ended.
-        sending = [
-            t for t, share in cap_limited.items() if share < NEARLY_OVER
-        ]
+        sending = []
+        for tenant, share in cap_limited.items():
+            if share < NEARLY_OVER:
+                sending.append(tenant)
         receiving = (
             samples.known
             & (rows["what"] == RECEIVE_CAP)
@@ -387,6 +380,26 @@ class Watch:
         ]
         return ~np.isin(rows["tenant"], disturbed)
 
+    def _class_samples(
+        self, now: NDArray[Any], interval_s: NDArray[Any]
+    ) -> fidelity.ClassSamples:
+        """Bytes and queues of each limiter since the last sample."""
+        was = self._last
+        rows = self._rows
+        sent_bytes = now["sent_bytes"] - was["sent_bytes"]
+        # Rates may have changed in between: less than the lower one is too
+        # little, more than the higher one too much.
+        return fidelity.ClassSamples(
+            partial(self._name, rows),
+            np.minimum(self._last_bps, rows["rate_bps"]),
+            sent_bytes * 8 / interval_s,
+            np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
+            np.maximum(self._last_bps, rows["most_bps"]),
+            rows["packet_bits"] / interval_s,
+            rows["packet_bits"],
+            rows["bucket_bits"] / interval_s,
+        )
+
     def _count_drops(
         self,
         samples: fidelity.ClassSamples,
@@ -406,7 +419,10 @@ class Watch:
             self.evidence.drop(int(self._rows["tenant"][row]), packets)
 
     def _record(
-        self, length_s: float, rows: NDArray[Any], sent_bps: NDArray[Any]
+        self,
+        length_s: float,
+        rows: NDArray[Any],
+        sent_bps: NDArray[Any],
     ) -> None:
         """Records each directed link's rates, sent and reserved, in sum."""
         # Sums by number, not by sorting: under qemu's emulated processors numpy's
@@ -563,6 +579,7 @@ class Outside:
             return nan
         current: dict[int, Used] = {}
         counted: dict[tuple[int, int], bool] = {}
+        outside = set()
         for pid in psutil.pids():
             try:
                 used = used_ticks(pid)
@@ -575,10 +592,9 @@ class Outside:
                     counted[key] = self._is_outside(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
+            if counted[key]:
+                outside.add(pid)
         if self._last:
-            outside = {
-                pid for (pid, _), counts in counted.items() if counts
-            }
             ticks = gained_ticks(self._last, current, outside)
             self._sum_s += ticks / TICKS_PER_S
         self._counted = counted
@@ -612,9 +628,8 @@ def used_ticks(pid: int) -> Used:
     """
     # The command's name, in parentheses, may itself hold blanks and
     # parentheses.
-    fields = (
-        (PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    )
+    text = (PROC / str(pid) / "stat").read_text()
+    fields = text.rpartition(")")[2].split()
     parent = int(fields[1])
     began = int(fields[19])
     user, system, children_user, children_system = map(int, fields[11:15])
@@ -648,9 +663,20 @@ def gained_ticks(
             stayed.add(pid)
             running[pid] -= old.own
             ended[pid] -= old.children
+    _take_off_gone(ended, before, stayed, counted)
+    return sum(running[pid] + ended[pid] for pid in counted)
+
+
+def _take_off_gone(
+    ended: dict[int, int],
+    before: Mapping[int, Used],
+    stayed: Collection[int],
+    counted: Collection[int],
+) -> None:
+    """Takes what was known of processes that are gone off whoever has it now."""
     # Those whose parents stayed come first: only these can have waited for
     # them.
-    gone = sorted(before.keys() - stayed)
+    gone = sorted(pid for pid in before if pid not in stayed)
     gone.sort(key=lambda pid: before[pid].parent not in stayed)
     for pid in gone:
         known = before[pid].own + before[pid].children
@@ -663,11 +689,12 @@ def gained_ticks(
             part = min(known, ended[waiter])
             ended[waiter] -= part
             known -= part
-    return sum(running[pid] + ended[pid] for pid in counted)
 
 
 def ancestors(
-    pid: int, processes: Mapping[int, Used], stayed: Collection[int]
+    pid: int,
+    processes: Mapping[int, Used],
+    stayed: Collection[int],
 ) -> list[int]:
     """The process and its ancestors that ``stayed``, from near to far."""
     line = []
