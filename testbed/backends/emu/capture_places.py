@@ -118,7 +118,9 @@ def link_places(
 
 
 def link_at(
-    ends: tuple[str, str], port: str, netns: str | None
+    ends: tuple[str, str],
+    port: str,
+    netns: str | None,
 ) -> CaptureLink:
     """A link at a port; ``netns``: the name of its switch's namespace."""
     path = "" if netns is None else str(NETNS_DIR / netns)

@@ -79,33 +79,26 @@ def read_layout(mountinfo: str) -> CgroupLayout:
         elif fstype == "cgroup":
             for name in options.split(","):
                 first.setdefault(name, path)
-    offered: list[str] = []
     if unified is not None:
+        offered: list[str] = []
         with suppress(OSError):
-            offered = (
-                (unified / "cgroup.controllers")
-                .read_text(encoding="ascii")
-                .split()
-            )
+            controllers = unified / "cgroup.controllers"
+            offered = controllers.read_text(encoding="ascii").split()
+        # Both may be mounted: a controller is in one hierarchy, and systemd's
+        # own is without any.
         if "cpu" in offered:
             names = [*WANTED_V1]
             names += [name for name in OPTIONAL if name in offered]
             return CgroupLayout(2, dict.fromkeys(names, unified))
     missing = [name for name in WANTED_V1 if name not in first]
     if missing:
-        return CgroupLayout(
-            0,
-            {},
-            f"no control group controller {', '.join(missing)} is mounted",
-        )
-    return CgroupLayout(
-        1,
-        {
-            name: first[name]
-            for name in (*WANTED_V1, *OPTIONAL)
-            if name in first
-        },
-    )
+        why = f"no control group controller {', '.join(missing)} is mounted"
+        return CgroupLayout(0, {}, why)
+    mounts = {}
+    for name in (*WANTED_V1, *OPTIONAL):
+        if name in first:
+            mounts[name] = first[name]
+    return CgroupLayout(1, mounts)
 
 
 def probe_layout() -> CgroupLayout:
@@ -158,6 +151,7 @@ class RunCgroup:
         """Move this process, and with it its later children, into the run's
         group.
         """
+        # Several controllers may be mounted together: any of them names it.
         controller_of = {
             path: name
             for name, path in reversed(self.layout.mounts.items())
@@ -208,12 +202,16 @@ class RunCgroup:
             _remove_group(group)
 
     def set_quota(
-        self, server: int, cpus: float, vm: int | None = None
+        self,
+        server: int,
+        cpus: float,
+        vm: int | None = None,
     ) -> None:
         """Limit the processors of a node, or of one VM on it."""
-        period = min(
-            MAX_PERIOD_US, max(PERIOD_US, round(LEAST_QUOTA_US / cpus))
-        )
+        # The kernel takes no quota below a millisecond: of a small share the
+        # period is longer.
+        needed = round(LEAST_QUOTA_US / cpus)
+        period = min(MAX_PERIOD_US, max(PERIOD_US, needed))
         quota = max(LEAST_QUOTA_US, round(cpus * period))
         self._make(self._path("cpu", server))
         group = self._path("cpu", server, vm)
@@ -227,7 +225,10 @@ class RunCgroup:
             _write(group / "cpu.cfs_quota_us", str(quota))
 
     def set_memory(
-        self, server: int, size_bytes: int, vm: int | None = None
+        self,
+        server: int,
+        size_bytes: int,
+        vm: int | None = None,
     ) -> bool:
         """Limit the memory of a node, or of one VM on it.
 
@@ -244,7 +245,12 @@ class RunCgroup:
                 _write(sockets, str(size_bytes // SOCKETS_PART))
         return limited
 
-    def set_processes(self, server: int, vm: int, most: int) -> bool:
+    def set_processes(
+        self,
+        server: int,
+        vm: int,
+        most: int,
+    ) -> bool:
         """Limit a VM's number of processes and threads.
 
         False where the machine has no such limits.
@@ -282,7 +288,12 @@ class RunCgroup:
         _write(group / controls[self.layout.version], str(most))
         return True
 
-    def set_weight(self, server: int, vm: int, weight: int) -> None:
+    def set_weight(
+        self,
+        server: int,
+        vm: int,
+        weight: int,
+    ) -> None:
         """Set a VM's weight in its node, 1 .. 10,000."""
         if not 1 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
@@ -298,15 +309,15 @@ class RunCgroup:
         for group in _freezers_first(self._everywhere(server, vm)):
             killed |= _empty(group, self._way_out)
 
+        # They have left the group by the way out: an empty one says nothing.
         def left() -> str:
             killed.difference_update(
                 [pid for pid in killed if not lives(pid)]
             )
-            return (
-                f"{number_of(len(killed), 'process does', 'processes do')} not end"
-                if killed
-                else ""
-            )
+            if not killed:
+                return ""
+            noun = number_of(len(killed), "process does", "processes do")
+            return f"{noun} not end"
 
         _wait_while(left)
 
@@ -323,7 +334,13 @@ class RunCgroup:
             with suppress(OSError):
                 _write(self._way_out, pid)
 
-    def freeze(self, server: int, vm: int, *, frozen: bool) -> None:
+    def freeze(
+        self,
+        server: int,
+        vm: int,
+        *,
+        frozen: bool,
+    ) -> None:
         """Freeze or thaw all of a VM's processes; returns when done.
 
         Raises TimeoutError.
@@ -335,6 +352,7 @@ class RunCgroup:
             {1: (FREEZER_V1, state), 2: (FREEZER_V2, int(frozen))},
         )
         trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
+        # The write begins it: a process in a system call freezes at its end.
         _wait_while(
             lambda: "" if self.is_frozen(server, vm) is frozen else trouble
         )
@@ -348,12 +366,8 @@ class RunCgroup:
 
         A process needs processor time to exit, too.
         """
-        return (
-            self.layout.mounts["cpu"]
-            / MAIN_TOP
-            / self._run_tag
-            / "cgroup.procs"
-        )
+        main = self.layout.mounts["cpu"] / MAIN_TOP / self._run_tag
+        return main / "cgroup.procs"
 
     def _path(
         self,
@@ -403,9 +417,9 @@ def _delegate(group: Path) -> None:
     """Enable controllers in the groups below this one (version 2)."""
     control = group / "cgroup.subtree_control"
     enabled = control.read_text(encoding="ascii").split()
-    offered = (
-        (group / "cgroup.controllers").read_text(encoding="ascii").split()
-    )
+    controllers = group / "cgroup.controllers"
+    offered = controllers.read_text(encoding="ascii").split()
+    # One at a time: the kernel takes a line as a whole or not at all.
     for name in ("cpu", *OPTIONAL):
         if name in offered and name not in enabled:
             _write(control, f"+{name}")
@@ -414,12 +428,13 @@ def _delegate(group: Path) -> None:
 def group_of(process: Path, controller: str) -> str:
     """The control group of a process (its folder in /proc) for a controller."""
     unified = ""
-    for line in (
-        (process / "cgroup").read_text(encoding="utf-8").splitlines()
-    ):
+    text = (process / "cgroup").read_text(encoding="utf-8")
+    for line in text.splitlines():
         _, controllers, place = line.split(":", 2)
         if controller in controllers.split(","):
             return place
+        # Version 2's line has no controllers; beside it there may be those of
+        # version 1, which then have this one.
         if not controllers:
             unified = place
     return unified
@@ -600,11 +615,9 @@ def _thaw(group: Path) -> None:
 
 def lives(pid: int) -> bool:
     """True unless the process has ended; a zombie has."""
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     try:
-        return psutil.Process(pid).status() not in (
-            psutil.STATUS_ZOMBIE,
-            psutil.STATUS_DEAD,
-        )
+        return psutil.Process(pid).status() not in ended
     except psutil.NoSuchProcess:
         return False
 

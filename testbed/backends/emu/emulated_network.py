@@ -152,6 +152,7 @@ class EmulatedNetwork:
                     beside.submit(self._make_bridges, switch, bridges)
                     for switch, bridges in switches
                 ]
+                # On ports with the QoS that keeps the switch away from them.
                 kernel.apply(limits.network_limits(self.plan))
                 sockets = [bridges.result() for bridges in making]
             self.conditions = self._conditions(sockets)
@@ -292,11 +293,11 @@ class EmulatedNetwork:
             *self.plan.bridges,
             *self.plan.ports,
         ]
-        for name in (thing.name for thing in planned):
-            if name in bridges:
-                raise taken("bridge", name, "ovs-vsctl del-br")
-            if name in devices:
-                raise taken("network device", name, "ip link delete")
+        for thing in planned:
+            if thing.name in bridges:
+                raise taken("bridge", thing.name, "ovs-vsctl del-br")
+            if thing.name in devices:
+                raise taken("network device", thing.name, "ip link delete")
 
     @property
     def offloads(self) -> bool:
@@ -647,7 +648,9 @@ SWITCH_MTU_BYTES = MTU_BYTES + 2
 
 
 def up_lines(
-    network: NetworkPlan, group: int, netns_of: Mapping[str, str]
+    network: NetworkPlan,
+    group: int,
+    netns_of: Mapping[str, str],
 ) -> tuple[list[str], list[str]]:
     """``ip`` lines for namespaces, and for veth pairs, which stay down.
 

@@ -415,7 +415,12 @@ class Emulation:
         if self.on_tenants is not None:
             self.on_tenants(self._tenants.values())
 
-    def _record(self, tenant: TenantPlan, change: str, text: str) -> None:
+    def _record(
+        self,
+        tenant: TenantPlan,
+        change: str,
+        text: str,
+    ) -> None:
         self._installed += 1
         if self._write is not None:
             words = [f"{self._installed:04}", tenant.job_id]
@@ -568,40 +573,48 @@ class Emulation:
             for _, new in moves:
                 failed[new.job_id] = RunFailed(self._stopped())
             return failed
+        begun = []
         for old, new in moves:
             try:
                 self.network.begin_reroot(old, new)
+                begun.append((old, new))
             except RunFailed as error:
                 failed[new.job_id] = error
-        begun = [
-            (old, new) for old, new in moves if new.job_id not in failed
-        ]
         asked = self.controller
         with (
             self._waits_for_controller(),
             ThreadPoolExecutor(MOVES_AT_ONCE) as pool,
         ):
-            errors = list(
-                pool.map(self._move_flows, (new for _, new in begun))
-            )
-        for (old, new), why in zip(begun, errors, strict=True):
-            if isinstance(why, ControllerUnreachable):
-                why = self._move_flows_again(new, asked)  # noqa: PLW2901
-            if why is None:
-                # Old limits that stay do no harm, and `verify` lists them.
-                with suppress(RunFailed):
-                    self.network.end_reroot(old, new)
-                self._record(
-                    new,
-                    "reroot",
-                    reroot_text(self.plan, old, new, self._app),
-                )
-            else:
+            new_plans = [new for _, new in begun]
+            answers = list(pool.map(self._move_flows, new_plans))
+        for (old, new), answer in zip(begun, answers, strict=True):
+            why = answer
+            if isinstance(answer, ControllerUnreachable):
+                why = self._move_flows_again(new, asked)
+            self._end_reroot(old, new, moved=why is None)
+            if why is not None:
                 failed[new.job_id] = RunFailed(f"job {new.job_id}: {why}")
-                self._move_flows(old)
-                with suppress(RunFailed):
-                    self.network.end_reroot(new, old)
         return failed
+
+    def _end_reroot(
+        self,
+        old: TenantPlan,
+        new: TenantPlan,
+        *,
+        moved: bool,
+    ) -> None:
+        """Removes the limits of the tree that a tenant is not on."""
+        if not moved:
+            # A move that was not confirmed may be carried out all the same.
+            self._move_flows(old)
+            with suppress(RunFailed):
+                self.network.end_reroot(new, old)
+            return
+        # Old limits that stay do no harm, and `verify` lists them.
+        with suppress(RunFailed):
+            self.network.end_reroot(old, new)
+        text = reroot_text(self.plan, old, new, self._app)
+        self._record(new, "reroot", text)
 
     def fail(self, failure: Failure, tenants: Sequence[TenantPlan]) -> None:
         """Bring about a failure, or the end of one.
@@ -615,39 +628,48 @@ class Emulation:
                 self._wait_connected(
                     [bridge.dpid for bridge in self.plan.bridges]
                 )
-            return
-        if failure.kind == "switch_restarted":
+        elif failure.kind == "switch_restarted":
             bridge = self.plan.bridge_of_node[failure.part].name
             self.restart_switch(
                 self.network.switch_of_bridge[bridge], tenants
             )
-            return
-        part = failure.kind.partition("_")[0], failure.part
-        ports = self._ports_of(*part)
-        if failure.kind.endswith("failed"):
-            self._failed[part] = ports
         else:
-            self._failed.pop(part, None)
+            # `link_failed`, `server_restored` and their like.
+            kind, _, change = failure.kind.partition("_")
+            self._set_part(kind, failure.part, up=change == "restored")
+
+    def _set_part(
+        self,
+        kind: str,
+        number: int,
+        *,
+        up: bool,
+    ) -> None:
+        """Takes the ports of a link or server down, or brings them back."""
+        ports = self._ports_of(kind, number)
+        if not up:
+            self._failed[kind, number] = ports
+        else:
+            self._failed.pop((kind, number), None)
             # A port stays down while another failure holds it: a link's own
             # and its server's overlap.
             ports = ports.difference(*self._failed.values())
-        self.network.set_ports(
-            sorted(ports), up=failure.kind.endswith("restored")
-        )
+        self.network.set_ports(sorted(ports), up=up)
 
-    def _ports_of(self, part: str, number: int) -> set[str]:
+    def _ports_of(self, kind: str, number: int) -> set[str]:
         """Both ends of a link, or of all links from a server upward."""
         links = [self.plan.links[number]]
-        if part == "server":
+        if kind == "server":
             bridge = self.plan.bridge_of_node[number].name
             links = [
                 link
                 for link in self.plan.links
                 if link.lower.bridge == bridge
             ]
-        return {
-            port.name for link in links for port in (link.lower, link.upper)
-        }
+        ports = set()
+        for link in links:
+            ports |= {link.lower.name, link.upper.name}
+        return ports
 
     def restore_links(self) -> None:
         """Bring back all links that a failure has taken down. Raises RunFailed."""
@@ -686,7 +708,11 @@ class Emulation:
         return self._move_flows(tenant)
 
     def spawn(
-        self, name: str, slot: Slot, plan: Plan, cores: int = 1
+        self,
+        name: str,
+        slot: Slot,
+        plan: Plan,
+        cores: int = 1,
     ) -> None:
         """Ask for an unprivileged agent in a VM's namespace and control group.
 
@@ -701,20 +727,6 @@ class Emulation:
         # By open descriptor: the run folder's owner could replace its name by a
         # link, and root would write where that points.
         logs = self.held_logs or self.log_dir.absolute()
-        # Private folders and shared memory are for people's programs; the
-        # testbed's own agents start sooner without.
-        shared_bytes = 0
-        folder = ""
-        shown: list[str] = []
-        caller = None
-        if isinstance(plan, CommandPlan):
-            user = self.users.of_command(slot)
-            caller = self.users.callers_id
-            shared_bytes = self.limits.memory_bytes // 2
-            folder = str(self.folder_of(slot))
-            run_folder = self.log_dir.absolute().parent
-            shown = [str(run_folder), working_directory()]
-            shown += paths_in(plan.named)
         request = SpawnRequest(
             name,
             plan,
@@ -724,12 +736,32 @@ class Emulation:
             cgroups=tuple(map(str, joins)),
             log=str(logs / f"agent-{name}.log"),
             cpus=self._cores(slot) if plan.pinned else (),
-            shared_bytes=shared_bytes,
-            folder=folder,
-            shown=tuple(shown),
-            caller=caller,
         )
+        # Private folders and shared memory are for people's programs; the
+        # testbed's own agents start sooner without.
+        if isinstance(plan, CommandPlan):
+            request = self._for_program(request, slot, plan)
         self.agents.spawn(request)
+
+    def _for_program(
+        self,
+        request: SpawnRequest,
+        slot: Slot,
+        plan: CommandPlan,
+    ) -> SpawnRequest:
+        """The request for a person's program, with what it may see and own."""
+        user = self.users.of_command(slot)
+        run_folder = self.log_dir.absolute().parent
+        shown = [str(run_folder), working_directory()]
+        return replace(
+            request,
+            uid=user.uid,
+            gid=user.gid,
+            shared_bytes=self.limits.memory_bytes // 2,
+            folder=str(self.folder_of(slot)),
+            shown=(*shown, *paths_in(plan.named)),
+            caller=self.users.callers_id,
+        )
 
     def folder_of(self, slot: Slot) -> Path:
         """Mount point of a VM's own folders, in :attr:`agent_mounts`."""
@@ -818,7 +850,11 @@ class Emulation:
         )
 
     def claim(
-        self, slot: Slot, plan: ComputePlan, cores: int, tier: Tier
+        self,
+        slot: Slot,
+        plan: ComputePlan,
+        cores: int,
+        tier: Tier,
     ) -> Claim:
         """Processors that a computing VM uses whenever it gets them.
 
@@ -986,16 +1022,18 @@ def emulate(
             own = OwnController(options.own, log, controller, network)
         client = stack.enter_context(closing(own or controller.client()))
         try:
+            # Known to the controller first: a switch has its rules as soon as
+            # it connects.
             client.put_network(controller_switches(plan))
             stack.enter_context(network)
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
             network.begin_pace()
-            if own is not None:
-                narrate(f"flows: those of {own.app}, none of the testbed's")
-            if pages := pages_address(controller):
-                narrate(f"pages of the application: {pages}")
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
+        if own is not None:
+            narrate(f"flows: those of {own.app}, none of the testbed's")
+        if pages := pages_address(controller):
+            narrate(f"pages of the application: {pages}")
         logs = stack.enter_context(held_folder(log_dir))
         agents = stack.enter_context(
             AgentPool(logs / "agents.log", log_dir)
@@ -1050,7 +1088,9 @@ def _network_up(plan: NetworkPlan, n_parts: int) -> str:
 
 
 def network_kind(
-    builder: Builder, plan: NetworkPlan, narrate: Callable[[str], None]
+    builder: Builder,
+    plan: NetworkPlan,
+    narrate: Callable[[str], None],
 ) -> type[EmulatedNetwork]:
     """The network's class for a builder.
 
@@ -1087,7 +1127,9 @@ def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> RunCgroup:
 
 
 def _set_quotas(
-    cgroup: RunCgroup, datacentre: DataCentre, cpu: float
+    cgroup: RunCgroup,
+    datacentre: DataCentre,
+    cpu: float,
 ) -> dict[str, Any]:
     """Set each node's processor quota and memory; returns them as provenance.
 
@@ -1158,7 +1200,6 @@ def _start_controller(
     uid: int | None,
     narrate: Callable[[str], None],
 ) -> ControllerProcess:
-    path = log_dir / CONTROLLER_LOG
     # The log is searched for an application's errors: an earlier run's must
     # not be among them.
     flags = (
@@ -1197,23 +1238,34 @@ def _start_controller(
             install_hint(),
         ) from error
     except ControllerNotStarted as error:
-        if error.error == APP_ERROR:
-            why = f"the controller {options.own} does not start: {error}"
-            raise BadInput(why, f"see {path}") from error
-        if error.error == REMOTE_ERROR:
-            why = (
-                "start that controller first, or correct controller.remote"
-            )
-            raise MachineCannot(str(error), why) from error
-        if error.exit_code == MachineCannot.exit_code:
-            raise MachineCannot(str(error), install_hint()) from error
-        raise RunFailed(f"the controller did not start: {error}") from error
+        raise _start_error(error, options, log_dir) from error
     stack.callback(controller.stop)
     _record_process(journal, "controller", controller.process.pid)
     return controller
 
 
-def _record_process(journal: CleanupJournal, name: str, pid: int) -> None:
+def _start_error(
+    error: ControllerNotStarted,
+    options: LiveOptions,
+    log_dir: Path,
+) -> TestbedError:
+    """The kind of error by whose fault it is, with what to do."""
+    if error.error == APP_ERROR:
+        why = f"the controller {options.own} does not start: {error}"
+        return BadInput(why, f"see {log_dir / CONTROLLER_LOG}")
+    if error.error == REMOTE_ERROR:
+        hint = "start that controller first, or correct controller.remote"
+        return MachineCannot(str(error), hint)
+    if error.exit_code == MachineCannot.exit_code:
+        return MachineCannot(str(error), install_hint())
+    return RunFailed(f"the controller did not start: {error}")
+
+
+def _record_process(
+    journal: CleanupJournal,
+    name: str,
+    pid: int,
+) -> None:
     journal.add(
         [
             JournalEntry(

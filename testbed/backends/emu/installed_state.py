@@ -63,7 +63,9 @@ _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")
 
 
 def tc_objects(
-    lines: Iterable[str], devices: Iterable[str] = (), prefix: str = ""
+    lines: Iterable[str],
+    devices: Iterable[str] = (),
+    prefix: str = "",
 ) -> Objects:
     """Limits in lines of a ``tc -batch``, or in the output of ``tc -d -p``.
 
@@ -119,7 +121,11 @@ def _limit_values(
         at = words.index("delay") + 2
         if words[at : at + 1] and words[at][:1].isdigit():
             texts["jitter"] = words[at]
-    return {f: _value(texts[f]) for f in FIELDS[words[0]] if f in texts}
+    values = {}
+    for field in FIELDS[words[0]]:
+        if field in texts:
+            values[field] = _value(texts[field])
+    return values
 
 
 def _value(text: str) -> Value:
@@ -139,7 +145,9 @@ def _inside(netns: str | None) -> tuple[str, ...]:
 
 
 def installed_limits(
-    netns: str | None, devices: Sequence[str], prefix: str = ""
+    netns: str | None,
+    devices: Sequence[str],
+    prefix: str = "",
 ) -> Objects:
     """The limits on devices of a namespace.
 
@@ -179,7 +187,9 @@ def _shown_limits(
 
 
 def missing_limits(
-    lines: Iterable[BatchLine], netns: str | None, devices: Sequence[str]
+    lines: Iterable[BatchLine],
+    netns: str | None,
+    devices: Sequence[str],
 ) -> tuple[BatchLine, ...]:
     """A plan's lines for these devices whose limits are not installed.
 
@@ -194,11 +204,10 @@ def missing_limits(
     # would seem to be missing.
     present = devices_of(netns)
     unqueued = (None, *NO_QUEUE)
-    queued = [
-        name
-        for name in devices
-        if present.get(name, {}).get("qdisc") not in unqueued
-    ]
+    queued = []
+    for name in devices:
+        if present.get(name, {}).get("qdisc") not in unqueued:
+            queued.append(name)
     installed = installed_limits(netns, queued)
     return tuple(
         line for name, line in wanted.items() if name not in installed
@@ -282,7 +291,11 @@ def differences(
         yield name, "not of the plan"
 
 
-def _same(field: str, expected: Value, installed: Value) -> bool:
+def _same(
+    field: str,
+    expected: Value,
+    installed: Value,
+) -> bool:
     if isinstance(expected, str) or isinstance(installed, str):
         return expected == installed
     tolerance = RATE_TOLERANCE if field in RATES else SIZE_TOLERANCE

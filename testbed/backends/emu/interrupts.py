@@ -39,6 +39,7 @@ def uninterrupted() -> Iterator[None]:
 def terminated_as_interrupt() -> Iterator[None]:
     """Turns SIGTERM and SIGHUP into KeyboardInterrupt for the block."""
 
+    # One way for all: whoever cleans up after Ctrl-C does after these too.
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 

@@ -133,10 +133,9 @@ class Waits:
     def _stalled_us(self) -> int | None:
         """Microseconds in which some process waited; None: not counted."""
         try:
-            some = self._pressure.read_text(encoding="ascii").splitlines()[
-                0
-            ]
-            return int(some.rpartition("total=")[2])
+            lines = self._pressure.read_text(encoding="ascii").splitlines()
+            # The first line: some process waited; the second one: all did.
+            return int(lines[0].rpartition("total=")[2])
         except (OSError, ValueError, IndexError):
             return None
 
@@ -151,6 +150,7 @@ class Waits:
         now_us = self._stalled_us()
         if now_us is not None and self._first_us is not None:
             return (now_us - self._first_us) / 1e6
+        # One that has reported is not named any more, and may still be there.
         self._agents.update(agents)
         for pid in self._pids():
             now = spent(pid)
@@ -266,22 +266,12 @@ class EvidenceTaker:
         """Looks at the switch and the agents of the jobs that run now."""
         now_s = time.monotonic()
         self._next_s = now_s + LOOK_EVERY_S
-        for job in jobs:
-            tenant_id = job.tenant.tenant_id
-            if tenant_id not in self._jobs:
-                self._jobs[tenant_id] = self._follow(job)
-            taken = self._jobs[tenant_id]
-            taken.followed = job
-            taken.shared_links |= bool(job.crowded)
-        running = {job.tenant.tenant_id for job in jobs}
-        for tenant_id in self._jobs.keys() - running:
-            self._jobs[tenant_id].work.pause()
+        self._update(jobs)
         if self._switch is not None:
-            at_rate = [
-                job.tenant
-                for job in jobs
-                if self._sends_at_rate(job, now_s)
-            ]
+            at_rate = []
+            for job in jobs:
+                if self._sends_at_rate(job, now_s):
+                    at_rate.append(job.tenant)
             self._switch.look(now_s, at_rate)
         agents = sum(len(job.pids) for job in jobs)
         look_at_agents = (
@@ -296,10 +286,12 @@ class EvidenceTaker:
             taken = self._jobs[job.tenant.tenant_id]
             if look_at_agents:
                 agents_s = self._look_at_agents(job, now_s)
+                # A program runs on while its agent stands.
                 if job.groups:
                     taken.stand_at_its_end(agents_s)
                 else:
                     longest_s = max(longest_s, agents_s)
+            # Switch and agent may stand at the same time: it counts once.
             taken.stood_s += longest_s
         self.wants_count = any(
             self._needs_count(job, now_s) for job in jobs
@@ -314,6 +306,21 @@ class EvidenceTaker:
         last_s = min((vm.at_s for vm in received), default=0.0)
         return last_s < due_s <= now_s and not job.is_nearly_over
 
+    def _update(self, jobs: Sequence[Followed]) -> None:
+        """Takes in the jobs that run now; the others are off their nodes."""
+        running = set()
+        for job in jobs:
+            tenant_id = job.tenant.tenant_id
+            running.add(tenant_id)
+            if tenant_id not in self._jobs:
+                self._jobs[tenant_id] = self._follow(job)
+            taken = self._jobs[tenant_id]
+            taken.followed = job
+            # Once is enough: what was sent then may have been held up.
+            taken.shared_links |= bool(job.crowded)
+        for tenant_id in self._jobs.keys() - running:
+            self._jobs[tenant_id].work.pause()
+
     def _follow(self, job: Followed) -> _Job:
         earlier = self._left.pop(job.job_id, None)
         if earlier is None:
@@ -326,6 +333,7 @@ class EvidenceTaker:
         self._disturbed.pop(tenant_id, None)
         if job is None:
             return
+        # Its next tenant is another one to the switch.
         if self._switch is not None:
             self._end_traffic(job, self._switch)
         job.work.pause()
@@ -393,7 +401,10 @@ class EvidenceTaker:
             taken.shared_waited_s += later_s
 
     def count(
-        self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
+        self,
+        rows: NDArray[Any],
+        counters: NDArray[Any],
+        receive_cap: int,
     ) -> None:
         """Takes in counters of VMs' caps, by row of a limiter.
 
@@ -416,15 +427,14 @@ class EvidenceTaker:
         ):
             what, tenant, where, rate_bps, most_bps, at_s, sent_bytes = row
             job = self._jobs.get(tenant)
+            # Gone, or read at an unknown instant.
             if job is None or sent_bytes < 0 or not isfinite(at_s):
                 continue
             limiter = (what, where)
-            if (
-                self._switch is not None
-                and job.followed.kind not in OFFLINE
-            ):
+            followed = job.followed
+            if self._switch is not None and followed.kind not in OFFLINE:
                 self._switch.count(
-                    job.followed.tenant, limiter, at_s, sent_bytes
+                    followed.tenant, limiter, at_s, sent_bytes
                 )
             if what == 0:
                 continue
@@ -435,16 +445,14 @@ class EvidenceTaker:
             else:
                 job.capped[limiter] = Counted(*count)
             if what == receive_cap:
-                _receive(
-                    job,
-                    where,
-                    (at_s, sent_bytes, rate_bps),
-                    disturbed,
-                    self._links,
-                )
+                received = (at_s, sent_bytes, rate_bps)
+                _receive(job, where, received, disturbed, self._links)
 
     def _count_links(
-        self, rows: NDArray[Any], counters: NDArray[Any], receive_cap: int
+        self,
+        rows: NDArray[Any],
+        counters: NDArray[Any],
+        receive_cap: int,
     ) -> None:
         """Notes how idle links have been that jobs without a reservation use."""
         whole = rows["what"] > receive_cap
@@ -560,17 +568,18 @@ def _receive(
 
 
 def _evidence(
-    job: _Job, arrivals: Mapping[int, Arrival], disturbed: Disturbance
+    job: _Job,
+    arrivals: Mapping[int, Arrival],
+    disturbed: Disturbance,
 ) -> JobEvidence:
     followed = job.followed
+    waits_s = [agent.waited_s for agent in job.progress.values()]
     evidence = JobEvidence(
         followed.job_id,
         followed.kind,
         followed.length_s,
         followed.began_s,
-        waited_s=max(
-            (agent.waited_s for agent in job.progress.values()), default=0.0
-        ),
+        waited_s=max(waits_s, default=0.0),
         stood_s=job.stood_s + job.end_stood_s,
         queued=job.queued_samples / max(1, job.samples),
         drops=job.drops,
@@ -604,6 +613,7 @@ def _with_cap(
     On full links that it shared these have held it up, by design.
     """
     counted = _with_rate(evidence, job, arrivals, disturbed)
+    # Nothing but the caps could limit it: what it lacks is the machine's.
     if not job.shared_links:
         return replace(counted, held_s=0.0)
     held_up = [job.held_up[vm] for vm in job.received]
@@ -672,7 +682,9 @@ def _with_curve(
 
 
 def _with_pace(
-    evidence: JobEvidence, job: _Job, lost_s: float
+    evidence: JobEvidence,
+    job: _Job,
+    lost_s: float,
 ) -> JobEvidence:
     """With what its agents lost of their own pace, or its programs by waiting."""
     followed = job.followed

@@ -80,11 +80,12 @@ class CounterReader:
         self._n = len(limiters)
         self._places_of: dict[int, tuple[int, int]] = {}
         dumps: dict[int, _Dump] = {}
-        side_of = {
-            device: side for side in sides for device in side.index_of
-        }
+        side_of: dict[str, Side] = {}
+        for switches in sides:
+            side_of |= dict.fromkeys(switches.index_of, switches)
         for row, (netns, device, minor) in enumerate(limiters):
             side = side_of.get(device) if netns is None else vms[netns]
+            # A device that is gone has no counters.
             if side is None or device not in side.index_of:
                 continue
             index = side.index_of[device]
@@ -93,12 +94,15 @@ class CounterReader:
                 if netns is not None:
                     request = netlink.root_qdisc_request(index)
                 dumps[id(side)] = _Dump(side, request, {})
+            # The limiter of a whole device stands at its root; a class's
+            # queue has the class as its parent.
             parent = TC_H_ROOT if minor is None else ROOT_HANDLE | minor
             dumps[id(side)].row_of[index, parent] = row
         self._dumps = tuple(dumps.values())
 
     def read(self) -> NDArray[Any]:
         """A row of :data:`COUNTERS` for each limiter. Raises OSError."""
+        # Tuples, made an array once: writing an array's cells is slow.
         rows = [NOT_COUNTED] * self._n
         for side, request, row_of in self._dumps:
             for earliest_s, latest_s, data in side.route.ask(request):
@@ -132,7 +136,10 @@ class CounterReader:
             at += (size + 3) & ~3
 
     def _counters(
-        self, data: bytes, at: int, size: int
+        self,
+        data: bytes,
+        at: int,
+        size: int,
     ) -> tuple[int, int, int]:
         """Bytes sent, drops, backlog."""
         # Messages of one size nearly always have one layout: try the offsets of
@@ -157,6 +164,5 @@ def _places(message: memoryview) -> tuple[int, int]:
         if kind == netlink.TCA_STATS2:
             for stat, at, _ in netlink.places(message, begin, end):
                 offsets[stat] = at - netlink.ATTRIBUTE.size
-    return offsets[netlink.TCA_STATS_BASIC], offsets[
-        netlink.TCA_STATS_QUEUE
-    ]
+    basic_at = offsets[netlink.TCA_STATS_BASIC]
+    return basic_at, offsets[netlink.TCA_STATS_QUEUE]

@@ -317,6 +317,8 @@ def _scratch_namespace() -> Iterator[str]:
 
 
 def _namespaces_and_tc() -> MachineCheck:
+    # By making them: a kernel's configuration says what may be a module that is
+    # not there.
     try:
         with _scratch_namespace() as name:
             text_in = "".join(f"{line}\n" for line in TC_SAMPLE)
@@ -394,6 +396,13 @@ def _switch() -> Iterator[MachineCheck]:
     lacking = "userspace datapath: the kernel has no openvswitch module"
     yield MachineCheck("Open vSwitch", "ok", f"{version}, {lacking}")
     # The kernel's datapath, above, has neither sockets nor a heap to look at.
+    yield from _switch_sockets()
+    yield _whole_batches()
+    yield _switch_memory()
+
+
+def _switch_sockets() -> Iterator[MachineCheck]:
+    """Settings of a userspace switch, by the sockets of its ports."""
     options = dict(MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1])
     sockets = MACHINE.sockets()
     wanted = options.get("userspace-tso-enable") == "true"
@@ -409,8 +418,6 @@ def _switch() -> Iterator[MachineCheck]:
         yield MachineCheck(
             "switch's send buffer", "warn", sentence, install_hint()
         )
-    yield _whole_batches()
-    yield _switch_memory()
 
 
 def _switch_scheduling() -> MachineCheck:
@@ -475,6 +482,7 @@ def _cgroups() -> MachineCheck:
     sentence = f"version {layout.version}"
     if os.geteuid() == 0:
         probe = RunCgroup(layout, f"doctor-{secrets.token_hex(3)}")
+        # Mounted is not writable: in many containers they are not.
         try:
             probe.create()
             probe.add_vm(0, 0)

@@ -209,7 +209,10 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     """A bridge of an Open vSwitch: the machine's, or one of a network's parts."""
 
     def __init__(
-        self, bridge: Bridge, switch: SwitchDaemons, name: str = ""
+        self,
+        bridge: Bridge,
+        switch: SwitchDaemons,
+        name: str = "",
     ) -> None:
         self.bridge = bridge
         self._stopped_ports: list[Intf] = []
@@ -490,22 +493,39 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             "config without bw changes addresses alone",
         )
 
-    def addHost(self, name: str, *_args: Any, **_options: Any) -> Any:
+    def addHost(
+        self,
+        name: str,
+        *_args: Any,
+        **_options: Any,
+    ) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"host {name}")
 
-    def addSwitch(self, name: str, *_args: Any, **_options: Any) -> Any:
+    def addSwitch(
+        self,
+        name: str,
+        *_args: Any,
+        **_options: Any,
+    ) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"switch {name}")
 
     def addLink(
-        self, node1: Any, node2: Any, *_args: Any, **_more: Any
+        self,
+        node1: Any,
+        node2: Any,
+        *_args: Any,
+        **_more: Any,
     ) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"link {node1} - {node2}")
 
     def addController(
-        self, name: Any = "c0", *_args: Any, **_o: Any
+        self,
+        name: Any = "c0",
+        *_args: Any,
+        **_o: Any,
     ) -> Any:
         """Refused. Raises BadInput."""
         raise BadInput(
@@ -546,7 +566,12 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             return self[node.slot.port.bridge]
         return node
 
-    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
+    def configLinkStatus(
+        self,
+        src: str,
+        dst: str,
+        status: str,
+    ) -> None:
         """As Mininet's, with :meth:`linksBetween` to find the link."""
         if src in self and dst in self:
             links = self.linksBetween(self[src], self[dst])
@@ -666,44 +691,25 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         ends = hosts or self._addressed(None)
         client = ends[0]
         server = ends[-1]
-        reason = ""
-        for host in ends:
-            if not host.IP():
-                reason = f"{host} has no tenant's VM"
-                break
-        if not reason and (
-            client is server or not _has_route(client, server)
-        ):
-            reason = f"{client} and {server} are not VMs of one tenant"
-        if reason:
-            raise RunFailed(
-                f"no iperf: {reason}", "name two VMs of a tenant"
-            )
+        _require_reachable(ends)
         output(
-            "*** Iperf: testing",
-            l4Type,
-            "bandwidth between",
-            client,
-            "and",
-            server,
-            "\n",
+            f"*** Iperf: testing {l4Type} bandwidth between {client}"
+            f" and {server} \n"
         )
         udp = l4Type == "UDP"
-        both = [
-            "iperf",
-            "-p",
-            str(port),
-            *(["-u"] if udp else []),
-            *(["-f", fmt] if fmt else []),
-        ]
+        both = ["iperf", "-p", str(port)]
+        if udp:
+            both.append("-u")
+        if fmt:
+            both += ["-f", fmt]
+        sending = [*both, "-t", str(seconds), "-c", server.IP()]
+        if udp:
+            sending += ["-b", udpBw]
         serving = server.popen([*both, "-s"])
         try:
             if not udp:
                 waitListening(client, server, port)
-            rate = ["-b", udpBw] if udp else []
-            sent, _, _ = client.pexec(
-                [*both, "-t", str(seconds), "-c", server.IP(), *rate]
-            )
+            sent, _, _ = client.pexec(sending)
             # The server ends after it has read what is on its way.
             serving.send_signal(signal.SIGINT)
             received = serving.communicate(timeout=seconds + 30)[0].decode()
@@ -711,7 +717,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             serving.kill()
             serving.wait()
         results = [self._parseIperf(received), self._parseIperf(sent)]
-        results = [udpBw, *results] if udp else results
+        if udp:
+            results.insert(0, udpBw)
         output(f"*** Results: {results}\n")
         return results
 
@@ -745,6 +752,22 @@ def _not_added(node: str) -> BadInput:
         " the file or its Topo, then sudo testbed down and up",
         "VMs in free slots come by sudo testbed tenant add",
     )
+
+
+def _require_reachable(ends: Sequence[Node]) -> None:
+    """Raises RunFailed where the first host cannot reach the last one."""
+    reason = ""
+    for host in ends:
+        if not host.IP():
+            reason = f"{host} has no tenant's VM"
+            break
+    else:
+        client = ends[0]
+        server = ends[-1]
+        if client is server or not _has_route(client, server):
+            reason = f"{client} and {server} are not VMs of one tenant"
+    if reason:
+        raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
 
 
 def _has_route(client: Node, server: Node) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import assert_never
 
 from testbed.plan import batch_lines as lines
 
@@ -68,13 +69,13 @@ def _attribute(kind: int, payload: bytes) -> bytes:
     return ATTRIBUTE.pack(size, kind) + payload + bytes(-size % 4)
 
 
-def _message(kind: int, flags: int, body: bytes) -> bytes:
-    return (
-        HEADER.pack(
-            HEADER.size + len(body), kind, NLM_F_REQUEST | flags, 0, 0
-        )
-        + body
-    )
+def _message(
+    kind: int,
+    flags: int,
+    body: bytes,
+) -> bytes:
+    size = HEADER.size + len(body)
+    return HEADER.pack(size, kind, NLM_F_REQUEST | flags, 0, 0) + body
 
 
 def ticks(rate_bytes: int, size_bytes: int) -> int:
@@ -88,7 +89,9 @@ def ticks(rate_bytes: int, size_bytes: int) -> int:
 
 @lru_cache(maxsize=4096)
 def packed(
-    verb: lines.Verb, item: lines.TcItem | lines.IpItem, ifindex: int
+    verb: lines.Verb,
+    item: lines.TcItem | lines.IpItem,
+    ifindex: int,
 ) -> bytes:
     """A line of a batch as one request.
 
@@ -104,97 +107,90 @@ def packed(
 
 
 def _tc(
-    item: lines.TcItem, ifindex: int, *, removing: bool
+    item: lines.TcItem,
+    ifindex: int,
+    *,
+    removing: bool,
 ) -> tuple[int, bytes, bytes]:
     """Kind of message, identification of the object, and its settings.
 
     A removal identifies a qdisc or filter by its parent, a class by its handle.
     """
-
-    def named(handle: int, parent: int, info: int = 0) -> bytes:
-        return TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
-
+    info = 0
     match item:
         case lines.Netem():
+            kind = RTM_NEWQDISC
+            handle = NETEM_HANDLE
+            parent = TC_H_ROOT
             settings = _options(b"netem", _netem_options(item))
-            handle = 0 if removing else NETEM_HANDLE
-            return RTM_NEWQDISC, named(handle, TC_H_ROOT), settings
         case lines.HtbRoot():
+            kind = RTM_NEWQDISC
+            handle = ROOT_HANDLE
             parent = NETEM_HANDLE | 1 if item.behind_netem else TC_H_ROOT
-            glob = struct.pack(
-                "=IIIII",
-                HTB_VERSION,
-                HTB_RATE2QUANTUM,
-                item.default_minor,
-                0,
-                0,
-            )
-            settings = _options(b"htb", _attribute(TCA_HTB_INIT, glob))
-            return (
-                RTM_NEWQDISC,
-                named(0 if removing else ROOT_HANDLE, parent),
-                settings,
-            )
+            settings = _options(b"htb", _htb_root_options(item))
         case lines.HtbClass():
-            parent = 0 if removing else ROOT_HANDLE | item.parent_minor
+            kind = RTM_NEWTCLASS
+            handle = ROOT_HANDLE | item.minor
+            parent = ROOT_HANDLE | item.parent_minor
             settings = _options(b"htb", _htb_class_options(item))
-            return (
-                RTM_NEWTCLASS,
-                named(ROOT_HANDLE | item.minor, parent),
-                settings,
-            )
         case lines.ByteFifo():
-            settings = _options(
-                b"bfifo", struct.pack("=I", item.limit_bytes)
-            )
-            return (
-                RTM_NEWQDISC,
-                named(0, ROOT_HANDLE | item.minor),
-                settings,
-            )
+            # The kernel gives it a handle: nobody names it by one.
+            kind = RTM_NEWQDISC
+            handle = 0
+            parent = ROOT_HANDLE | item.minor
+            limit = struct.pack("=I", item.limit_bytes)
+            settings = _options(b"bfifo", limit)
         case lines.PrefixFilter():
+            kind = RTM_NEWTFILTER
+            handle = 0
+            parent = ROOT_HANDLE
             info = item.preference << 16 | socket.htons(ETH_P_IP)
-            return (
-                RTM_NEWTFILTER,
-                named(0, ROOT_HANDLE, info),
-                _options(b"u32", _u32_options(item)),
-            )
+            settings = _options(b"u32", _u32_options(item))
+        case _:
+            assert_never(item)
+    if removing and kind == RTM_NEWQDISC:
+        handle = 0
+    if removing and kind == RTM_NEWTCLASS:
+        parent = 0
+    named = TCMSG.pack(socket.AF_UNSPEC, ifindex, handle, parent, info)
+    return kind, named, settings
 
 
 def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
     """As :func:`_tc`; addresses and neighbours are identified by attributes."""
+    settings = b""
     match item:
         case lines.LinkUp():
-            return (
-                RTM_NEWLINK,
-                _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP),
-                b"",
-            )
+            kind = RTM_NEWLINK
+            named = _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP)
         case lines.LargestPacket():
-            size = _attribute(
-                IFLA_GSO_MAX_SIZE, struct.pack("=I", item.size_bytes)
-            )
-            return RTM_NEWLINK, _IFINFO.pack(0, 0, ifindex, 0, 0), size
-        case lines.Address(address=address):
-            body = _IFADDR.pack(
-                socket.AF_INET, address.network.prefixlen, 0, 0, ifindex
-            )
-            ip = address.packed
-            return (
-                RTM_NEWADDR,
-                body + _attribute(2, ip) + _attribute(1, ip),
-                b"",
-            )
+            kind = RTM_NEWLINK
+            named = _IFINFO.pack(0, 0, ifindex, 0, 0)
+            size = struct.pack("=I", item.size_bytes)
+            settings = _attribute(IFLA_GSO_MAX_SIZE, size)
+        case lines.Address():
+            kind = RTM_NEWADDR
+            address = item.address
+            length = address.network.prefixlen
+            named = _IFADDR.pack(socket.AF_INET, length, 0, 0, ifindex)
+            # IFA_LOCAL and IFA_ADDRESS: the same, but on point-to-point links.
+            named += _attribute(2, address.packed)
+            named += _attribute(1, address.packed)
         case lines.PrefixRoute():
-            return RTM_NEWROUTE, _prefix_route(item, ifindex), b""
+            kind = RTM_NEWROUTE
+            named = _prefix_route(item, ifindex)
         case lines.Neighbour():
-            body = _NDMSG.pack(socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0)
-            mac = bytes.fromhex(item.mac.replace(":", ""))
-            return (
-                RTM_NEWNEIGH,
-                body + _attribute(1, item.ip.packed),
-                _attribute(2, mac),
+            # Permanent: ARP meets no rule of the controller's.
+            kind = RTM_NEWNEIGH
+            named = _NDMSG.pack(
+                socket.AF_INET, ifindex, NUD_PERMANENT, 0, 0
             )
+            named += _attribute(1, item.ip.packed)
+            mac = bytes.fromhex(item.mac.replace(":", ""))
+            settings = _attribute(2, mac)
+        case _:
+            assert_never(item)
+    return kind, named, settings
 
 
 def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
@@ -225,9 +221,15 @@ def _prefix_route(item: lines.PrefixRoute, ifindex: int) -> bytes:
 
 
 def _options(kind: bytes, options: bytes) -> bytes:
-    return _attribute(TCA_KIND, kind + b"\0") + _attribute(
-        TCA_OPTIONS, options
+    name = _attribute(TCA_KIND, kind + b"\0")
+    return name + _attribute(TCA_OPTIONS, options)
+
+
+def _htb_root_options(item: lines.HtbRoot) -> bytes:
+    glob = struct.pack(
+        "=IIIII", HTB_VERSION, HTB_RATE2QUANTUM, item.default_minor, 0, 0
     )
+    return _attribute(TCA_HTB_INIT, glob)
 
 
 def _u32_options(item: lines.PrefixFilter) -> bytes:
@@ -256,6 +258,7 @@ def _netem_options(item: lines.Netem) -> bytes:
     ):
         if value_ns:
             options += _attribute(kind, struct.pack("=q", value_ns))
+    # Jitter without a rate has netem reorder, which TCP takes for loss.
     if item.jitter_ns:
         rate = struct.pack("=IiIi", lines.IN_ORDER_BPS // 8, 0, 0, 0)
         options += _attribute(TCA_NETEM_RATE, rate)
@@ -268,20 +271,22 @@ def _htb_class_options(item: lines.HtbClass) -> bytes:
     # its 14-byte header, as in jobs.wire.
     rate = item.rate_bps // 8
     ceil = item.ceil_bps // 8
-    out = parameters = b""
+    wide = b""
+    parameters = b""
     for kind, value in ((TCA_HTB_RATE64, rate), (TCA_HTB_CEIL64, ceil)):
+        # The structure has 32 bits: 34 Gbit/s. Beyond, an attribute counts.
         low = min(value, 0xFFFFFFFF)
         parameters += _RATESPEC.pack(
             0, LINKLAYER_ETHERNET, 0, 0, item.mpu_bytes, low
         )
         if value != low:
-            out += _attribute(kind, struct.pack("=Q", value))
-    buffers = (
-        ticks(rate, item.burst_bytes),
-        ticks(ceil, item.cburst_bytes),
+            wide += _attribute(kind, struct.pack("=Q", value))
+    buffer = ticks(rate, item.burst_bytes)
+    cbuffer = ticks(ceil, item.cburst_bytes)
+    parameters += struct.pack(
+        "=IIIII", buffer, cbuffer, item.quantum_bytes, 0, 0
     )
-    parameters += struct.pack("=IIIII", *buffers, item.quantum_bytes, 0, 0)
-    return out + _attribute(TCA_HTB_PARMS, parameters)
+    return wide + _attribute(TCA_HTB_PARMS, parameters)
 
 
 # ----------------------------------------------------------------------------------- sockets
@@ -396,16 +401,12 @@ class RouteSocket:
         refused: list[KernelRefusal] = []
         for first in range(0, len(messages), _AT_ONCE):
             data = bytearray()
-            for position, message in enumerate(
-                messages[first : first + _AT_ONCE], first
-            ):
+            batch = messages[first : first + _AT_ONCE]
+            for position, message in enumerate(batch, first):
+                # Packed once for all VMs: the number alone is a request's own.
+                number_at = len(data) + _SEQUENCE_AT
                 data += message
-                struct.pack_into(
-                    "=I",
-                    data,
-                    len(data) - len(message) + _SEQUENCE_AT,
-                    position,
-                )
+                struct.pack_into("=I", data, number_at, position)
             for *_, datagram in self.ask(data):
                 refused += refusals(datagram)
         return refused
@@ -418,10 +419,11 @@ class RouteSocket:
         packets_of: dict[int, int] = {}
         for *_, datagram in self.ask(QDISC_DUMP):
             raise_unless_gone(datagram)
-            for kind, _flags, _sequence, qdisc in _read(datagram):
-                if kind == RTM_NEWQDISC and (
-                    packets := _direct_packets(qdisc)
-                ):
+            for kind, _, _, qdisc in _read(datagram):
+                if kind != RTM_NEWQDISC:
+                    continue
+                packets = _direct_packets(qdisc)
+                if packets:
                     packets_of[TCMSG.unpack_from(qdisc)[1]] = packets
         return packets_of
 
@@ -454,12 +456,9 @@ def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
     at = 0
     while at < len(data):
         size, kind, flags, sequence, _ = HEADER.unpack_from(data, at)
-        yield (
-            kind,
-            flags,
-            sequence,
-            memoryview(data)[at + HEADER.size : at + size],
-        )
+        payload = memoryview(data)[at + HEADER.size : at + size]
+        yield kind, flags, sequence, payload
+        # Messages, as attributes, are aligned to 4 bytes.
         at += (size + 3) & ~3
 
 
@@ -469,18 +468,17 @@ def refusals(data: bytes) -> Iterator[KernelRefusal]:
     Without NLM_F_ACK the kernel does not answer successful ones.
     """
     for kind, flags, sequence, payload in _read(data):
-        if kind == NLMSG_ERROR:
-            number = -struct.unpack_from("=i", payload)[0]
-            extended = flags & NLM_F_ACK_TLVS and _attributes(
-                payload[4 + HEADER.size :]
-            )
-            message = extended.get(NLMSGERR_ATTR_MSG) if extended else None
-            text = message and bytes(message).rstrip(b"\0").decode(
-                errors="replace"
-            )
-            yield KernelRefusal(
-                sequence, number, text or os.strerror(number)
-            )
+        if kind != NLMSG_ERROR:
+            continue
+        number = -struct.unpack_from("=i", payload)[0]
+        reason = os.strerror(number)
+        # What the kernel says of it, where it says more than a number.
+        if flags & NLM_F_ACK_TLVS:
+            attributes = _attributes(payload[4 + HEADER.size :])
+            message = bytes(attributes.get(NLMSGERR_ATTR_MSG, b""))
+            text = message.rstrip(b"\0").decode(errors="replace")
+            reason = text or reason
+        yield KernelRefusal(sequence, number, reason)
 
 
 def raise_unless_gone(data: bytes) -> None:
@@ -491,14 +489,16 @@ def raise_unless_gone(data: bytes) -> None:
 
 
 def _attributes(data: memoryview) -> dict[int, memoryview]:
-    return {
-        kind: data[begin:end]
-        for kind, begin, end in places(data, 0, len(data))
-    }
+    attributes = {}
+    for kind, begin, end in places(data, 0, len(data)):
+        attributes[kind] = data[begin:end]
+    return attributes
 
 
 def places(
-    data: memoryview, at: int, end: int
+    data: memoryview,
+    at: int,
+    end: int,
 ) -> Iterator[tuple[int, int, int]]:
     """Kind of each attribute, with begin and end of its value in ``data``."""
     while at + ATTRIBUTE.size <= end:

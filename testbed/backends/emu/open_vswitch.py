@@ -114,7 +114,10 @@ def up_arguments(
 
 
 def _port_rows(
-    row: str, name: str, interface: str, *port: str
+    row: str,
+    name: str,
+    interface: str,
+    *port: str,
 ) -> list[list[str]]:
     return [
         [f"--id=@i{row}", "create", "Interface", f"name={name}", interface],
@@ -164,7 +167,10 @@ def connection_arguments(
 
 
 def _bridge_row(
-    bridge: Bridge, ports: Sequence[str], datapath: Datapath, tag: str
+    bridge: Bridge,
+    ports: Sequence[str],
+    datapath: Datapath,
+    tag: str,
 ) -> list[str]:
     # fail_mode=secure: rules stay, and traffic flows, while the controller is
     # away.
@@ -223,6 +229,7 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     """
     offload: bool | None = None
     buffer_bytes = 0
+    # An entry's further lines are indented.
     for entry in re.split(r"\n(?=\S)", text):
         if pid is not None and f"pid={pid}," not in entry:
             continue
@@ -267,7 +274,10 @@ class SwitchDaemons:
         ).stdout
 
     def rows(
-        self, table: str, columns: Sequence[str], *conditions: str
+        self,
+        table: str,
+        columns: Sequence[str],
+        *conditions: str,
     ) -> list[list[Any]]:
         """Rows of a table of its database, with sets and maps as in OVSDB's
         JSON.
@@ -368,33 +378,33 @@ class SwitchDaemons:
         reported success.
         """
         give_up_s = time.monotonic() + NUMBERS_TIMEOUT_S
-        missing = (NO_VALUE, "it is not in the switch's database")
         while True:
-            rows = self.rows("Interface", ["name", "ofport", "error"])
-            state_of = {name: state for name, *state in rows}
-            wrong = [
-                port
-                for port in ports
-                if state_of.get(port.name, missing)[0] != port.number
-            ]
-            if not wrong:
+            fault = self._port_fault(ports)
+            if fault is None:
                 return
-            port = wrong[0]
-            number, error = state_of.get(port.name, missing)
-            if (
-                isinstance(error, str)
-                or number != NO_VALUE
-                or time.monotonic() > give_up_s
-            ):
-                reason = (
-                    error
-                    if isinstance(error, str)
-                    else f"it has number {number}"
-                )
+            port, reason, may_pass = fault
+            if not may_pass or time.monotonic() > give_up_s:
                 raise RunFailed(
                     f"port {port.name} of {port.bridge} should be number {port.number}: {reason}"
                 )
             time.sleep(0.05)
+
+    def _port_fault(
+        self, ports: Sequence[Port]
+    ) -> tuple[Port, str, bool] | None:
+        """The first wrong port, why, and whether a moment may bring its number."""
+        rows = self.rows("Interface", ["name", "ofport", "error"])
+        state_of = {name: state for name, *state in rows}
+        missing = (NO_VALUE, "it is not in the switch's database")
+        for port in ports:
+            number, error = state_of.get(port.name, missing)
+            if number == port.number:
+                continue
+            # No error is an empty set, which is no text.
+            if isinstance(error, str):
+                return port, error, False
+            return port, f"it has number {number}", number == NO_VALUE
+        return None
 
 
 MACHINE = SwitchDaemons(Path("/run/openvswitch"))
@@ -475,6 +485,7 @@ def start() -> None:
     if datapath_type() == "system":
         detached([*ctl, "start"])
     else:
+        # A switch that has just ended may still have it.
         _wait_for_datapath()
         detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [
@@ -677,7 +688,9 @@ def detached(
 
 
 def at_least(
-    path: Path, size_bytes: int, journal: CleanupJournal
+    path: Path,
+    size_bytes: int,
+    journal: CleanupJournal,
 ) -> AbstractContextManager[None]:
     """Raises a kernel setting to at least this size for the block.
 

@@ -69,7 +69,8 @@ class OwnController:
         """
         until_s = time.monotonic() + timeout_s
         while missing := self.network.unconnected_bridges():
-            # An application that has ended will never connect.
+            # An application that has ended will never connect: its error says
+            # more than a time-out.
             self.check()
             if time.monotonic() > until_s:
                 message = (
@@ -90,6 +91,7 @@ class OwnController:
 
     def errors(self) -> list[str]:
         """The last line of each traceback in the last MiB of its log."""
+        # The end alone: an application may log without end.
         with self.log.open("rb") as file:
             file.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
             return TRACEBACK.findall(file.read().decode(errors="replace"))

@@ -99,6 +99,7 @@ def capture(
         streams = _Streams(children, take)
         with suppress(KeyboardInterrupt, BrokenPipeError):
             streams.follow(request.seconds or inf, is_over)
+        # By SIGINT tcpdump passes on what it holds, and says what it counted.
         with uninterrupted():
             for child in children:
                 child.send_signal(signal.SIGINT)
@@ -152,6 +153,7 @@ def _started(
     children: list[subprocess.Popen[bytes]] = []
     try:
         for point in points:
+            # A child that is in no list would not be ended.
             with uninterrupted():
                 children.append(_tcpdump(point, request))
         yield children
@@ -244,7 +246,8 @@ def _counts(
             raise _complaint(text, wanted)
         captured += int(counted.group(1))
         lost = _DROPPED.search(text)
-        dropped += 0 if lost is None else int(lost.group(1))
+        if lost is not None:
+            dropped += int(lost.group(1))
     return CaptureCounts(captured, dropped)
 
 

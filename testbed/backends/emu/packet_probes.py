@@ -85,12 +85,10 @@ class Probe:
 
     def frame(self, mark: bytes) -> bytes:
         """The whole frame; a VLAN tag comes on top of its length."""
-        body = mark.ljust(
-            FRAME_BYTES - _ETHERNET.size - _IP.size - _ICMP.size, b"\0"
-        )
-        icmp = _with_checksum(
-            _ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1) + body, at=2
-        )
+        head_bytes = _ETHERNET.size + _IP.size + _ICMP.size
+        body = mark.ljust(FRAME_BYTES - head_bytes, b"\0")
+        echo = _ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1)
+        icmp = _with_checksum(echo + body, at=2)
         ip = _IP.pack(
             0x45,  # version 4, five words of header
             0,
@@ -153,7 +151,11 @@ def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
         yield _with_receivers_address(sender, receiver)
 
 
-def _probe(kind: Kind, sender: Vm, receiver: Vm) -> Probe:
+def _probe(
+    kind: Kind,
+    sender: Vm,
+    receiver: Vm,
+) -> Probe:
     return Probe(kind, sender, receiver, sender.ip, sender.mac)
 
 
@@ -176,32 +178,52 @@ def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
     ``round_trip_s``: the longest round trip by links' delay. Raises OSError
     where a VM's namespace is gone.
     """
-    arrivals = ProbeArrivals(os.urandom(8))
-    sockets: dict[str, socket.socket] = {}
     with ExitStack() as stack:
-        selector = stack.enter_context(selectors.DefaultSelector())
+        rounds = _Rounds(stack, tried)
+        for attempt in range(ROUNDS):
+            n_sent = rounds.send(attempt)
+            timeout_s = ROUND_S + round_trip_s if n_sent else 0.0
+            rounds.receive(timeout_s)
+    arrivals = rounds.arrivals
+    return [arrivals.fault(n, probe) for n, probe in enumerate(tried)]
+
+
+class _Rounds:
+    """Sockets on the devices of all VMs, by which probes are sent and watched."""
+
+    def __init__(self, stack: ExitStack, tried: Sequence[Probe]) -> None:
+        self.arrivals = ProbeArrivals(os.urandom(8))
+        self._tried = tried
+        self._sockets: dict[str, socket.socket] = {}
+        self._selector = stack.enter_context(selectors.DefaultSelector())
         for probe in tried:
             for vm in (probe.sender, probe.receiver):
-                if vm.name not in sockets:
-                    opened = stack.enter_context(_listening(vm))
-                    selector.register(opened, selectors.EVENT_READ, vm.name)
-                    sockets[vm.name] = opened
-        for attempt in range(ROUNDS):
-            n_sent = 0
-            for number, probe in enumerate(tried):
-                if not arrivals.wants(number, probe, attempt):
+                if vm.name in self._sockets:
                     continue
-                # Without room in the socket the next round sends it.
-                with suppress(OSError):
-                    frame = probe.frame(arrivals.mark(number))
-                    sockets[probe.sender.name].send(frame)
-                n_sent += 1
-                # Sockets' buffers hold few frames: read arrivals in between.
-                if n_sent % AT_ONCE == 0:
-                    _receive(selector, arrivals, timeout_s=0.0)
-            timeout_s = ROUND_S + round_trip_s if n_sent else 0.0
-            _receive(selector, arrivals, timeout_s)
-    return [arrivals.fault(n, probe) for n, probe in enumerate(tried)]
+                opened = stack.enter_context(_listening(vm))
+                self._selector.register(
+                    opened, selectors.EVENT_READ, vm.name
+                )
+                self._sockets[vm.name] = opened
+
+    def send(self, attempt: int) -> int:
+        """Sends the probes of a round; how many those are."""
+        n_sent = 0
+        for number, probe in enumerate(self._tried):
+            if not self.arrivals.wants(number, probe, attempt):
+                continue
+            # Without room in the socket the next round sends it.
+            with suppress(OSError):
+                frame = probe.frame(self.arrivals.mark(number))
+                self._sockets[probe.sender.name].send(frame)
+            n_sent += 1
+            # Sockets' buffers hold few frames: read arrivals in between.
+            if n_sent % AT_ONCE == 0:
+                self.receive(timeout_s=0.0)
+        return n_sent
+
+    def receive(self, timeout_s: float) -> None:
+        _receive(self._selector, self.arrivals, timeout_s)
 
 
 def _receive(
@@ -209,12 +231,18 @@ def _receive(
     arrivals: ProbeArrivals,
     timeout_s: float,
 ) -> None:
+    """Notes arrivals until none has come for the rest of the time."""
     until_s = time.monotonic() + timeout_s
-    while ready := selector.select(max(0.0, until_s - time.monotonic())):
+    while True:
+        left_s = max(0.0, until_s - time.monotonic())
+        ready = selector.select(left_s)
+        if not ready:
+            return
         for key, _ in ready:
             # A device that a tenant's program has taken down says so once.
             with suppress(OSError):
-                arrivals.note(key.data, os.read(key.fd, 2 * FRAME_BYTES))
+                frame = os.read(key.fd, 2 * FRAME_BYTES)
+                arrivals.note(key.data, frame)
 
 
 class ProbeArrivals:
@@ -238,7 +266,12 @@ class ProbeArrivals:
         is_request = frame[at - _ICMP.size] == ECHO_REQUEST
         self._at[number, is_request].add(vm)
 
-    def wants(self, number: int, probe: Probe, attempt: int) -> bool:
+    def wants(
+        self,
+        number: int,
+        probe: Probe,
+        attempt: int,
+    ) -> bool:
         """True if a probe is to be sent in this round, the first being 0."""
         if probe.kind == "reachability":
             return bool(self.fault(number, probe))

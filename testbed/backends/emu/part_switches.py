@@ -85,7 +85,11 @@ class Part:
                 copy.write(log.read_bytes())
 
 
-def taken(kind: str, name: str, removal: str) -> MachineCannot:
+def taken(
+    kind: str,
+    name: str,
+    removal: str,
+) -> MachineCannot:
     """The error for a name that is in use by others."""
     return MachineCannot(
         f"{kind} {name} exists and is not of this testbed's making",
@@ -109,24 +113,14 @@ def switch_in_parts(
         yield ()
         return
     folder = RUN_ROOT / journal.tag.run
-    for part in planned:
-        if (NETNS_DIR / part.netns).exists():
-            raise taken("network namespace", part.netns, "ip netns delete")
+    names = [part.netns for part in planned]
+    for name in names:
+        if (NETNS_DIR / name).exists():
+            raise taken("network namespace", name, "ip netns delete")
     journal.add(
-        [JournalEntry("part", str(folder / part.netns)) for part in planned]
+        [JournalEntry("part", str(folder / name)) for name in names]
     )
-    journal.add([JournalEntry("netns", part.netns) for part in planned])
-    ip_batch([f"netns add {part.netns}" for part in planned])
-    inodes = {
-        part.netns: (NETNS_DIR / part.netns).stat().st_ino
-        for part in planned
-    }
-    journal.add(
-        [
-            JournalEntry("netns", name, inode)
-            for name, inode in inodes.items()
-        ]
-    )
+    _make_namespaces(names, journal)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parts = []
     for part in planned:
@@ -141,28 +135,24 @@ def switch_in_parts(
     yield tuple(parts)
 
 
+def _make_namespaces(names: Sequence[str], journal: CleanupJournal) -> None:
+    # Twice: before, so that a crash leaves none behind, and by inode after, so
+    # that another one of the same name is never taken for it.
+    journal.add([JournalEntry("netns", name) for name in names])
+    ip_batch([f"netns add {name}" for name in names])
+    made = []
+    for name in names:
+        inode = (NETNS_DIR / name).stat().st_ino
+        made.append(JournalEntry("netns", name, inode))
+    journal.add(made)
+
+
 def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     """Starts both daemons of each part, in parallel. Raises MachineCannot."""
     if not parts:
         return
-    folder = parts[0].switch.run_dir.parent
-    database = folder / "empty.db"
-    row = {
-        "other_config": [
-            "map",
-            [[key, value] for key, value in SETTINGS.items()],
-        ]
-    }
-    insert = {"op": "insert", "table": "Open_vSwitch", "row": row}
-    run(["ovsdb-tool", "create", str(database), str(SCHEMA)])
-    run(
-        [
-            "ovsdb-tool",
-            "transact",
-            str(database),
-            json.dumps(["Open_vSwitch", insert]),
-        ]
-    )
+    database = parts[0].switch.run_dir.parent / "empty.db"
+    _make_database(database)
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
     for part in parts:
         shutil.copyfile(database, part.switch.run_dir / "conf.db")
@@ -170,6 +160,16 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
         list(
             pool.map(lambda part: _start(part, library, interval_s), parts)
         )
+
+
+def _make_database(path: Path) -> None:
+    """A database without bridges, with the settings that count at the start."""
+    settings = [[key, value] for key, value in SETTINGS.items()]
+    row = {"other_config": ["map", settings]}
+    insert = {"op": "insert", "table": "Open_vSwitch", "row": row}
+    change = json.dumps(["Open_vSwitch", insert])
+    run(["ovsdb-tool", "create", str(path), str(SCHEMA)])
+    run(["ovsdb-tool", "transact", str(path), change])
 
 
 def start_again(network: NetworkPlan, part: Part) -> None:
@@ -181,7 +181,11 @@ def start_again(network: NetworkPlan, part: Part) -> None:
         _start(part, library, pass_interval_s(network, os.cpu_count() or 1))
 
 
-def _start(part: Part, library: Preload, interval_s: float) -> None:
+def _start(
+    part: Part,
+    library: Preload,
+    interval_s: float,
+) -> None:
     """Starts whichever of a part's two daemons does not run."""
     folder = part.switch.run_dir
     environment = {

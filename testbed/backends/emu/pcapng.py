@@ -43,6 +43,7 @@ class MergedPackets:
 
     def take(self, stream: int, data: bytes) -> None:
         """Takes more bytes of a stream. Raises RunFailed for what is no pcap."""
+        # A pipe's pieces end anywhere, within a header too.
         rest = self._rest[stream] + data
         if stream not in self._interfaces:
             if len(rest) < _FILE.size:
@@ -56,9 +57,11 @@ class MergedPackets:
         self._rest[stream] = rest
 
     def _begin(self, stream: int, header: bytes) -> None:
+        # Another magic number is another byte order's, or has nanoseconds.
         magic, _, _, _, _, longest, link_type = _FILE.unpack(header)
         if magic != _PCAP_MICROSECONDS:
             raise RunFailed("tcpdump writes no pcap of this machine's")
+        # With the first packet to come, so that without any the file is empty.
         if not self._interfaces:
             section = struct.pack("=IHHq", _BYTE_ORDER, 1, 0, _ANY_LENGTH)
             self._write(_block(_SECTION, section))
@@ -74,6 +77,7 @@ def _record_size(data: bytes) -> int:
     if len(data) < _RECORD.size:
         return _RECORD.size
     n_bytes = _RECORD.unpack_from(data)[2]
+    # More, and the stream is out of step: it would be waited for in vain.
     if n_bytes > LONGEST_PACKET_BYTES:
         raise RunFailed(f"tcpdump writes a packet of {n_bytes} bytes")
     return _RECORD.size + int(n_bytes)

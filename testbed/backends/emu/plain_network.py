@@ -46,7 +46,12 @@ class BuiltHost(AttachedHost):
     batched builder.
     """
 
-    def __init__(self, name: str, slot: Slot, **_params: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        slot: Slot,
+        **_params: Any,
+    ) -> None:
         """Drops Mininet's parameters: the address is its tenant's to set."""
         super().__init__(name, slot)
 
@@ -68,7 +73,11 @@ class BuiltSwitch(AttachedSwitch):
     """
 
     def __init__(
-        self, name: str, bridge: Bridge, run_tag: str, **_params: Any
+        self,
+        name: str,
+        bridge: Bridge,
+        run_tag: str,
+        **_params: Any,
     ) -> None:
         del name  # the bridge has it
         super().__init__(bridge, MACHINE)

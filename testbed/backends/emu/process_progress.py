@@ -28,6 +28,8 @@ class Spent(NamedTuple):
 
 def spent(pid: int) -> Spent | None:
     """Time of a process's first thread; None where it has ended."""
+    # schedstat: ns on a processor, ns ready without one, and time slices. The
+    # state follows the name, which may hold parentheses itself.
     try:
         run, waited, _ = (PROC / str(pid) / "schedstat").read_text().split()
         stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2]
@@ -87,6 +89,7 @@ class Progress:
         is_ready = now.state == READY
         if used_s > 0.0 or is_ready:
             self.still_since_s = now_s
+        # At either end: for some of the time at least.
         stopped = not STOPPED.isdisjoint((now.state, before.state))
         wanted = work or PendingWork()
         has_gone_on = is_ready or used_s > wanted.running * length_s

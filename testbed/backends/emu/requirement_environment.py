@@ -68,8 +68,11 @@ def _account() -> pwd.struct_passwd:
 
 
 def _made(
-    requirements: Path, account: pwd.struct_passwd, narrate: Narrate
+    requirements: Path,
+    account: pwd.struct_passwd,
+    narrate: Narrate,
 ) -> str:
+    # By its text: the account may have no access to the testbed's files.
     program = Path(app_environment.__file__).read_text("utf-8")
     cache = Path(account.pw_dir) / CACHE
     command = [_interpreter(account), "-I", "-c", program]
@@ -77,6 +80,7 @@ def _made(
     with subprocess.Popen(
         [*command, str(requirements), str(cache)],
         env=_environment(account, os.environ),
+        # Root's working directory may be closed to the account.
         cwd="/",
         user=account.pw_uid,
         group=account.pw_gid,
@@ -90,10 +94,12 @@ def _made(
     ) as process:
         assert process.stdout is not None  # noqa: S101 - a pipe
         assert process.stderr is not None  # noqa: S101 - a pipe
+        # Each line is told when the next one is there: the last is the answer.
         for line in process.stdout:
             if last:
                 narrate(plain_text(last))
             last = line.rstrip("\n")
+        # At most some lines, which no full pipe holds up meanwhile.
         complaint = plain_text(process.stderr.read().strip())
     if process.returncode == 0:
         return last
@@ -108,6 +114,8 @@ def _interpreter(account: pwd.struct_passwd) -> str:
 
     Raises MachineCannot.
     """
+    # Not this one itself: an environment in root's home is closed to others.
+    # Of its version, which the packages' compiled modules need.
     version = "python{}.{}".format(*sys.version_info)
     names = (
         Path(sys.base_prefix, "bin", version),

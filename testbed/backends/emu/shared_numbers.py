@@ -50,7 +50,10 @@ def raised_numbers(
 
 
 def _raise(
-    stack: ExitStack, journal: CleanupJournal, path: Path, least: list[int]
+    stack: ExitStack,
+    journal: CleanupJournal,
+    path: Path,
+    least: list[int],
 ) -> None:
     # A container's are often read-only, or are not there at all.
     if not os.access(path, os.W_OK):

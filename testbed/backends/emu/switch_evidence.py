@@ -182,13 +182,10 @@ class SwitchEvidence:
         link_kind, vm_kind = self._kinds
         part_of: dict[LimiterKey, int] = {}
         bps: dict[int, float] = {}
-        bridges = set()
         for vm in tenant.vms:
-            bridge = vm.slot.port.bridge
-            bridges.add(bridge)
             # Of a part that has just ended nothing is known.
-            if bridge in self._part_of_bridge:
-                part = self._part_of_bridge[bridge]
+            part = self._part_of_bridge.get(vm.slot.port.bridge)
+            if part is not None:
                 part_of[vm_kind, vm.index] = part
                 bps[part] = bps.get(part, 0.0) + tenant.rate_bps
         # A class on a link sends from one bridge into the next one, which may
@@ -197,21 +194,24 @@ class SwitchEvidence:
             bridge = self._plan.receiving_port(link).bridge
             if bridge in self._part_of_bridge:
                 part_of[link_kind, link] = self._part_of_bridge[bridge]
-        for edge in tenant.edges:
-            bridges |= {edge.lower.bridge, edge.upper.bridge}
-        parts = {
-            self._part_of_bridge[bridge]
-            for bridge in bridges & self._part_of_bridge.keys()
-        }
         traffic = _Entering(
             tenant,
-            frozenset(parts),
+            self._parts_of(tenant),
             part_of,
             bps,
             packet_bits=8 * largest_packet_bytes(tenant),
             round_trip_s=path_delay(tenant).round_trip_s,
         )
+        # What it waited on its old paths it has waited.
         if earlier is not None:
             traffic.waited_s = earlier.waited_s
             traffic.until_s = earlier.until_s
         return traffic
+
+    def _parts_of(self, tenant: TenantPlan) -> frozenset[int]:
+        """Parts that the tenant's packets pass."""
+        bridges = {vm.slot.port.bridge for vm in tenant.vms}
+        for edge in tenant.edges:
+            bridges |= {edge.lower.bridge, edge.upper.bridge}
+        known = bridges & self._part_of_bridge.keys()
+        return frozenset(self._part_of_bridge[bridge] for bridge in known)

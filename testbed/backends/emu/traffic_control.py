@@ -91,13 +91,7 @@ class TrafficControl:
         try:
             for section in sections:
                 refused = self._send(section)
-                bad = {refusal.position for refusal in refused}
-                kept = tuple(
-                    line
-                    for i, line in enumerate(section.lines)
-                    if i not in bad
-                )
-                done.append(BatchSection(section.netns, kept))
+                done.append(_without(section, refused))
                 _raise_first(section, refused)
         except BaseException:
             for section in reversed(done):
@@ -119,6 +113,7 @@ class TrafficControl:
         if section.netns is not None:
             return self.vms[section.netns].request(section.lines)
         # Switch ports: each line goes to the namespace that has its device.
+        # One batch a namespace, and each refusal at its place in the section.
         places_of: dict[int, list[int]] = defaultdict(list)
         for place, line in enumerate(section.lines):
             places_of[self._side(line.item.dev)].append(place)
@@ -141,6 +136,18 @@ class TrafficControl:
         return 0
 
 
+def _without(
+    section: BatchSection, refused: Sequence[KernelRefusal]
+) -> BatchSection:
+    """The section without the lines that were refused."""
+    positions = {refusal.position for refusal in refused}
+    kept = []
+    for position, line in enumerate(section.lines):
+        if position not in positions:
+            kept.append(line)
+    return BatchSection(section.netns, tuple(kept))
+
+
 def _raise_first(
     section: BatchSection, refused: Sequence[KernelRefusal]
 ) -> None:
@@ -148,11 +155,10 @@ def _raise_first(
     for refusal in refused:
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
-        refused_by = (
-            "tc refused" if isinstance(line.item, TcItem) else "ip refused"
-        )
+        # The commands that would have said so.
+        tool = "tc" if isinstance(line.item, TcItem) else "ip"
         raise RunFailed(
-            f"{refused_by} {line.text()!r}{where}: {refusal.reason}"
+            f"{tool} refused {line.text()!r}{where}: {refusal.reason}"
         )
 
 
@@ -160,6 +166,8 @@ def _raise_first(
 
 
 NETNS_DIR = Path("/run/netns")
+UP_DEVICES = ("lo", VM_DEVICE)
+"""Of a VM's namespace."""
 # VMs speak IPv4 only: IPv6's neighbour discovery would be traffic that no tenant
 # sends. Writing "all" also sets "default", which later devices start with.
 BASE_SYSCTLS = (
@@ -199,13 +207,12 @@ def open_namespaces(
             index_of = {
                 device: index for index, device in socket.if_nameindex()
             }
-            opened[name] = vm = Side(RouteSocket(), index_of)
-        up = BatchSection(
-            name,
-            tuple(
-                BatchLine("change", LinkUp(d)) for d in ("lo", VM_DEVICE)
-            ),
-        )
+            # Kept open: a socket stays in the namespace where it was made.
+            vm = Side(RouteSocket(), index_of)
+            opened[name] = vm
+        # Programs expect a loopback, which a new namespace has down.
+        lines = [BatchLine("change", LinkUp(dev)) for dev in UP_DEVICES]
+        up = BatchSection(name, tuple(lines))
         _raise_first(up, vm.request(up.lines))
 
     try:
@@ -234,7 +241,11 @@ def set_sysctls(*sysctls: tuple[str, str]) -> None:
                 raise
 
 
-def _ethtool(device: str, command: int, value: int) -> int:
+def _ethtool(
+    device: str,
+    command: int,
+    value: int,
+) -> int:
     """Value that the kernel returns for an ethtool request. Raises OSError.
 
     The device is one of this thread's network namespace.

@@ -144,7 +144,9 @@ def program_environment(
 
 
 def run_program(
-    place: VmPlace, argv: Sequence[str], **variables: str
+    place: VmPlace,
+    argv: Sequence[str],
+    **variables: str,
 ) -> int:
     """Run a program in a VM with this process's streams, but not its terminal.
 
@@ -200,7 +202,10 @@ def start_process(
 
 
 def _begin(
-    place: VmPlace, shown: Sequence[str], terminal: int | None, trouble: int
+    place: VmPlace,
+    shown: Sequence[str],
+    terminal: int | None,
+    trouble: int,
 ) -> None:
     """In the child: take the terminal, and enter the VM.
 
@@ -325,7 +330,12 @@ class _Outputs:
 class _LabelledLines:
     """A stream whose lines are passed on with a label."""
 
-    def __init__(self, number: int, kind: str, label: bytes) -> None:
+    def __init__(
+        self,
+        number: int,
+        kind: str,
+        label: bytes,
+    ) -> None:
         self.number = number
         self._kind = kind
         self._label = label

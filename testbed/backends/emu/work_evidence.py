@@ -26,6 +26,7 @@ def used_s(group: Path) -> float | None:
     try:
         if (group / USAGE_V1).exists():
             return NS * int((group / USAGE_V1).read_text(encoding="ascii"))
+        # Names and numbers in turn.
         stat = (group / USAGE_V2).read_text(encoding="ascii").split()
         return US * int(stat[stat.index("usage_usec") + 1])
     except (OSError, ValueError, IndexError):
@@ -79,6 +80,8 @@ class Work:
                 continue
             at_s, before_s = last[claim]
             length_s = now_s - at_s
+            # In time of the whole claim: half of it for a second is half a
+            # second behind.
             got_s = (now_used_s - before_s) / claim.cpus
             earlier_s = self._lack_s.get(claim, 0.0)
             self._lack_s[claim] = earlier_s + length_s - got_s
