@@ -586,10 +586,10 @@ class Emulation:
             ThreadPoolExecutor(MOVES_AT_ONCE) as pool,
         ):
             new_plans = [new for _, new in begun]
-            answers = list(pool.map(self._move_flows, new_plans))
-        for (old, new), answer in zip(begun, answers, strict=True):
-            why = answer
-            if isinstance(answer, ControllerUnreachable):
+            replies = list(pool.map(self._move_flows, new_plans))
+        for (old, new), reply in zip(begun, replies, strict=True):
+            why = reply
+            if isinstance(reply, ControllerUnreachable):
                 why = self._move_flows_again(new, asked)
             self._end_reroot(old, new, moved=why is None)
             if why is not None:

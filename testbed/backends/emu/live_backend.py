@@ -671,8 +671,8 @@ class LiveBackend:
         wall_s = measured_s / self._scale.time
         rate = self._scale.rate
         received_bps: list[float] = []
-        for payload_bps in reported:
-            received_bps.append(round(wire_rate_bps(payload_bps) / rate))
+        for reported_bps in reported:
+            received_bps.append(round(wire_rate_bps(reported_bps) / rate))
         counted_bps: list[float] = []
         for sent_bytes in self._emulation.network.vm_sent_bytes(
             live.tenant
