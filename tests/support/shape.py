@@ -149,7 +149,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "descriptions of files' keys are read where one is shown": 363,
     "what a VM, a controller and a student's code may hold and call": 1_227,
     # Head, docstring and call of each part that long functions came to.
-    "page, live runs and jobs in named parts": 2_464,
+    "page, live runs, jobs and kernel modules in named parts": 3_800,
     # The report's and the page's bars, tables of pictures, top of a run, the
     # page of a sweep and of a policy's check, completion, a bench of viewers.
     "servers over time, pictures as files, runs and sweeps followed": 8_840,
