@@ -156,9 +156,11 @@ def _raise_first(
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
         # The commands that would have said so.
-        tool = "tc" if isinstance(line.item, TcItem) else "ip"
+        refused_by = "ip refused"
+        if isinstance(line.item, TcItem):
+            refused_by = "tc refused"
         raise RunFailed(
-            f"{tool} refused {line.text()!r}{where}: {refusal.reason}"
+            f"{refused_by} {line.text()!r}{where}: {refusal.reason}"
         )
 
 
