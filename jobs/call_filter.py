@@ -89,7 +89,8 @@ class _Program(ctypes.Structure):
 
 
 def filter_program(
-    machine: str, more: Mapping[str, tuple[int, int]] = NOTHING_MORE
+    machine: str,
+    more: Mapping[str, tuple[int, int]] = NOTHING_MORE,
 ) -> list[Instruction]:
     """Instructions of the whole filter for a kind of machine; ``more``: calls
     to be refused besides :data:`REFUSED`.
@@ -173,7 +174,10 @@ def _fail(number: int) -> Instruction:
 
 
 @cache
-def _packed(machine: str, program: Program) -> bytes:
+def _packed(
+    machine: str,
+    program: Program,
+) -> bytes:
     return packed(program(machine))
 
 

@@ -45,7 +45,10 @@ def drop_inherited_settings() -> None:
         _spared(os.O_WRONLY, b"0")
 
 
-def _spared(flags: int, text: bytes = b"") -> bytes:
+def _spared(
+    flags: int,
+    text: bytes = b"",
+) -> bytes:
     """Reads SPARED, or writes a text to it."""
     descriptor = os.open(SPARED, flags | os.O_CLOEXEC)
     try:

@@ -35,14 +35,22 @@ class Interference:
     eff_range: tuple[float, float] = (0.2, 0.8)
     idle_min: float = 0.04
 
-    def losses(self, job: JobRequest, seed: int) -> list[float]:
+    def losses(
+        self,
+        job: JobRequest,
+        seed: int,
+    ) -> list[float]:
         """Loss of each process beside a background VM."""
         values = stream(seed, "foreground loss", job.id).uniform(
             0.0, self.loss_max, job.n_vms
         )
         return list(map(float, values))
 
-    def effs(self, job: JobRequest, seed: int) -> list[float]:
+    def effs(
+        self,
+        job: JobRequest,
+        seed: int,
+    ) -> list[float]:
         """Efficiency of each process with the CPU that it gets in the
         background.
         """

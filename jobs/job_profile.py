@@ -92,7 +92,8 @@ def objections(
 
 
 def _objection(
-    option: tuple[float, float], below: tuple[float, float] | None
+    option: tuple[float, float],
+    below: tuple[float, float] | None,
 ) -> str | None:
     """The objection to an option; ``below``: the one with less bandwidth."""
     bandwidth_bps, duration_s = option
@@ -141,7 +142,8 @@ def linear_profile(
 
 
 def measured_profile(
-    measured: Sequence[tuple[int, float]], tolerance: float = 0.02
+    measured: Sequence[tuple[int, float]],
+    tolerance: float = 0.02,
 ) -> Profile:
     """A profile from times measured in a bandwidth sweep.
 

@@ -122,7 +122,10 @@ def enter_shared_memory(path: str) -> None:
     _enter(path, _CLONE_NEWIPC, "IPC")
 
 
-def bind(source: str, target: str) -> None:
+def bind(
+    source: str,
+    target: str,
+) -> None:
     """Have a process with mounts of its own find a file or folder at another
     place too.
     """
@@ -223,7 +226,10 @@ def show_own_queues() -> None:
         _mount("mqueue", QUEUES, b"mqueue", _KERNELS_OWN, what=what)
 
 
-def system_call(number: int, *arguments: object) -> int:
+def system_call(
+    number: int,
+    *arguments: object,
+) -> int:
     """A system call by its number. Raises OSError."""
     result = int(_libc.syscall(number, *arguments))
     if result < 0:
@@ -231,7 +237,10 @@ def system_call(number: int, *arguments: object) -> int:
     return result
 
 
-def _unshare(kind: int, what: str) -> None:
+def _unshare(
+    kind: int,
+    what: str,
+) -> None:
     _check(_libc.unshare(kind), what)
 
 
@@ -256,7 +265,10 @@ def _mount(
     _check(mounted, what)
 
 
-def _check(result: int, what: str) -> None:
+def _check(
+    result: int,
+    what: str,
+) -> None:
     if result != 0:
         code = ctypes.get_errno()
         raise OSError(code, f"{what}: {os.strerror(code)}")

@@ -66,7 +66,10 @@ def give_callers_folders(
             os.close(namespace)
 
 
-def callers_folder(path: str, caller: int) -> int | None:
+def callers_folder(
+    path: str,
+    caller: int,
+) -> int | None:
     """A descriptor of the uppermost folder of the caller's on a path.
 
     Folders above it are not his, so that he cannot exchange it meanwhile; a
@@ -87,7 +90,10 @@ def callers_folder(path: str, caller: int) -> int | None:
     return None
 
 
-def user_map(caller: int, user: int) -> str:
+def user_map(
+    caller: int,
+    user: int,
+) -> str:
     """Text for ``uid_map``: the caller's files are the user's, all others
     whose they are. What is the user's own is nobody's there.
     """
@@ -146,7 +152,10 @@ def _write_map(
         os.close(descriptor)
 
 
-def _mount_mapped(folder: int, namespace: int) -> None:
+def _mount_mapped(
+    folder: int,
+    namespace: int,
+) -> None:
     """Mounts a folder over itself, with other owners."""
     # A copy that is mounted nowhere: the kernel maps ids of no other mount.
     flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC

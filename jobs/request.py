@@ -157,7 +157,10 @@ class JobStream(Sequence[JobRequest]):
     """
 
 
-def _are_uses(uses: CpuUse | None, n: int) -> bool:
+def _are_uses(
+    uses: CpuUse | None,
+    n: int,
+) -> bool:
     """Checks for shares of a CPU: one for all, or one for each of ``n``
     processes.
     """

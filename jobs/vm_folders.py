@@ -57,7 +57,10 @@ def enter_mounts(
     linux.own_mounts()
 
 
-def replace_machines(folder: str, shown: Iterable[str]) -> None:
+def replace_machines(
+    folder: str,
+    shown: Iterable[str],
+) -> None:
     """Puts the VM's folders in the place of the machine's. Raises OSError.
 
     ``shown``: files and folders of the machine that are still to be found where
@@ -84,7 +87,10 @@ def _mounts_of_this() -> str:
     return os.readlink(OWN_MOUNTS)  # noqa: PTH115 - at each start of a program
 
 
-def _mount_once(folder: str, size_bytes: int) -> None:
+def _mount_once(
+    folder: str,
+    size_bytes: int,
+) -> None:
     """Mounts the tmpfs if no program of the VM has done so before."""
     above, _, _ = folder.rpartition("/")
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
@@ -121,7 +127,11 @@ class _Shown:
     folders on the way to it.
     """
 
-    def __init__(self, path: str, stack: ExitStack) -> None:
+    def __init__(
+        self,
+        path: str,
+        stack: ExitStack,
+    ) -> None:
         self._path = os.path.normpath(path)
         self._place = max(
             place for place in PLACES if self._path.startswith(f"{place}/")

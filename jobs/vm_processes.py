@@ -16,7 +16,10 @@ _HIGHEST_DESCRIPTOR = os.sysconf("SC_OPEN_MAX")
 _READY = b"1"
 
 
-def own_processes(uid: int, gid: int) -> bool:
+def own_processes(
+    uid: int,
+    gid: int,
+) -> bool:
     """Has all children that this process, root's and with mounts of its own,
     starts from now on be in a PID namespace, whose processes alone they find in
     ``/proc``. Its first process is of that user.

@@ -43,7 +43,10 @@ def payload_bytes(wire_bits: float) -> int:
     return int(wire_bits) * SEGMENT_BYTES // (8 * FRAME_BYTES)
 
 
-def beside_acknowledgements(size_bytes: int, packet_bytes: int) -> int:
+def beside_acknowledgements(
+    size_bytes: int,
+    packet_bytes: int,
+) -> int:
     """The payload that is left of ``size_bytes`` where a VM also sends the
     acknowledgements of as much that it receives, one for each packet of at
     most ``packet_bytes`` of payload.
@@ -77,7 +80,10 @@ def wire_rate_bps(payload_bps: float) -> float:
     return payload_bps * FRAME_BYTES / SEGMENT_BYTES
 
 
-def ideal_transfer_s(size_bytes: int, wire_rate_bps: int) -> float:
+def ideal_transfer_s(
+    size_bytes: int,
+    wire_rate_bps: int,
+) -> float:
     """Seconds that ``size_bytes`` of payload take at ``wire_rate_bps`` with
     nothing else there.
     """

@@ -39,7 +39,10 @@ class Terminated(BaseException):
         self.signum = signum
 
 
-def terminate(signum: int, _frame: object) -> None:
+def terminate(
+    signum: int,
+    _frame: object,
+) -> None:
     """The handler of the signals in ``TERMINATING``."""
     # A second signal must not interrupt the report.
     for number in TERMINATING:
@@ -57,7 +60,11 @@ class Agent:
     _sent_bytes = 0
     has_reported = False
 
-    def __init__(self, plan: Plan, channel: Channel) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        channel: Channel,
+    ) -> None:
         self._plan = plan
         self._channel = channel
         self._start_ns: int | None = None
@@ -152,7 +159,10 @@ def sleep_until(start_at_ns: int) -> int:
     return max(start_at_ns, time.monotonic_ns())
 
 
-def run_to_report(agent: Agent, channel: Channel) -> int:
+def run_to_report(
+    agent: Agent,
+    channel: Channel,
+) -> int:
     """Run an agent and send its report in any case; returns the exit code."""
     reason: str | None
     try:
@@ -223,7 +233,9 @@ class Channel:
             raise ConnectionError(_GONE) from None
 
     def finish_with(
-        self, report: AgentReport, timeout_s: float = 5.0
+        self,
+        report: AgentReport,
+        timeout_s: float = 5.0,
     ) -> None:
         """Send the rest and the report, and close.
 

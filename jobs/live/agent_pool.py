@@ -78,7 +78,9 @@ class AgentPool:
     """
 
     def __init__(
-        self, log: Path | None = None, folder: Path | None = None
+        self,
+        log: Path | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._log = log
         self._folder = folder
@@ -155,11 +157,19 @@ class AgentPool:
             self._selector.register(ours, selectors.EVENT_READ, line)
             self._request(request, theirs.fileno())
 
-    def begin(self, agent_ids: Iterable[str], at_ns: int) -> None:
+    def begin(
+        self,
+        agent_ids: Iterable[str],
+        at_ns: int,
+    ) -> None:
         """Tell agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
         self._tell(agent_ids, b"%d\n" % at_ns)
 
-    def rerate(self, agent_ids: Iterable[str], rate_bps: int) -> None:
+    def rerate(
+        self,
+        agent_ids: Iterable[str],
+        rate_bps: int,
+    ) -> None:
         """Tell agents the payload that each of their VMs may send from now on.
 
         Those that have ended are passed over.
@@ -167,7 +177,11 @@ class AgentPool:
         present = [name for name in agent_ids if name in self._lines]
         self._tell(present, RATE + b"%d\n" % rate_bps)
 
-    def _tell(self, agent_ids: Iterable[str], line: bytes) -> None:
+    def _tell(
+        self,
+        agent_ids: Iterable[str],
+        line: bytes,
+    ) -> None:
         for agent_id in agent_ids:
             if agent_id not in self._lines:
                 raise ValueError(
@@ -178,7 +192,11 @@ class AgentPool:
             with contextlib.suppress(ConnectionError):
                 self._lines[agent_id].sock.send(line)
 
-    def signal(self, agent_id: str, signum: int) -> None:
+    def signal(
+        self,
+        agent_id: str,
+        signum: int,
+    ) -> None:
         """Have the server send a signal to one of its agents."""
         self._request(SignalRequest(agent_id, int(signum)))
 
@@ -230,7 +248,9 @@ class AgentPool:
         self._selector.close()
 
     def _request(
-        self, request: SpawnRequest | SignalRequest, *fds: int
+        self,
+        request: SpawnRequest | SignalRequest,
+        *fds: int,
     ) -> None:
         packet = pickle.dumps(request)
         if len(packet) > PACKET_LIMIT_BYTES:
@@ -257,7 +277,11 @@ class AgentPool:
             # The server's alone: its agents have no descriptor of this socket.
             self._take_answer(*pickle.loads(packet))  # noqa: S301
 
-    def _take_answer(self, agent_id: str, answer: Answer) -> None:
+    def _take_answer(
+        self,
+        agent_id: str,
+        answer: Answer,
+    ) -> None:
         line = self._lines.get(agent_id)
         if line is not None and isinstance(answer, AgentExited):
             # All of its messages are there: it has ended.
@@ -293,7 +317,11 @@ class AgentPool:
                 with contextlib.suppress(ValidationError):
                     self._take(line, self._decoder.validate_json(text))
 
-    def _take(self, line: _Line, message: AgentMessage) -> None:
+    def _take(
+        self,
+        line: _Line,
+        message: AgentMessage,
+    ) -> None:
         if not line.started:
             line.held.append((line.agent_id, message))
             return

@@ -241,7 +241,8 @@ def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def _signal_groups(
-    children: Sequence[subprocess.Popen[bytes]], signum: signal.Signals
+    children: Sequence[subprocess.Popen[bytes]],
+    signum: signal.Signals,
 ) -> None:
     """Sends a signal to process groups, and gives the programs time to end."""
     for child in children:

@@ -55,14 +55,22 @@ class Pacing:
     therefore done when its time is due, not when it has been used.
     """
 
-    def __init__(self, share: float, now_ns: int) -> None:
+    def __init__(
+        self,
+        share: float,
+        now_ns: int,
+    ) -> None:
         self._share = share
         self._seen_ns = now_ns
         self.due_ns = 0.0
         self.lost_ns = 0.0
         """Time that it fell behind, beyond what is caught up."""
 
-    def advance(self, now_ns: int, used_ns: int) -> None:
+    def advance(
+        self,
+        now_ns: int,
+        used_ns: int,
+    ) -> None:
         """Update by the present instant and the CPU time used so far."""
         passed_ns = now_ns - self._seen_ns
         step_ns = min(passed_ns, _LONGEST_STEP_NS)

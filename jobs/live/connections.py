@@ -296,7 +296,11 @@ class Connections:
         self._attempts.remove(attempt)
         self.sendings.append(Sending(attempt.order, sock))
 
-    def _retry(self, attempt: _Attempt, code: int) -> None:
+    def _retry(
+        self,
+        attempt: _Attempt,
+        code: int,
+    ) -> None:
         """Plan the next call on the same socket.
 
         Raises AgentFailure for an error that does not pass.
@@ -387,7 +391,10 @@ def _close_in_order(sock: socket.socket) -> None:
     sock.close()
 
 
-def set_congestion_control(sock: socket.socket, name: str) -> None:
+def set_congestion_control(
+    sock: socket.socket,
+    name: str,
+) -> None:
     """Set a socket's congestion control, and read it back. Raises OSError."""
     try:
         sock.setsockopt(
@@ -410,7 +417,10 @@ def set_congestion_control(sock: socket.socket, name: str) -> None:
         )
 
 
-def pace(sock: socket.socket, rate_bps: float) -> None:
+def pace(
+    sock: socket.socket,
+    rate_bps: float,
+) -> None:
     """Limits a connection's payload to a rate, by TCP's own pacing."""
     sock.setsockopt(
         socket.SOL_SOCKET, _SO_MAX_PACING_RATE, max(1, round(rate_bps / 8))

@@ -128,7 +128,11 @@ class ForkServer:
             return "agents do not run as root; give the uid and gid of an ordinary account"
         return None
 
-    def _spawn(self, request: SpawnRequest, channel_fd: int) -> None:
+    def _spawn(
+        self,
+        request: SpawnRequest,
+        channel_fd: int,
+    ) -> None:
         try:
             log_fd = _open_log(request)
             pid = os.fork()
@@ -176,7 +180,11 @@ class ForkServer:
             for key, _ in self._selector.select(end_s - time.monotonic()):
                 self._reap(key.data)
 
-    def _answer(self, agent_id: str, answer: Answer) -> None:
+    def _answer(
+        self,
+        agent_id: str,
+        answer: Answer,
+    ) -> None:
         # The end of the caller is noticed by reading its socket.
         with contextlib.suppress(ConnectionError):
             self._caller.send(pickle.dumps((agent_id, answer)))
@@ -228,7 +236,10 @@ def _become_agent(
         os._exit(code)
 
 
-def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
+def _take_descriptors(
+    channel_fd: int,
+    log_fd: int,
+) -> socket.socket:
     """Close the server's descriptors but the log, as output, and the channel.
 
     The channel becomes descriptor 3.
@@ -318,7 +329,10 @@ def _hide_processes(request: SpawnRequest) -> None:
             linux.hide_processes()
 
 
-def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
+def _give_names(
+    request: SpawnRequest,
+    plan: CommandPlan,
+) -> None:
     machines = HOSTS.read_text("utf-8", "replace") if HOSTS.exists() else ""
     hosts = hosts_text(machines, plan.job, plan.peers)
     accounts = accounts_text(
@@ -330,7 +344,10 @@ def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
     name_vm(request.folder, plan.index, hosts, accounts)
 
 
-def _descend(request: SpawnRequest, server_pid: int) -> None:
+def _descend(
+    request: SpawnRequest,
+    server_pid: int,
+) -> None:
     """Give up root for good, and end with the server from now on."""
     if os.geteuid() == 0:
         os.setgroups([])

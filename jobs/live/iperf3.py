@@ -98,7 +98,11 @@ class Iperf3Agent(Agent):
 
     _plan: Iperf3Plan
 
-    def __init__(self, plan: Iperf3Plan, channel: Channel) -> None:
+    def __init__(
+        self,
+        plan: Iperf3Plan,
+        channel: Channel,
+    ) -> None:
         super().__init__(plan, channel)
         self._processes: list[_Process] = []
 
@@ -276,7 +280,8 @@ def _sent(process: _Process) -> Sent:
 
 
 def received_bps(
-    document: Mapping[str, Any], uncounted_s: int = 0
+    document: Mapping[str, Any],
+    uncounted_s: int = 0,
 ) -> float:
     """Payload rate in bit/s that a receiver counted, by its intervals.
 
@@ -301,7 +306,10 @@ def received_bps(
     return 8 * counted_bytes / time_s
 
 
-def listening(ip: str, process: int | str = "self") -> set[int]:
+def listening(
+    ip: str,
+    process: int | str = "self",
+) -> set[int]:
     """Ports of listening sockets at an IPv4 address.
 
     ``process``: of its network namespace.

@@ -40,7 +40,10 @@ def receivers(
     return receivers
 
 
-def all_to_all(n_vms: int, volume_bytes: int) -> tuple[VmTransfer, ...]:
+def all_to_all(
+    n_vms: int,
+    volume_bytes: int,
+) -> tuple[VmTransfer, ...]:
     """Transfers from every VM to all others, in equal shares (a shuffle).
 
     Each VM begins with its successor; so every round, in which VMs serve their

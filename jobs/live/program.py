@@ -92,7 +92,11 @@ class ProgramAgent(Agent):
 
     _plan: ProgramPlan
 
-    def __init__(self, plan: ProgramPlan, channel: Channel) -> None:
+    def __init__(
+        self,
+        plan: ProgramPlan,
+        channel: Channel,
+    ) -> None:
         super().__init__(plan, channel)
         self._selector = selectors.DefaultSelector()
         self._log = OutputLog(plan.expected)
@@ -231,7 +235,11 @@ class ProgramAgent(Agent):
                 rank = plan.first_rank + number
                 self._run_start((start, *plan.argv), rank)
 
-    def _run_start(self, words: Sequence[str], rank: int) -> None:
+    def _run_start(
+        self,
+        words: Sequence[str],
+        rank: int,
+    ) -> None:
         child = self._started(words, HOSENET_RANK=str(rank))
         output = self._follow(child, "start")
 
@@ -260,7 +268,9 @@ class ProgramAgent(Agent):
         self._when_ended(child, ended)
 
     def _started(
-        self, words: Sequence[str], **variables: str
+        self,
+        words: Sequence[str],
+        **variables: str,
     ) -> subprocess.Popen[bytes]:
         try:
             child = start_tied(
@@ -400,7 +410,11 @@ class ProgramAgent(Agent):
         with suppress(ProcessLookupError):
             os.killpg(session.child.pid, signal.SIGTERM)
 
-    def _call(self, session: _Session, command: str) -> None:
+    def _call(
+        self,
+        session: _Session,
+        command: str,
+    ) -> None:
         child = session.child = self._started(("sh", "-c", command))
         output = self._follow(child, "remote-shell")
 
@@ -431,7 +445,9 @@ class ProgramAgent(Agent):
         self._selector.register(what, selectors.EVENT_READ, act)
 
     def _follow(
-        self, child: subprocess.Popen[bytes], name: str
+        self,
+        child: subprocess.Popen[bytes],
+        name: str,
     ) -> ProgramOutput:
         """Keeps the output of a process, under its name."""
         assert child.stdout is not None  # noqa: S101 - a pipe

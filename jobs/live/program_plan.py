@@ -69,7 +69,10 @@ class ProgramPlan(CommandPlan):
         return self.folder
 
 
-def ranks_in(demand: Program, index: int) -> int:
+def ranks_in(
+    demand: Program,
+    index: int,
+) -> int:
     """Ranks that start in a VM."""
     if demand.launch != "dask":
         return demand.ranks_per_vm
@@ -101,7 +104,10 @@ def launcher_words(
     return ()
 
 
-def _hosts(names: Sequence[str], per_vm: int) -> str:
+def _hosts(
+    names: Sequence[str],
+    per_vm: int,
+) -> str:
     return ",".join(f"{name}:{per_vm}" for name in names)
 
 

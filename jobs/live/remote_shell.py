@@ -57,7 +57,10 @@ def _line(agent: socket.socket) -> bytes | None:
     return line
 
 
-def _connected(host: str, port: int) -> socket.socket:
+def _connected(
+    host: str,
+    port: int,
+) -> socket.socket:
     """A connection; the other VM's agent may be a moment later."""
     # From this VM's address, by which the agent tells the job's VMs from
     # all others.

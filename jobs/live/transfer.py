@@ -63,7 +63,11 @@ class TransferAgent(Agent):
 
     _plan: TransferPlan
 
-    def __init__(self, plan: TransferPlan, channel: Channel) -> None:
+    def __init__(
+        self,
+        plan: TransferPlan,
+        channel: Channel,
+    ) -> None:
         super().__init__(plan, channel)
         self._connections = Connections(plan, channel)
         self._selector = selectors.DefaultSelector()
@@ -226,7 +230,11 @@ class TransferAgent(Agent):
             return list(self._unsent)
         return list(self._unsent)[:1]
 
-    def _watch_for(self, sending: Sending, events: int) -> None:
+    def _watch_for(
+        self,
+        sending: Sending,
+        events: int,
+    ) -> None:
         if sending.acknowledged_ns is None and events != sending.watched:
             self._selector.modify(sending.sock, events, sending)
             sending.watched = events
@@ -332,14 +340,22 @@ class TransferAgent(Agent):
         self._selector.unregister(receiving.sock)
         self._open -= 1
 
-    def _broken(self, sending: Sending, reason: str | None) -> str:
+    def _broken(
+        self,
+        sending: Sending,
+        reason: str | None,
+    ) -> str:
         order = sending.order
         return (
             f"connection to VM {order.peer} at {order.ip}:{order.port} lost after"
             f" {sending.sent_bytes} of {order.size_bytes} bytes: {reason}"
         )
 
-    def _cut(self, receiving: Receiving, reason: str | None) -> str:
+    def _cut(
+        self,
+        receiving: Receiving,
+        reason: str | None,
+    ) -> str:
         return (
             f"connection from VM {receiving.order.peer} lost after"
             f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"

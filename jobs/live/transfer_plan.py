@@ -122,7 +122,10 @@ class TransferPlan(Plan):
         )
 
 
-def curve_after(curve: Curve, sent_share: float) -> Curve:
+def curve_after(
+    curve: Curve,
+    sent_share: float,
+) -> Curve:
     """The rest of a demand curve, stretched to progress 0..1.
 
     ``sent_share``: share of all bytes that are sent. As τ and the total shrink
@@ -137,7 +140,10 @@ def curve_after(curve: Curve, sent_share: float) -> Curve:
     return (*rest[:-1], (1.0, rest[-1][1]))
 
 
-def _progress_at(curve: Curve, share: float) -> float:
+def _progress_at(
+    curve: Curve,
+    share: float,
+) -> float:
     """The progress at which that share of the curve's area is reached."""
     areas = _areas(curve)
     left = share * sum(areas)
@@ -201,7 +207,8 @@ class Chunk:
 
 
 def phases(
-    total_bytes: int, steps: Sequence[tuple[float, int]]
+    total_bytes: int,
+    steps: Sequence[tuple[float, int]],
 ) -> tuple[Phase, ...]:
     """The steps ``(progress_end, rate_bps)`` of c(x) as phases.
 
@@ -232,7 +239,8 @@ def phases(
 
 
 def chunks(
-    total_bytes: int, steps: Sequence[tuple[float, int]]
+    total_bytes: int,
+    steps: Sequence[tuple[float, int]],
 ) -> Iterator[Chunk]:
     """The phases cut into chunks, with exactly their sizes and durations."""
     for phase in phases(total_bytes, steps):
@@ -259,7 +267,10 @@ def _part(
     return total * (i + 1) // n - total * i // n
 
 
-def _buffer_bytes(phase: Phase, n_chunks: int) -> int:
+def _buffer_bytes(
+    phase: Phase,
+    n_chunks: int,
+) -> int:
     """Room for what a phase yields in BUFFER_S, and for two chunks at least:
     with less, none would be produced while another one is sent.
     """
@@ -344,7 +355,11 @@ class Production:
                 self.lost_ns += begun_ns - due_ns
                 self._begin(self._chunk, begun_ns, begun_cpu_ns)
 
-    def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
+    def _room(
+        self,
+        chunk: Chunk,
+        sent_bytes: int,
+    ) -> bool:
         waiting_bytes = self.produced_bytes - sent_bytes
         # An empty buffer takes a chunk of any size, or it would never begin.
         if waiting_bytes == 0:

@@ -37,7 +37,10 @@ def vm_traffic() -> VmTraffic | None:
         return None
 
 
-def traffic_of(text: str, interface: str = INTERFACE) -> VmTraffic:
+def traffic_of(
+    text: str,
+    interface: str = INTERFACE,
+) -> VmTraffic:
     """The counters in what the kernel writes. Raises ValueError."""
     counts = _interface(text, interface)
     tcp = _table(text, "Tcp")
@@ -53,7 +56,10 @@ def traffic_of(text: str, interface: str = INTERFACE) -> VmTraffic:
     )
 
 
-def _interface(text: str, name: str) -> list[int]:
+def _interface(
+    text: str,
+    name: str,
+) -> list[int]:
     """Eight counters of receiving, then eight of sending."""
     for line in text.splitlines():
         label, colon, counts = line.partition(":")
@@ -62,7 +68,10 @@ def _interface(text: str, name: str) -> list[int]:
     raise ValueError(f"there is no {name}")
 
 
-def _table(text: str, name: str) -> dict[str, int]:
+def _table(
+    text: str,
+    name: str,
+) -> dict[str, int]:
     """A protocol's counters: a line of names, then one of numbers."""
     rows = []
     for line in text.splitlines():

@@ -24,7 +24,10 @@ and drawing lasts.
 """
 
 
-def stream(seed: int, *names: str | int) -> np.random.Generator:
+def stream(
+    seed: int,
+    *names: str | int,
+) -> np.random.Generator:
     """The random generator of that name under ``seed``: always the same,
     independent of all others.
 

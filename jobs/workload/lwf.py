@@ -75,7 +75,11 @@ class LeaseRecord:
     line: int = 0
 
 
-def read_lwf(path: Path, *, lenient: bool = False) -> Trace[LeaseRecord]:
+def read_lwf(
+    path: Path,
+    *,
+    lenient: bool = False,
+) -> Trace[LeaseRecord]:
     """The leases of a file of either form. Raises :class:`TraceErrors`, and
     OSError.
     """
@@ -123,7 +127,11 @@ def requests_of(
     return tuple(requests)
 
 
-def _demand(lease: LeaseRecord, *, memory: bool) -> Lease:
+def _demand(
+    lease: LeaseRecord,
+    *,
+    memory: bool,
+) -> Lease:
     return Lease(
         cores=lease.cores,
         memory_mib=lease.memory_mb if memory else 0,
@@ -137,7 +145,8 @@ def _demand(lease: LeaseRecord, *, memory: bool) -> Lease:
 
 
 def _read_lines(
-    lines: list[str], complaints: Complaints
+    lines: list[str],
+    complaints: Complaints,
 ) -> list[LeaseRecord]:
     """Leases in the older form."""
     leases: list[LeaseRecord] = []
@@ -213,7 +222,10 @@ def _line_values(
     return values
 
 
-def _objection(field: str, word: str) -> str | None:
+def _objection(
+    field: str,
+    word: str,
+) -> str | None:
     value = whole_number(word, 12)
     if value is None:
         return f"{quoted_text(word)} is not a whole number"
@@ -289,7 +301,11 @@ class _Xml:
             self._parser.CurrentColumnNumber + 1,
         )
 
-    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+    def _start(
+        self,
+        tag: str,
+        attributes: dict[str, str],
+    ) -> None:
         place = self._place()
         if tag == "lease-request":
             self._attributes = {}
@@ -378,11 +394,17 @@ class _Xml:
         return f"lease-{number or 0:05}"
 
     def _optional_time(
-        self, attributes: _Attributes, key: str
+        self,
+        attributes: _Attributes,
+        key: str,
     ) -> float | None:
         return self._time(attributes, key) if key in attributes else None
 
-    def _time(self, attributes: _Attributes, key: str) -> float | None:
+    def _time(
+        self,
+        attributes: _Attributes,
+        key: str,
+    ) -> float | None:
         """``HH:MM:SS.FF`` in seconds."""
         text, line, column = attributes.get(key, ("", *self._begun))
         match = _TIME.fullmatch(text)

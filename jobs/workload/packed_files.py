@@ -33,7 +33,11 @@ class CutOff(ValueError):
     endless; ``line`` where that is known.
     """
 
-    def __init__(self, message: str, line: int | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        line: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.line = line
 
@@ -69,7 +73,11 @@ class Bounds:
         until_s = time.process_time() + 60 + packed_bytes / 100_000
         return cls(n_lines, (8 << 20) + 30 * packed_bytes, reason, until_s)
 
-    def check(self, n_lines: int, n_bytes: int) -> None:
+    def check(
+        self,
+        n_lines: int,
+        n_bytes: int,
+    ) -> None:
         """Raises CutOff beyond them."""
         if n_lines > self.lines:
             raise CutOff(
@@ -196,7 +204,10 @@ def _check_is_stored(path: Path) -> None:
         )
 
 
-def unpacked_bytes(path: Path, most_bytes: int) -> bytes:
+def unpacked_bytes(
+    path: Path,
+    most_bytes: int,
+) -> bytes:
     """The whole content. Raises OSError; :class:`CutOff` where an archive is
     damaged, something else than a text, or larger.
     """
@@ -251,7 +262,8 @@ def opened(path: Path) -> Iterator[Iterator[str]]:
 
 
 def _decoded_lines(
-    inside: io.BufferedReader, bounds: Bounds
+    inside: io.BufferedReader,
+    bounds: Bounds,
 ) -> Iterator[str]:
     begin = inside.peek(_LOOKED_AT)
     encoding = _wide_encoding(begin)
@@ -293,7 +305,10 @@ def _check_is_text(begin: bytes) -> None:
         raise CutOff("is no text: many of its bytes are NUL", 1)
 
 
-def _lines(text: TextIO, bounds: Bounds) -> Iterator[str]:
+def _lines(
+    text: TextIO,
+    bounds: Bounds,
+) -> Iterator[str]:
     """The lines of a file; CutOff at one that no trace has, which a small
     archive may hold.
     """

@@ -87,7 +87,11 @@ class ParallelJobs:
             )
         return self.work_s / (slots * self.span_s)
 
-    def at_load(self, load: float, slots: int) -> ParallelJobs:
+    def at_load(
+        self,
+        load: float,
+        slots: int,
+    ) -> ParallelJobs:
         """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
         factor = self.load(slots) / load
         since_s = self.submit_s - self.submit_s[0]
@@ -121,7 +125,11 @@ class ParallelJobs:
         steps[ends[self.processes == 1] - 1] = CPU_STEPS
         return replace(self, cpu_steps=steps)
 
-    def with_cpu_error(self, error: float, seed: int) -> ParallelJobs:
+    def with_cpu_error(
+        self,
+        error: float,
+        seed: int,
+    ) -> ParallelJobs:
         """Adds a uniform error, at most ``error`` of a node, to the CPU uses
         that schedulers see.
 
@@ -142,7 +150,11 @@ class ParallelJobs:
         stated = np.full(len(self.cpu_steps), use)
         return replace(self, stated_steps=_steps(stated))
 
-    def overestimated(self, most: float, seed: int) -> ParallelJobs:
+    def overestimated(
+        self,
+        most: float,
+        seed: int,
+    ) -> ParallelJobs:
         """Stated running times: the true ones times a factor, uniform from 1 to
         ``most``.
         """
@@ -204,7 +216,11 @@ class Requests(JobStream):
     def _digits(self) -> int:
         return max(5, len(str(int(self.jobs.number.max(initial=0)))))
 
-    def _rows(self, start: int, end: int) -> Iterator[JobRequest]:
+    def _rows(
+        self,
+        start: int,
+        end: int,
+    ) -> Iterator[JobRequest]:
         jobs = self.jobs
         part = slice(start, end)
         # Columns as lists: one conversion of thousands of numbers, where an
@@ -234,7 +250,9 @@ class Requests(JobStream):
             )
 
     def _demands(
-        self, start: int, end: int
+        self,
+        start: int,
+        end: int,
     ) -> Iterator[Transfer | Compute]:
         """Demands of rows; jobs with the same share one object."""
         jobs = self.jobs
@@ -297,7 +315,9 @@ class HoseDemand:
     mean_bps: int | None = None
 
     def draw(
-        self, seed: int, vms: npt.NDArray[np.int32]
+        self,
+        seed: int,
+        vms: npt.NDArray[np.int32],
     ) -> npt.NDArray[np.int64]:
         """B of each job in bit/s, at least 1. Job k's normal number depends on
         seed and k alone.

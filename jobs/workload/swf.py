@@ -173,7 +173,9 @@ class _Log:
             self._key = None
 
     def _take_records(
-        self, texts: list[str], where: npt.NDArray[np.int32]
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
     ) -> None:
         # A sound log is parsed and checked by whole columns, at a microsecond
         # a line; only a chunk with something wrong is gone through by line.
@@ -192,7 +194,9 @@ class _Log:
         self._keep(values, where)
 
     def _keep(
-        self, values: npt.NDArray[np.float64], where: npt.NDArray[np.int32]
+        self,
+        values: npt.NDArray[np.float64],
+        where: npt.NDArray[np.int32],
     ) -> None:
         """Keeps sound records, of the wanted fields."""
         block = np.empty(len(values), self.record)
@@ -209,7 +213,9 @@ class _Log:
         self.kept += len(values)
 
     def _count_longer(
-        self, texts: list[str], where: npt.NDArray[np.int32]
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
     ) -> None:
         """Counts lines with more than the 18 fields."""
         for text, line in zip(texts, where.tolist(), strict=True):
@@ -220,7 +226,9 @@ class _Log:
                 )
 
     def _numbers_of(
-        self, texts: list[str], where: npt.NDArray[np.int32]
+        self,
+        texts: list[str],
+        where: npt.NDArray[np.int32],
     ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
         """Line by line, where not all lines are 18 numbers: those that are."""
         kept = []
@@ -239,7 +247,11 @@ class _Log:
         values = values.reshape(len(rows), len(FIELDS))
         return kept_texts, where[kept], values
 
-    def _row(self, text: str, line: int) -> list[float] | None:
+    def _row(
+        self,
+        text: str,
+        line: int,
+    ) -> list[float] | None:
         words = list(re.finditer(r"\S+", text))
         row: list[float] = []
         for k, word in enumerate(words[: len(FIELDS)]):
@@ -322,7 +334,8 @@ class _Log:
 
 
 def _numbers(
-    texts: list[str], n_columns: int | None
+    texts: list[str],
+    n_columns: int | None,
 ) -> npt.NDArray[np.float64] | None:
     """The first columns of all lines, or all columns (None); None where that
     is not the same number of numbers in each.
@@ -367,7 +380,10 @@ def _word_objection(
     )
 
 
-def _objection(field_: int, value: float) -> str:
+def _objection(
+    field_: int,
+    value: float,
+) -> str:
     if not np.isfinite(value):
         return f"{value} is not a finite number"
     if value < 0:
@@ -458,7 +474,8 @@ def jobs_of(
 
 
 def _repairs(
-    records: Records, run_s: npt.NDArray[np.float64]
+    records: Records,
+    run_s: npt.NDArray[np.float64],
 ) -> dict[str, npt.NDArray[np.bool_]]:
     """Which records were repaired, by reason. ``run_s``: as repaired."""
     unstated = records["requested_s"] <= 0

@@ -59,7 +59,11 @@ class SwimJob:
         return moved / self.tasks
 
 
-def read_swim(path: Path, *, lenient: bool = False) -> Trace[SwimJob]:
+def read_swim(
+    path: Path,
+    *,
+    lenient: bool = False,
+) -> Trace[SwimJob]:
     """The jobs of a file. Raises :class:`TraceErrors` with all that is wrong,
     and OSError.
     """

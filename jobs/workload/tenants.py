@@ -79,7 +79,10 @@ def day_and_night(
     return times[times < span_s]
 
 
-def _unit_arrivals(seed: int, until: float) -> Floats:
+def _unit_arrivals(
+    seed: int,
+    until: float,
+) -> Floats:
     """Arrivals of a Poisson process of rate 1 before an instant."""
     rng = stream(seed, "arrivals")
     # Eight standard deviations above the mean: hardly ever are more needed.
@@ -109,7 +112,11 @@ class Tenants:
     pattern: Pattern = "permutation"
     service_share: float = 0.0
 
-    def requests(self, times: Floats, seed: int) -> tuple[JobRequest, ...]:
+    def requests(
+        self,
+        times: Floats,
+        seed: int,
+    ) -> tuple[JobRequest, ...]:
         """The jobs that arrive at these times; ids sort in that order:
         ``job-00000`` …
         """
@@ -147,7 +154,9 @@ class Tenants:
         return tuple(requests)
 
     def _true_durations(
-        self, seed: int, stated_s: Floats
+        self,
+        seed: int,
+        stated_s: Floats,
     ) -> list[float] | list[None]:
         if self.profiling_error == (0.0, 0.0):
             return [None] * len(stated_s)
@@ -182,7 +191,10 @@ def distribution(
     return NormalDistribution(mean, deviation, low, rule or usual_rule)
 
 
-def interpretation(reading: str = "G", **means: float) -> Tenants:
+def interpretation(
+    reading: str = "G",
+    **means: float,
+) -> Tenants:
     """The requests of an interpretation, with means by the names of
     :data:`QUANTITIES`.
     """

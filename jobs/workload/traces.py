@@ -252,7 +252,10 @@ def check_name(
     return False
 
 
-def whole_number(text: str, digits: int) -> int | None:
+def whole_number(
+    text: str,
+    digits: int,
+) -> int | None:
     """A number of at most so many ASCII digits; None for any other text."""
     # Not by int() alone, which takes `1_000`, blanks and all scripts' digits,
     # and raises for thousands of digits.

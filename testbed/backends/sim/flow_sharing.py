@@ -122,7 +122,10 @@ def proximate_priority(
     return np.array(weights)
 
 
-def _all_to_all(datacentre: DataCentre, placement: Placement) -> Traffic:
+def _all_to_all(
+    datacentre: DataCentre,
+    placement: Placement,
+) -> Traffic:
     """Every VM to every other: one bundle for every ordered pair of servers,
     and one for the rest.
 
@@ -299,7 +302,11 @@ class SharedNetwork:
 
     # -- jobs -----------------------------------------------------------------------
 
-    def join(self, job: JobRequest, placement: Placement) -> None:
+    def join(
+        self,
+        job: JobRequest,
+        placement: Placement,
+    ) -> None:
         """Adds a best-effort job that starts, or moves a running one to the
         paths of another root.
         """
@@ -327,7 +334,12 @@ class SharedNetwork:
         )
         self._stale = True
 
-    def cut(self, job_id: str, *, cut: bool) -> None:
+    def cut(
+        self,
+        job_id: str,
+        *,
+        cut: bool,
+    ) -> None:
         """Stops a best-effort job from sending, or lets it send again."""
         self._jobs[job_id].cut = cut
         self._stale = True

@@ -95,7 +95,12 @@ class TwoTiers:
         """Removes a job; the others whose speed that may change."""
         return self._change(self._residents.pop(job_id), comes=False)
 
-    def _change(self, resident: _Resident, *, comes: bool) -> set[str]:
+    def _change(
+        self,
+        resident: _Resident,
+        *,
+        comes: bool,
+    ) -> set[str]:
         job_id = resident.job.id
         background = resident.tier == "background"
         touched: set[str] = set()

@@ -216,7 +216,11 @@ class SimulatedBackend:
             return
         raise StartFailed(f"best-effort jobs need {missing} to share")
 
-    def rescale(self, job_id: str, rate_bps: int) -> None:
+    def rescale(
+        self,
+        job_id: str,
+        rate_bps: int,
+    ) -> None:
         job = self._jobs[job_id]
         if job.best_effort:
             raise ActionRefused(
@@ -269,7 +273,11 @@ class SimulatedBackend:
         job.placement = placement
         self.resume(job_id, cost_s, tier)
 
-    def switch_tier(self, job_id: str, tier: Tier) -> None:
+    def switch_tier(
+        self,
+        job_id: str,
+        tier: Tier,
+    ) -> None:
         job = self._jobs[job_id]
         self._bring_up_to_date(job)
         self._vacate(job)
@@ -293,7 +301,11 @@ class SimulatedBackend:
         notice it.
         """
 
-    def reroot(self, job_id: str, placement: Placement) -> None:
+    def reroot(
+        self,
+        job_id: str,
+        placement: Placement,
+    ) -> None:
         job = self._jobs[job_id]
         job.placement = placement
         if job.best_effort and self._shared is not None:
@@ -307,7 +319,12 @@ class SimulatedBackend:
     def reconnect(self, job_id: str) -> None:
         self._set_cut(self._jobs[job_id], cut=False)
 
-    def _set_cut(self, job: _SimJob, *, cut: bool) -> None:
+    def _set_cut(
+        self,
+        job: _SimJob,
+        *,
+        cut: bool,
+    ) -> None:
         if job.best_effort and self._shared is not None:
             self._shared.cut(job.request.id, cut=cut)
             return
@@ -349,7 +366,11 @@ class SimulatedBackend:
                 tiers.enter(job.request, job.placement, job.tier)
         return tiers
 
-    def _repace(self, tiers: TwoTiers, touched: set[str]) -> None:
+    def _repace(
+        self,
+        tiers: TwoTiers,
+        touched: set[str],
+    ) -> None:
         for job_id in sorted(touched):
             job = self._jobs[job_id]
             self._bring_up_to_date(job)
@@ -357,7 +378,10 @@ class SimulatedBackend:
                 self._plan(job)
 
     @staticmethod
-    def _pace(tiers: TwoTiers, job: _SimJob) -> bool:
+    def _pace(
+        tiers: TwoTiers,
+        job: _SimJob,
+    ) -> bool:
         """Gives a job its present speed; True if it changes."""
         before = job.speed
         job.speed, job.cpus = tiers.pace(job.request.id)
