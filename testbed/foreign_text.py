@@ -19,22 +19,24 @@ _ESCAPES = re.compile(
 )
 _UNSEEN = re.compile(
     # All controls but tab and line feed; what changes the direction of writing
-    # or separates lines without being seen; bytes that are no text, for which
-    # Python has lone surrogates, and which no stream takes.
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
-    "\ud800-\udfff]"
+    # or separates lines without being seen.
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
 )
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""Lone surrogates: Python's signs for bytes of a file's name that are no text,
+which no stream takes.
+"""
 _FORMULA = frozenset("=+-@\t\n＝＋－＠")
 """First characters of what spreadsheets evaluate."""
 
 
 def plain_text(text: str) -> str:
     """The text without escape sequences and control characters; tabs and line
-    ends stay.
+    ends stay, and bytes that are no text are shown as their numbers.
     """
     if text.isascii() and text.isprintable():
         return text
-    return _UNSEEN.sub("", _ESCAPES.sub("", text))
+    return _NO_TEXT.sub(_number, _UNSEEN.sub("", _ESCAPES.sub("", text)))
 
 
 def csv_text(text: str) -> str:
@@ -53,7 +55,12 @@ def csv_text(text: str) -> str:
 
 def json_text(text: str) -> str:
     """A JSON text in which the controls that JSON allows are escaped too."""
-    return _UNSEEN.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return _NO_TEXT.sub(_number, _UNSEEN.sub(_number, text))
+
+
+def _number(character: re.Match[str]) -> str:
+    """A character as JSON and Python write its number."""
+    return f"\\u{ord(character[0]):04x}"
 
 
 def _is_number(text: str) -> bool:

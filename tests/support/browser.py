@@ -62,6 +62,8 @@ class Browser:
     def open(self, address: str) -> None:
         # Another link of the same page would only change what is behind #.
         self.driver.get("about:blank")
+        # The page before continues to ask for its server, which has ended.
+        self.errors()
         self.driver.get(address)
 
     def script(self, text: str, *arguments: Any) -> Any:
@@ -83,6 +85,14 @@ class Browser:
             said = f"{self.text()}\n{self.errors()}"
             raise AssertionError(f"{text!r} is not in {said}") from None
         return self.text()
+
+    def wait_for_element(self, selector: str) -> None:
+        """Waits until the page has one that this CSS selector means."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        question = f"return document.querySelector({selector!r}) !== null"
+        waiting = WebDriverWait(self.driver, WAIT_S)
+        waiting.until(lambda _: self.script(question), selector)
 
     def press(self, *keys: str) -> None:
         from selenium.webdriver.common.action_chains import ActionChains

@@ -101,7 +101,10 @@ def test_names_are_those_by_which_runs_are_found() -> None:
     assert run_names(f"{OLDER}/d") == [f"{OLDER}/dcloud"]
 
 
-def test_paths_are_the_shells_own() -> None:
+def test_paths_are_the_shells_own(tmp_path: Path) -> None:
+    above = tmp_path.parent / f"{tmp_path.name}-vc"
+    above.mkdir()
+    (above / EVENTS).touch()
     assert run_names("runs/") == []
     assert run_names("no-such-run/") == []
     assert run_names("../") == []

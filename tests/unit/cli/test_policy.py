@@ -198,8 +198,8 @@ def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     )
     assert "failed" in text
     shown = (mine / "check.html").read_text("utf-8")
-    assert "Failed: no-starvation." in shown
-    assert "Counterexample of no-starvation" in shown
+    assert "Failed: claims, no starvation." in shown
+    assert "Counterexample of no starvation" in shown
     path = out / "no-starvation.yaml"
     assert yaml.safe_load(path.read_text("utf-8"))["policies"][0][
         "class"

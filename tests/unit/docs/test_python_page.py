@@ -76,7 +76,7 @@ def test_the_snippets_run_one_after_another(
     assert "7 8 ('easy',)" in printed
     assert "policies[0]: unknown policy 'vcc'" in printed
     assert "seed=x: seed: must be a whole number" in printed
-    assert "('gantt', 'links')" in printed
+    assert "('gantt', 'servers', 'links')" in printed
     assert "\nTrue\n50.0\n" in printed
     assert "12 cells" in printed
     assert (tmp_path / "jobs.svg").is_file()

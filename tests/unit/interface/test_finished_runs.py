@@ -238,7 +238,7 @@ def test_a_run_outside_its_band_is_not_good(tmp_path: Path) -> None:
 def test_pictures_are_those_of_the_page(run: testbed.Run) -> None:
     from matplotlib.figure import Figure
 
-    assert run.pictures == ("gantt", "links")
+    assert run.pictures == ("gantt", "servers", "links")
     one = run["vc"]
     drawn = one.plot("links")
     assert isinstance(drawn, Figure)

@@ -27,6 +27,21 @@ workload:
 
 
 @pytest.fixture
+def answered() -> Iterator[Callable[[signal.Signals], None]]:
+    """Gives a signal its usual answer for the test: under nohup this process
+    was started to ignore it.
+    """
+    before = {}
+
+    def answer(number: signal.Signals) -> None:
+        before[number] = signal.signal(number, signal.SIG_DFL)
+
+    yield answer
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
 def ignored() -> Iterator[Callable[[signal.Signals], None]]:
     """Ignores a signal, as before the start of this process, for the test."""
     before = {}
@@ -65,7 +80,10 @@ def test_an_ignored_signal_hides_no_other(
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
-def test_another_one_ends_it(number: signal.Signals) -> None:
+def test_another_one_ends_it(
+    number: signal.Signals, answered: Callable[[signal.Signals], None]
+) -> None:
+    answered(number)
     with (
         pytest.raises(KeyboardInterrupt, match=number.name),
         terminated_as_interrupt(),

@@ -150,6 +150,8 @@ def test_servers_over_time_have_tiers_and_preemptions(
             page.look(width, dark=False)
             page.open(server.link)
             page.wait_for("Servers over time")
+            # The heading is there before what the server sends.
+            page.wait_for_element(".use title")
             titles = page.script(
                 "return [...document.querySelectorAll('.use title')]"
                 ".map((title) => title.textContent)"
