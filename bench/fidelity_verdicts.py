@@ -31,6 +31,7 @@ from random import Random
 from statistics import median
 from tempfile import TemporaryDirectory
 
+from bench.kept_rows import keep_row, kept_rows
 from bench.progress import Progress, Step
 from bench.samples import Result
 from bench.spoiling import (
@@ -262,8 +263,8 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     if quick:
         batches = _quick()
     played = []
-    if options.to is not None and options.to.exists():
-        played = read(options.to)
+    if options.to is not None:
+        played = kept_rows(options.to, Played)
     done = {run_.number for run_ in played}
     left = [batch.without(done) for batch in batches]
     left = [batch for batch in left if batch.runs][: options.most]
@@ -288,12 +289,6 @@ def _locked(path: Path | None) -> Iterator[None]:
     time.sleep(POLITE_S)
 
 
-def read(path: Path) -> list[Played]:
-    """Runs that have ended, of a file with one a line."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Played(**json.loads(line)) for line in lines]
-
-
 def _play(batch: Batch, to: Path | None) -> list[Played]:
     """The runs of a batch on one network, one after another."""
     left = iter(batch.runs)
@@ -309,9 +304,9 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
 
     def note(ended: Sequence[RunRecord]) -> None:
         for place in range(len(played), len(ended)):
-            found = _played(batch.workload, batch.runs[place], ended[place])
-            played.append(found)
-            write(found, to)
+            row = _played(batch.workload, batch.runs[place], ended[place])
+            played.append(row)
+            write(row, to)
 
     recorded: list[RunRecord] = []
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
@@ -338,12 +333,10 @@ def _nothing(_: events.Event) -> None:
 
 def write(played: Played, to: Path | None) -> None:
     """A run that has ended, as a line of its file; without one on the terminal."""
-    line = json.dumps(asdict(played))
     if to is None:
-        sys.stderr.write(f"{line}\n")
+        sys.stderr.write(f"{json.dumps(asdict(played))}\n")
         return
-    with to.open("a", encoding="utf-8") as file:
-        file.write(f"{line}\n")
+    keep_row(to, played)
     ratios = " ".join(
         f"{job_id} {ratio:.4f}" for job_id, ratio in played.ratios.items()
     )

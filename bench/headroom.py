@@ -26,6 +26,7 @@ from typing import Any
 import psutil
 import yaml
 
+from bench.kept_rows import keep_row, kept_rows
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed import events
@@ -184,23 +185,23 @@ def cases(names: tuple[str, ...]) -> Iterator[Case]:
             yield Case(name, policy.label)
 
 
-def run(quick: bool, given: argparse.Namespace) -> list[Result]:
+def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """A row a case; ``quick``: each example's first policy alone."""
-    known = _known(given.results)
-    if given.table:
+    known = kept_rows(options.results, Outcome)
+    if options.table:
         return [_result(outcome) for outcome in known]
-    wanted = list(cases(given.only))
+    wanted = list(cases(options.only))
     if quick:
-        wanted = wanted[: len(given.only)]
-    known += _play_missing(wanted, known, given)
+        wanted = wanted[: len(options.only)]
+    known += _play_missing(wanted, known, options)
     return [_result(outcome) for outcome in known]
 
 
 def _play_missing(
-    wanted: list[Case], known: list[Outcome], given: argparse.Namespace
+    wanted: list[Case], known: list[Outcome], options: argparse.Namespace
 ) -> list[Outcome]:
     done = {(outcome.example, outcome.policy) for outcome in known}
-    left_s = given.within
+    left_s = options.within
     chosen = []
     for case in wanted:
         is_new = (case.example, case.policy) not in done
@@ -216,8 +217,7 @@ def _play_missing(
     for case in chosen:
         with progress.step(), busy_loop():
             outcome = play(case)
-        with given.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(outcome)) + "\n")
+        keep_row(options.results, outcome)
         played.append(outcome)
     return played
 
@@ -296,13 +296,6 @@ def _summary(folder: Path) -> dict[str, Any]:
         return {}
     summary: dict[str, Any] = json.loads(file.read_text("utf-8"))
     return summary
-
-
-def _known(file: Path) -> list[Outcome]:
-    if not file.exists():
-        return []
-    lines = file.read_text("utf-8").splitlines()
-    return [Outcome(**json.loads(line)) for line in lines]
 
 
 def _result(outcome: Outcome) -> Result:

@@ -33,7 +33,8 @@ policies: [vc]
 workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
 """
 TENANT = ("--vms", "2", "--bandwidth", "10 Mbit/s")
-ROUNDS, QUICK_ROUNDS = 5, 1
+ROUNDS = 5
+QUICK_ROUNDS = 1
 LOOPS_PER_PROCESSOR = 4
 BUSY = "while True: pass"
 TARGET_S = 5.0

@@ -24,7 +24,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from urllib.parse import urlsplit
@@ -32,6 +32,7 @@ from urllib.parse import urlsplit
 import psutil
 from tornado.websocket import WebSocketClosedError, websocket_connect
 
+from bench.kept_rows import keep_row, kept_rows
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.record.folder import EVENTS
@@ -72,10 +73,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(quick: bool, given: argparse.Namespace) -> list[Result]:
+def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """A row a job; ``quick``: one pair."""
-    pairs = 1 if quick else given.pairs
-    rounds = _known(given.results)
+    pairs = 1 if quick else options.pairs
+    rounds = kept_rows(options.results, Round)
     missing = [
         number % 2 * N_VIEWERS for number in range(len(rounds), 2 * pairs)
     ]
@@ -83,17 +84,9 @@ def run(quick: bool, given: argparse.Namespace) -> list[Result]:
     for viewers in missing:
         with progress.step():
             played = play(viewers)
-        with given.results.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(played)) + "\n")
+        keep_row(options.results, played)
         rounds.append(played)
     return results(rounds)
-
-
-def _known(file: Path) -> list[Round]:
-    if not file.exists():
-        return []
-    lines = file.read_text("utf-8").splitlines()
-    return [Round(**json.loads(line)) for line in lines]
 
 
 def play(viewers: int) -> Round:

@@ -233,30 +233,32 @@ class _Tested:
 
     checks: tuple[Check, ...]
     values: tuple[Values, ...]
-    found: tuple[Chances, ...]
+    chances: tuple[Chances, ...]
 
     @classmethod
     def of(
         cls, checks: tuple[Check, ...], grid: Grid, needed: int
     ) -> _Tested:
         values = tuple(check.quantity.values(grid) for check in checks)
-        found = tuple(
-            chances(own, check.band, exact=grid.exact, needed=needed)
-            for own, check in zip(values, checks, strict=True)
+        of_checks = tuple(
+            chances(by_seed, check.band, exact=grid.exact, needed=needed)
+            for by_seed, check in zip(values, checks, strict=True)
         )
-        return cls(checks, values, found)
+        return cls(checks, values, of_checks)
 
     @property
     def inside(self) -> float:
         """The chance of the conjunction: that of its weakest check."""
-        return max((chance.inside for chance in self.found), default=1.0)
+        return max((chance.inside for chance in self.chances), default=1.0)
 
     def judged(self, inside: float, outside: float) -> tuple[Judged, ...]:
         """The verdicts where chances of at most so much decide."""
-        rows = zip(self.checks, self.values, self.found, strict=True)
+        rows = zip(self.checks, self.values, self.chances, strict=True)
         return tuple(
-            Judged(check, estimate(own), _verdict(chance, inside, outside))
-            for check, own, chance in rows
+            Judged(
+                check, estimate(by_seed), _verdict(chance, inside, outside)
+            )
+            for check, by_seed, chance in rows
         )
 
 
@@ -286,7 +288,12 @@ def judge_family(
     level = LEVEL / stages
     inside = holm([of_claim.inside for of_claim in tested], level)
     outside = holm(
-        [c.outside for of_claim in tested for c in of_claim.found], level
+        [
+            chance.outside
+            for of_claim in tested
+            for chance in of_claim.chances
+        ],
+        level,
     )
     judged = []
     for claim, seeds, of_claim in zip(claims, needed, tested, strict=True):

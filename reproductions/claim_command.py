@@ -175,9 +175,9 @@ def _measured(figure: LiveFigure, request: Request) -> Reproduced:
     """The figure on the live network; its results are written below ``out``."""
     backends = Machine(request.command, " ".join(request.command))
     with shown_progress(figure.name) as report:
-        found = reproduce_live(figure, request, backends, report)
-    write_live(found, request)
-    return found.done
+        measured = reproduce_live(figure, request, backends, report)
+    write_live(measured, request)
+    return measured.done
 
 
 def _computed(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -91,7 +92,7 @@ def reproduce_figure(
 
     def done_with(seeds: int) -> Reproduced:
         points = figure.configurations(seeds, quick=request.quick)
-        runs = (one for own in points.values() for one in own)
+        runs = chain.from_iterable(points.values())
         results = compute(runs, store, executor, report)
         return Reproduced.of(
             figure, seeds, results, quick=request.quick, stages=stages

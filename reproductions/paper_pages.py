@@ -71,11 +71,13 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
     every = stored(folder)
     parts = {OVERVIEW: _overview(every)}
     for paper in PAPERS:
-        own = _of_paper(every, paper)
-        if own:
-            figures = [_section(name, one) for name, one in own.items()]
+        of_paper = _of_paper(every, paper)
+        if of_paper:
+            figures = [
+                _section(name, result) for name, result in of_paper.items()
+            ]
             parts[paper] = "\n\n".join(
-                [_brief(own), _table(own, ""), *figures]
+                [_brief(of_paper), _table(of_paper, ""), *figures]
             )
     return parts
 
@@ -124,27 +126,29 @@ def _fates(every: Stored) -> str:
         f"|{'---|' * (len(OUTCOMES) + 3)}",
     ]
     for paper in PAPERS:
-        own = _of_paper(every, paper)
+        current: list[JudgedClaim] = []
+        old = 0
+        for result in _of_paper(every, paper).values():
+            if result.old:
+                old += sum(map(_of_the_paper, result.done.judged))
+            else:
+                current += result.done.judged
         counts = [
             [
                 judged.claim.status
-                for result in own.values()
-                if not result.old
-                for judged in result.done.judged
+                for judged in current
                 if _belongs(judged, verdict, two_ended)
             ]
             for verdict, two_ended in OUTCOMES.values()
         ]
-        old = sum(
-            judged.claim.status != "own check"
-            for result in own.values()
-            if result.old
-            for judged in result.done.judged
-        )
         total = [status for statuses in counts for status in statuses]
         numbers = " | ".join(map(_with_fitted, [total, *counts]))
         lines.append(f"| {NAMES[paper]} | {numbers} | {old} |")
     return "\n".join(lines)
+
+
+def _of_the_paper(judged: JudgedClaim) -> bool:
+    return judged.claim.status != "own check"
 
 
 def _with_fitted(statuses: Sequence[str]) -> str:
@@ -213,8 +217,7 @@ def counts_by_paper(every: Stored) -> str:
         "|---|---|---|---|---|",
     ]
     for paper in PAPERS:
-        own = _of_paper(every, paper)
-        for status, judged in _groups(own):
+        for status, judged in _groups(_of_paper(every, paper)):
             lines.append(_counts(f"{NAMES[paper]} | {status}", judged))
     for status, judged in _groups(every):
         lines.append(_counts(f"**all** | {status}", judged))

@@ -31,7 +31,8 @@ _WELCOME = b"\1"
 
 # Errors of a peer that is still starting: calls are repeated, at first soon,
 # as the agents of a job start within milliseconds.
-_RETRY_NS, _LAST_RETRY_NS = 4_000_000, 20_000_000
+_RETRY_NS = 4_000_000
+_LAST_RETRY_NS = 20_000_000
 _NOT_YET = {
     errno.ECONNREFUSED,
     errno.ECONNABORTED,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from jobs.live.agent_protocol import (
     AgentProgress,
@@ -46,6 +47,9 @@ class Incoming:
 
     peer: int
     size_bytes: int
+
+
+Flow = TypeVar("Flow", Outgoing, Incoming)
 
 
 @dataclass(frozen=True)
@@ -99,16 +103,12 @@ class TransferPlan(Plan):
         """
         sends = []
         for order in self.sends:
-            counted = arrived.get((self.index, order.peer), 0)
-            if order.size_bytes > counted:
-                left_bytes = order.size_bytes - counted
-                sends.append(replace(order, size_bytes=left_bytes))
+            counted_bytes = arrived.get((self.index, order.peer), 0)
+            sends += _left_of(order, counted_bytes)
         receives = []
         for flow in self.receives:
-            counted = arrived.get((flow.peer, self.index), 0)
-            if flow.size_bytes > counted:
-                left_bytes = flow.size_bytes - counted
-                receives.append(replace(flow, size_bytes=left_bytes))
+            counted_bytes = arrived.get((flow.peer, self.index), 0)
+            receives += _left_of(flow, counted_bytes)
         demand: Curve = ()
         if self.demand and sends:
             total = sum(order.size_bytes for order in self.sends)
@@ -120,6 +120,14 @@ class TransferPlan(Plan):
             receives=tuple(receives),
             demand=demand,
         )
+
+
+def _left_of(flow: Flow, counted_bytes: int) -> list[Flow]:
+    """The rest of a flow; none where all of it has been counted."""
+    left_bytes = flow.size_bytes - counted_bytes
+    if left_bytes <= 0:
+        return []
+    return [replace(flow, size_bytes=left_bytes)]
 
 
 def curve_after(

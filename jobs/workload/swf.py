@@ -477,7 +477,7 @@ def _repairs(
     records: Records,
     run_s: npt.NDArray[np.float64],
 ) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which records were repaired, by reason. ``run_s``: as repaired."""
+    """The records that were repaired, by reason. ``run_s``: as repaired."""
     unstated = records["requested_s"] <= 0
     low = records["requested_s"] < run_s
     short = records["run_s"] < SHORTEST_S

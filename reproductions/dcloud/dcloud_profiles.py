@@ -33,7 +33,8 @@ ERRORS = MappingProxyType(
     }
 )
 """True over stated running time, less 1: least and greatest."""
-RELAXED, STRICT = "γ = 12 %", "γ = 0"
+RELAXED = "γ = 12 %"
+STRICT = "γ = 0"
 GAMMAS = MappingProxyType({RELAXED: "0.12", STRICT: "0.0"})
 
 

@@ -121,13 +121,14 @@ def scaling(
         command=["testbed", *sys.argv[1:]],
     )
     ended = []
-    for each in scaled:
+    for application in scaled:
         plan = scaling_plan(
-            each, first_seed, repetitions, live=not simulated
+            application, first_seed, repetitions, live=not simulated
         )
         if not simulated:
+            lasts = clock(application.repetition_s)
             console.say(
-                f"{plan.name}: {repetitions} repetitions of about {clock(each.repetition_s)} each"
+                f"{plan.name}: {repetitions} repetitions of about {lasts} each"
             )
         with shown_progress(plan.name, "repetitions") as report:
             ended.append(

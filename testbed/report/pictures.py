@@ -66,7 +66,7 @@ class Picture:
     draw: Callable[[], Figure]
     alt: str
     rows: Callable[[], Iterable[Sequence[Any]]]
-    """What is drawn, as a table: its headings first."""
+    """Its values as a table, headings first."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -41,22 +41,22 @@ def read_network(
     of the file. What the file prints goes to standard error. Raises
     MachineCannot without Mininet.
     """
-    found = None if name is None else file_at(here / "path", name)
-    if found is None:
+    file = None if name is None else file_at(here / "path", name)
+    if file is None:
         return None
     if find_spec("mininet") is None:
         raise MachineCannot(
             f"{here.place}: Mininet is missing", install_hint()
         )
     request = {
-        "path": str(found),
+        "path": str(file),
         "topo": wanted,
         "args": dict(args),
         "argv": list(argv),
     }
     reply = _reply(request)
     if reply.network is None:
-        _report(reply, found, here)
+        _report(reply, file, here)
     return reply.network
 
 

@@ -40,14 +40,14 @@ def job_traffic(
     recorded: Iterable[events.Event],
 ) -> dict[str, JobTraffic]:
     """The traffic of a live run's programs, by job."""
-    found = {}
+    by_job = {}
     for event in recorded:
         if not isinstance(event, events.JobEnded):
             continue
         traffic = _traffic(event.detail)
         if traffic is not None:
-            found[event.job_id] = traffic
-    return found
+            by_job[event.job_id] = traffic
+    return by_job
 
 
 def _traffic(detail: Mapping[str, Any]) -> JobTraffic | None:

@@ -96,8 +96,8 @@ def repetitions_of(
             raise RunFailed(f"{row.job_id} {row.outcome}: {row.reason}")
         group = profiles if is_profile(row) else scaled
         group.setdefault(row.application, []).append(row)
-    found = []
-    for name, own in profiles.items():
+    repetitions = []
+    for name, profiled in profiles.items():
         times = []
         shares = []
         counted = []
@@ -109,18 +109,18 @@ def repetitions_of(
             shares.append((granted_bps, row.network_share))
         # The median, as of `testbed profile`: one run beside a burst of
         # somebody else's work does not move it.
-        profiled_s = median(row.measured_s or 0.0 for row in own)
+        profiled_s = median(row.measured_s or 0.0 for row in profiled)
         repetition = Repetition(
             name,
-            own[0].requested_bps,
+            profiled[0].requested_bps,
             profiled_s,
             tuple(times),
             tuple(shares),
             tuple(counted),
-            traffic.get(own[0].job_id),
+            traffic.get(profiled[0].job_id),
         )
-        found.append(repetition)
-    return found
+        repetitions.append(repetition)
+    return repetitions
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class ScalingPoint:
 def _mean_traffic(
     traffics: Sequence[JobTraffic | None],
 ) -> JobTraffic | None:
-    counted = [vars(each) for each in traffics if each is not None]
+    counted = [vars(traffic) for traffic in traffics if traffic is not None]
     if not counted:
         return None
     means = {}

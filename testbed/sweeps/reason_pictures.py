@@ -46,7 +46,8 @@ def _packet_bytes(point: ScalingPoint) -> float | None:
 
 
 def _more(point: ScalingPoint) -> float | None:
-    before, now = point.traffic_at_b, point.traffic
+    before = point.traffic_at_b
+    now = point.traffic
     if before is None or now is None:
         return None
     return now.sent_bytes / max(1.0, before.sent_bytes)

@@ -162,11 +162,11 @@ def together(
 
 def _recorded(run: SweepRun) -> list[RecordedRun]:
     """The runs of all repetitions that have a result."""
-    found = []
+    runs = []
     for cell in run.cells.of(()):
         if run.keep is not None and run.found(cell) is not None:
-            found.append(_latest(run.keep / folder_of(cell.key)))
-    return found
+            runs.append(_latest(run.keep / folder_of(cell.key)))
+    return runs
 
 
 def _latest(place: Path) -> RecordedRun:

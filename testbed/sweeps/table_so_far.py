@@ -109,14 +109,16 @@ class TableWriter:
         self._counts[count] += 1
         n_keys = len(self._plan.combined)
         key = tuple(map(repr, cell.values[:n_keys]))
-        there = self._combinations.get(key)
-        if there is None:
+        combination = self._combinations.get(key)
+        if combination is None:
             printed = printed_cells(self._plan, cell.values[:n_keys])
-            there = _Combination(printed)
-            self._combinations[key] = there
-        there.values.append(numbers(record, self._plan.metrics))
-        there.failed += record is None
-        there.outside += record is not None and record["exit_code"] != 0
+            combination = _Combination(printed)
+            self._combinations[key] = combination
+        combination.values.append(numbers(record, self._plan.metrics))
+        combination.failed += record is None
+        combination.outside += (
+            record is not None and record["exit_code"] != 0
+        )
         self._printed.pop(key, None)
         if time.monotonic() - self._written_s >= EVERY_S:
             with suppress(OSError, BadInput):

@@ -558,7 +558,8 @@ def _receive(
     if vm not in job.received:
         job.received[vm] = Counted(followed.since_s, 0, rate_bps)
     counted = job.received[vm]
-    before_s, before_bits = counted.watched_s, counted.lack_bits
+    before_s = counted.watched_s
+    before_bits = counted.lack_bits
     counted.take(*count, disturbed)
     job.held_up.setdefault(vm, HeldUp()).take(
         counted.watched_s - before_s,

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 USAGE_V1, USAGE_V2 = "cpuacct.usage", "cpu.stat"
-THROTTLED_V1, THROTTLED_V2 = "throttled_time", "throttled_usec"
-NS, US = 1e-9, 1e-6
+THROTTLED_V1 = "throttled_time"
+THROTTLED_V2 = "throttled_usec"
+NS = 1e-9
+US = 1e-6
 
 
 class Claim(NamedTuple):
