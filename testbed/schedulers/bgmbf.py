@@ -60,11 +60,16 @@ class BgMBF(HoseQueue):
         that must wait.
         """
         while queue:
+            # The first is looked up at each step: jobs that the last head
+            # evicted wait again, and may have arrived before the rest of
+            # the queue.
             head = min(
                 queue.values(), key=lambda job: plan.view.order(job.id)
             )
             refusal = plan.try_to_start(head)
             if refusal is not None:
+                # Only a head that does not fit evicts: one that fits leaves
+                # those that jumped before it where they are.
                 evicted = self._start_by_force(plan, head)
                 if not evicted:
                     plan.wait(head, refusal.reason)
@@ -98,6 +103,8 @@ class BgMBF(HoseQueue):
         """Lines 13-16: the jobs without which the head fits, and its place
         then.
         """
+        # The most room that eviction can make: where that is not enough,
+        # nobody is evicted.
         answer = plan.free.without(later).fit(head)
         if self._evict == "all" or isinstance(answer, Refusal):
             return later, answer
@@ -113,6 +120,8 @@ class BgMBF(HoseQueue):
         for job_id in list(victims):
             others = [victim for victim in victims if victim != job_id]
             fewer = plan.free.without(others).fit(head)
+            # Without any eviction the head did not fit, so the last victim
+            # is needed.
             if others and not isinstance(fewer, Refusal):
                 victims = others
                 answer = fewer
@@ -128,9 +137,12 @@ class BgMBF(HoseQueue):
         """Lines 5-9, for every job behind the head."""
         rest.sort(key=lambda job: plan.view.order(job.id))
         if self._shortest_first:
+            # The sort is stable: jobs of one length stay in order of
+            # arrival.
             rest.sort(key=lambda job: job.duration_s)
         for job in rest:
             refusal = plan.try_to_start(job)
+            # The others were given their reason when they arrived.
             if refusal is not None and job is fresh:
                 plan.wait(job, refusal.reason, (head.id,))
 

@@ -43,9 +43,11 @@ class Baseline:
     name = "bl"
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        # Nothing waits in BL, so what an end frees is for later arrivals.
         if not isinstance(event, Arrived):
             return []
         job = view.job(event.job_id)
+        # BL reserves nothing ahead: what is free now is free for good.
         free = view.residual(view.now_s, None)
         answer = SlotsAlone().embed(view.datacentre, free, job.n_vms, 0)
         if isinstance(answer, Refusal):
@@ -82,6 +84,8 @@ class SlotsAlone:
         alone = on_one_server(datacentre, residual, n_vms)
         if alone is not None:
             return alone
+        # At rate 0 no link holds a count down: slots alone decide, from the
+        # lowest level up.
         for switch in Counts(
             datacentre, residual, n_vms, rate_bps=0
         ).candidates():
@@ -96,6 +100,7 @@ def _fill(
 ) -> Placement:
     """The servers below a switch, by id, each as full as it can be."""
     servers = np.flatnonzero(servers_below(datacentre, switch))
+    # VMs that the servers before each one could hold.
     before = np.cumsum(free[servers]) - free[servers]
     counts = np.minimum(free[servers], np.maximum(n_vms - before, 0))
     used = counts > 0

@@ -127,10 +127,14 @@ class Cmbf:
         self._note_demand(job)
         out: list[Action] = []
         insort(self._queue, entry)
+        # The newest job can preempt nobody, since no job arrived later than
+        # it: idle nodes alone decide (Algorithm 4, line 6).
         if job.n_vms <= self._foreground.idle:
             self._to_foreground(nodes, entry, out)
         if self._background_left:
             self._fill_background(nodes, out, self._queue)
+        # No background VM came free since the queue was last gone through,
+        # so the jobs before this one still do not fit.
         elif job.id not in self._foreground.at:
             self._fill_background(nodes, out, [entry])
         if (
@@ -201,6 +205,8 @@ class Cmbf:
         holders = foreground.holders
         while (entry := self._next(order)) is not None:
             order, _, n, _ = entry
+            # The last step changed who holds nodes: place and sum of the
+            # later ones are counted anew.
             if moved:
                 ahead = bisect_right(holders, entry)
                 later = sum(held for _, _, held, _ in holders[ahead:])
@@ -212,6 +218,9 @@ class Cmbf:
                 ahead += 1
             may_preempt = not self._head_only or self._next(0) == entry
             idle = foreground.idle
+            # With no idle node and no node of a later job this job cannot
+            # start, nor can those behind it, for fewer jobs are later than
+            # they.
             if idle + (later if may_preempt else 0) == 0:
                 return
             # Lines 9-17: preempt backfilled jobs where that makes enough room.
@@ -224,6 +233,7 @@ class Cmbf:
 
     def _next(self, order: float) -> Holder | None:
         """The earliest job outside the foreground that arrived after ``order``."""
+        # Orders are whole numbers: the next job's is at least one more.
         key: Holder = (order + 1, 0, 0, "")
         first: Holder | None = None
         for jobs in (self._queue, self._background.holders):
@@ -264,15 +274,19 @@ class Cmbf:
         """``dispatch(FG, j)``, from the queue or from the background."""
         job_id = entry[3]
         at = self._background.give_back(job_id)
+        # It held no background nodes, so it waited in the queue.
         if at is None:
             del self._queue[bisect_left(self._queue, entry)]
         else:
             self._background_left = True
         # On the same nodes it is a change of priority, which costs nothing.
+        # Its own background VMs stood there, so that no other job's need be
+        # preempted.
         if at is not None and self._foreground.fits_at(at):
             out.append(SwitchTier(job_id, "foreground"))
         else:
             place = self._foreground.match(entry, self._foreground.open())
+            # The caller has counted the idle nodes.
             if isinstance(place, Refusal):
                 raise AssertionError(f"{job_id}: {place.reason}")
             at = place
@@ -317,6 +331,8 @@ class Cmbf:
             if not room:
                 return
             at = self._background.match(entry, room)
+            # Algorithm 3 goes through the whole queue: a job that does not
+            # fit holds up nobody behind it.
             if isinstance(at, Refusal):
                 continue
             del self._queue[bisect_left(self._queue, entry)]
@@ -336,6 +352,8 @@ class Cmbf:
         why: str,
     ) -> Action:
         placement = nodes.placement(at)
+        # On its old nodes too: its state was saved, and restoring it is
+        # what costs.
         if job_id in self._began:
             return Migrate(job_id, placement, why, self._cost_s, tier)
         self._began.add(job_id)

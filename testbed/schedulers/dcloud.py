@@ -97,6 +97,7 @@ def shapes(
         # In tenths of a tick, so that a tenth of the room is whole.
         time = d_ticks * STEPS - step * room
         rates = _rates(bandwidth_bps, p_ticks * STEPS, time, reshaping)
+        # The only rounding: everything before it is exact.
         delay_s = (
             float(Fraction(step * room, STEPS * scale)) if step else 0.0
         )
@@ -115,6 +116,8 @@ def _rates(
     ``time`` ticks.
     """
     spare = time - need
+    # No room, or nothing to scale: a job without bandwidth takes as long at
+    # any rate.
     if spare <= 0 or not reshaping.scales or bandwidth_bps == 0:
         return [bandwidth_bps]
     # b' = b - k·b(d - t' - p̃) / (10(d - t')), rounded up.
@@ -153,6 +156,7 @@ class DCloud:
         self._search: Search | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        # Nothing waits: what an end frees is seen by the next search.
         if not isinstance(event, Arrived):
             return []
         job = view.job(event.job_id)
@@ -187,6 +191,8 @@ class DCloud:
         is no room.
         """
         deadline_s = job.deadline_s
+        # With d = p̃ there is neither a later start nor a smaller
+        # bandwidth.
         if deadline_s is None:
             deadline_s = (1.0 + self._gamma) * job.duration_s
         relaxed = relaxed_s(job.duration_s, deadline_s, self._gamma)
@@ -210,6 +216,7 @@ class DCloud:
 
     def _why_not(self, view: View, job: JobRequest) -> str:
         grid = self.grid(job)
+        # The first point is the request itself: at once, at b.
         answer = place(
             view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0]
         )
@@ -234,6 +241,8 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
     shape = choice.shape
     start_s = now_s + shape.delay_s
     end_s = start_s + shape.duration_s
+    # A delay below the clock's resolution at this time is none: a Reserve
+    # must begin later than now.
     if start_s <= now_s:
         return Start(
             job.id,

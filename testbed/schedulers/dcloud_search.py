@@ -94,6 +94,8 @@ class Search:
         order; None: none.
         """
         placed = self._placed(ledger, now_s, n_vms, grid)
+        # The residuals above moved the cursor; differences of U are counted
+        # from it.
         ledger.timeline.seek(now_s)
         candidates = []
         for shape, placement in placed:
@@ -133,6 +135,8 @@ def _least(raised: FloatArray) -> int | None:
     best: int | None = None
     rows = raised.tolist()
     for k, row in enumerate(rows):
+        # Strictly less, as in line 9: of equals the first of the grid
+        # stays.
         if best is None or less(row, rows[best]):
             best = k
     return best
@@ -217,6 +221,8 @@ class TreeSearch(Search):
         return Choice(shapes[at], placement, tuple(raised[least].tolist()))
 
     def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
+        # By breadth an uneven tree's servers are dealt out of order; a
+        # placement lists them by id.
         order = np.argsort(servers, kind="stable")
         pairs = zip(
             servers[order].tolist(), counts[order].tolist(), strict=True
@@ -361,6 +367,8 @@ def place_loop(
             _apply(tree, record, k, (base, base), counts, -1)
             k += 1
         state = base.copy()
+        # What is least free within the window so far: each point of the row
+        # only prolongs it.
         low = base.copy()
         j = k
         for point in range(grid.row[i], grid.row[i + 1]):
@@ -543,8 +551,11 @@ def _place(
     uplink = tree.uplink
     switch_start = tree.switch_start
     child_start = tree.child_start
+    # By level and id: the first with room is Oktopus' lowest subtree.
     for switch in switches:
         total = servers_sum[switch]
+        # The sum over servers is kept up to date; switches below were
+        # counted earlier in this loop.
         for e in range(switch_start[switch], child_start[switch + 1]):
             total += most[child[e]]
         if total >= n_vms:

@@ -39,6 +39,8 @@ FloatArray = npt.NDArray[np.float64]
 RELATIVE_TOLERANCE = 1e-9
 """U's that differ by less are equal: otherwise rounding would decide ties."""
 
+# Sums that cancel leave remainders of this share of the largest component,
+# which must not decide before the next level does.
 _NOTHING = 1e-12
 
 STEPS_PER_NODE = 20
@@ -221,6 +223,7 @@ def increases_of(
     utilisation: Utilisation, timeline: Timeline, points: Points
 ) -> FloatArray:
     """:func:`increases` of candidates that are arrays already."""
+    # What happens after the last candidate has ended changes no difference.
     changes = timeline.upcoming(float(points.end.max()))
     steps = STEPS_PER_NODE * (
         utilisation.datacentre.n_nodes + len(points.servers)
@@ -336,12 +339,14 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
                     nodes.above_start[server], nodes.above_start[server + 1]
                 ):
                     needed[nodes.above[e]] = 1
+    # Switches are in order of level, so that one pass reaches the top.
     for switch in nodes.switches:
         if needed[switch]:
             for e in range(
                 nodes.above_start[switch], nodes.above_start[switch + 1]
             ):
                 needed[nodes.above[e]] = 1
+    # A root has no uplink: it counts in no component of U.
     for node in range(len(needed)):
         if nodes.component[node] < 0:
             needed[node] = 0
@@ -367,6 +372,7 @@ def _pieces(
     inner, carried, dru = _state(nodes, free)
     matters = _mattering(nodes, needed)
     log = _log(nodes, record, changes, needed)
+    # A node's first piece begins at the cursor, with what is held then.
     for node in range(n_nodes):
         if needed[node]:
             _note(log, now_s, node, inner[node], carried[node])
@@ -421,6 +427,7 @@ def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
     switches = nodes.switches
     above_start = nodes.above_start
     above = nodes.above
+    # From the top down, so that what is above a switch is known before it.
     for k in range(len(switches) - 1, -1, -1):
         node = switches[k]
         for e in range(above_start[node], above_start[node + 1]):
@@ -686,6 +693,7 @@ def _rise(
         until = min(times[k + 1], end) if k + 1 < last else end
         old = max(inner[k] * per_inner, carried[k] * per_uplink)
         added = float(slots) if slots > 0 else risen[k]
+        # The scratch is left at 0 for the next point.
         risen[k] = 0.0
         new = max(
             (inner[k] + added) * per_inner, (carried[k] + more) * per_uplink

@@ -55,6 +55,9 @@ class Easy(NodeQueue):
         # The shadow moves with the time while somebody runs longer than
         # planned.
         moves = first or nodes.holders[0][0] < now_s
+        # Behind others a job jumps only where that does not delay the
+        # first. With a moving shadow that is for the whole pass below to
+        # say.
         if n <= len(nodes.free) and (
             first if moves else nodes.admits(n, now_s + planned_s)
         ):
@@ -134,8 +137,8 @@ POLICIES = (
     PolicyKind(
         "easy",
         "EASY: backfills jobs that do not delay the first in the queue",
-        lambda _, given: Easy(given.estimates),
+        lambda _, parameters: Easy(parameters.estimates),
         EasyParameters,
-        claims=lambda given: CLAIMS_WITH[given.estimates],
+        claims=lambda parameters: CLAIMS_WITH[parameters.estimates],
     ),
 )

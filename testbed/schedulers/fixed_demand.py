@@ -122,11 +122,13 @@ class FixedDemand(Rounds):
             return [Start(job.id, held.placement, rate_bps)], False
         reasons = self.explain(room, candidate, rate_bps)
         rejected = any(isinstance(reason, Reject) for reason in reasons)
+        # A rejected job leaves the queue, and so blocks nobody.
         return reasons, self._parameters.queue == "block" and not rejected
 
 
 def _claims(parameters: FixedDemandParameters) -> tuple[Claim, ...]:
     """Claims of policies in order of arrival."""
+    # Everybody starts in the end only where nobody is dropped or overtaken.
     blocks = parameters.queue == "block" and parameters.late == "run"
     return ("no-preemption", *(("no-starvation",) if blocks else ()))
 
@@ -157,8 +159,8 @@ POLICIES = (
     PolicyKind(
         "ps-p",
         "slots in order of arrival, links shared by weights (FairCloud's PS-P)",
-        lambda _, given: FixedDemand(
-            "ps-p", SlotsAlone(), by_arrival, given, reserves=False
+        lambda _, parameters: FixedDemand(
+            "ps-p", SlotsAlone(), by_arrival, parameters, reserves=False
         ),
         FixedDemandParameters,
         sharing=SharingModel("lockstep", "proximate"),

@@ -79,6 +79,8 @@ class Room:
         complete: bool = True,
     ) -> None:
         self.datacentre = datacentre
+        # A copy, the paper's virtual resource status: jobs of this round
+        # take from it before the engine has started them.
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
         self.free_slots = int(free.free_slots.sum())
         self._embedder = embedder
@@ -121,6 +123,8 @@ class Room:
 
     def book(self, placement: Placement, rate_bps: int) -> Held:
         """Take a placement's slots, and its bandwidth at ``rate_bps``."""
+        # At 1 bit/s per VM: amounts on links are min(X, N-X), which the
+        # rate multiplies.
         taken = footprint(self.datacentre, placement, 1)
         servers = self.datacentre.n_servers
         split = int(np.searchsorted(taken.objects, servers))
@@ -206,6 +210,7 @@ def by_reward(ready: Iterable[ReadyJob], now_s: float) -> list[ReadyJob]:
 
     def rank(candidate: ReadyJob) -> tuple[float, float, int]:
         left_s = candidate.due_s - now_s
+        # An overdue job comes first, to be discarded at once (line 9).
         ratio = candidate.job.value / left_s if left_s > 0 else math.inf
         return -ratio, left_s, candidate.order
 
@@ -264,6 +269,8 @@ def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
         _, order, longest = by_length[0]
         options = longest.candidate.options
         if longest.option + 1 == len(options):
+            # Line 29: as the longest cannot get shorter, neither can the
+            # round; shorter jobs are left to lines 31–33.
             return
         more_bps = options[longest.option + 1][0] - longest.rate_bps
         spare_bps = room.spare_bps(longest.held)
@@ -278,6 +285,8 @@ def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
     """Lines 31–33: each job, those with most VMs first, gets the highest option
     that fits.
     """
+    # A job with many VMs gives most back by ending early (the text on
+    # Algorithm 1), to those that still wait.
     for job in sorted(
         run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)
     ):
@@ -379,6 +388,7 @@ class Rounds:
         and not for less.
         """
         job = candidate.job
+        # Once is enough, unless the room is idle: then to fail is final.
         if job.id in self._explained and not room.idle:
             return []
         self._explained.add(job.id)

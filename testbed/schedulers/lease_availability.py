@@ -43,6 +43,8 @@ class AvailabilityList:
         self._most_used_first = most_used_first
         self.free_cores = np.zeros(hosts, dtype=np.int64)
         self.free_memory_mib = np.zeros(hosts, dtype=np.int64)
+        # On hosts with fewer cores than the largest these values stay: so
+        # many cores are never free there.
         self.until_s = np.full((most, hosts), -math.inf)
         self.available_s = np.full((most, hosts), math.inf)
         # When a row is out of date by itself, because a booking begins.
@@ -55,6 +57,7 @@ class AvailabilityList:
         stale = self._calendar.changed
         while self._changes and self._changes[0][0] <= now_s:
             stale.add(heapq.heappop(self._changes)[1])
+        # In order of number, so that nothing depends on a set's order.
         for host in sorted(stale):
             self._refresh(host, now_s)
         stale.clear()
@@ -70,6 +73,8 @@ class AvailabilityList:
         """
         self.update(now_s)
         until_s = self.until_s[wanted.cores - 1]
+        # Where the cores do not stay free long enough the host ranks last,
+        # at infinity, and is left out.
         rooms = np.where(until_s >= end_s, self.free_cores, math.inf)
         for host in _ranked(rooms, until_s):
             if self._has_memory(host, now_s, end_s, wanted):
@@ -171,6 +176,8 @@ def _times(
     level = free
     low = free
     for at_s, taken in changes:
+        # A later end overwrites an earlier one: for good is after the last
+        # booking that needs these cores.
         # Given back (taken is below 0): from here on these cores are free.
         for k in range(level, level - taken):
             available_s[k] = at_s

@@ -39,7 +39,10 @@ FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
 preempted once.
 """
 
+# Buckets at first; they double when a booking lies behind the last.
 _ROWS = 64
+# MiB of a host below which sums fit 32 bits, so that vector operations move
+# half as much.
 _NARROW = 2**30
 
 
@@ -301,6 +304,7 @@ class Calendar:
         if first - self._first < rows // 2:
             return
         gone = min(first - self._first, rows)
+        # Both ends of the move overlap, hence the copy.
         self._sums[..., : rows - gone] = self._sums[..., gone:].copy()
         self._sums[..., rows - gone :] = 0
         self._free = self._free[:, gone:]
@@ -404,6 +408,8 @@ class Calendar:
         Lazy: a caller that finds the first too full does not need the others.
         """
         first, last = self._span(start_s, end_s)
+        # The first and the last bucket, or the only one: a step of 0 would
+        # raise.
         for bucket in range(first, last + 1, max(last - first, 1)):
             here = self._list(bucket, host)
             yield greatest_use(
@@ -425,6 +431,7 @@ class Calendar:
         adds to them.
         """
         self.changed.add(host)
+        # It lies wholly in buckets that are forgotten.
         if last < first:
             return
         self._reach(last)

@@ -72,6 +72,7 @@ class HeldLease:
 
     def __post_init__(self) -> None:
         self.remaining_s = self.request.stated_s
+        # A job of no type is served as best effort.
         if self.type not in ("advance", "immediate"):
             self.flag = PREEMPTIBLE
 
@@ -124,6 +125,8 @@ def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
 
 def _choices(listed: Sequence[str]) -> Iterator[Sequence[str]]:
     """Leases to preempt, from none over each one alone to all of them."""
+    # One by itself is Section 4.2's rule. It could never make room for six
+    # cores among leases of one, hence several together.
     yield ()
     for lease_id in listed:
         yield (lease_id,)
@@ -246,12 +249,16 @@ class LeaseCapacity:
         available_s = self.available.available_s[vm.cores - 1 :: vm.cores]
         vms, hosts = np.nonzero(available_s < math.inf)
         times = np.maximum(self.now_s, available_s[vms, hosts])
+        # Each entry is room for one more VM: at the n-th time there is room
+        # for all n.
         first = np.lexsort((hosts, times))[: lease.request.n_vms]
         if len(first) < lease.request.n_vms:
             return None
         start_s = float(times[first[-1]])
         end_s = start_s + lease.remaining_s
         on = Counter(hosts[first].tolist())
+        # These times are of cores alone; memory and bookings in between are
+        # looked at here.
         for host, n_vms in on.items():
             size = Use(n_vms * vm.cores, n_vms * vm.memory_mib)
             if not self.calendar.fits(host, start_s, end_s, size):
@@ -363,6 +370,8 @@ class LeaseCapacity:
                 lease.vm_size,
             ):
                 return gone
+        # The host has room beside its firm leases: without all the others,
+        # and so at the last choice, the VM fits.
         raise AssertionError(f"{lease.id}: host {host} cannot be cleared")
 
     def _has_room(
@@ -458,6 +467,8 @@ class LeaseCapacity:
         if running and at_s > self.now_s:
             for host in lease.on:
                 booking = self.calendar.remove(host, lease.id)
+                # Its new flag makes it firm from now on: it is preempted at
+                # most once.
                 self.calendar.add(
                     host, replace(booking, end_s=at_s, flag=PREEMPTED)
                 )
@@ -469,6 +480,7 @@ class LeaseCapacity:
 
     def vacate(self, lease: HeldLease) -> None:
         """It gives its hosts back, and waits for what is left of it."""
+        # A plan that has not begun has used up nothing.
         if lease.state == "running":
             lease.remaining_s -= self.now_s - lease.start_s
         elif lease.state == "planned":
@@ -504,6 +516,7 @@ class LeaseCapacity:
         # The list answers most of them; bookings are added up for the others.
         if self.available.free_cores[host] < needs.cores:
             return False
+        # Without its own plan, which may overlap with starting now.
         if not self._has_room(
             host, (lease.id,), self.now_s, lease.remaining_s, needs
         ):

@@ -65,6 +65,8 @@ class LeasePolicy:
                 self.preempted(job_id)
             case Woken():
                 self._woken_s = -1.0
+                # Due plans hold their place already: they start before
+                # waiting leases are looked at.
                 self._start_due()
                 self.woken()
         return self.actions

@@ -68,6 +68,8 @@ class Mbfcbs(LeasePolicy):
 
     def ended(self, job_id: str, *, more: bool) -> None:
         self._queue.pop(job_id, None)
+        # Waiting leases are looked at once, after the last end of an
+        # instant.
         if not more:
             self.wake_now()
 
@@ -118,6 +120,9 @@ class Mbfcbs(LeasePolicy):
     def _immediate(self, lease: HeldLease) -> None:
         """Lines 7 to 12: start now, preempting if need be, or reject."""
         now_s = self.capacity.now_s
+        # Lines 9 to 11 ask for a host whose earliest time is the start
+        # itself (read as EAT ≤ ST): that is room now, which line 8 has
+        # asked for.
         if self.capacity.place_now(lease) or self._take(lease, now_s):
             self.actions += self.capacity.start(lease)
         else:
@@ -130,6 +135,8 @@ class Mbfcbs(LeasePolicy):
             self.actions.append(
                 Reject(lease.id, f"its start, {start_s} s, has passed")
             )
+        # "First host" (line 14) is read as the best fit among all that
+        # qualify.
         elif self.capacity.place_at(lease, start_s) or self._take(
             lease, start_s
         ):
@@ -158,6 +165,7 @@ class Mbfcbs(LeasePolicy):
             return False
         for victim in victims:
             self._preempt(victim, start_s, lease)
+        # A lease that was put off may fit on another host at once.
         if any(victim.state == "waiting" for victim in victims):
             self.wake_now()
         return True

@@ -62,6 +62,8 @@ def policy_kind_of(loaded: Loaded, name: str | None = None) -> PolicyKind:
         return _declared(loaded, name)
     except (NotAPolicy, PluginError):
         raise
+    # Looking at a stranger's class runs its code (descriptors, properties):
+    # whatever that raises is its reason.
     except Exception as error:
         raise NotAPolicy(raised_anywhere(error)) from error
 
@@ -150,6 +152,7 @@ def _by_arguments(policy: type[Any], name: str, *, embeds: bool) -> Build:
 
 def _named(built: Policy, policy: type[Any], name: str) -> Policy:
     """Names a policy that has not named itself."""
+    # Its constructor has not given it a name of its own.
     if getattr(built, "name", None) == getattr(policy, "name", None):
         built.name = name
     return built

@@ -104,6 +104,8 @@ class Priority(LeasePolicy):
         """Serves waiting leases by priority vector: the largest element first,
         then by arrival.
         """
+        # Without news and without room that came free, waiting leases would
+        # fail as they did before.
         considered = list(new)
         if self.capacity.freed or new:
             waiting = sorted(self._waiting.values(), key=lambda w: w.order)
@@ -186,6 +188,7 @@ class Priority(LeasePolicy):
             for victim in lower:
                 if host not in victim.on:
                     continue
+                # As many go as the host needs, and no more.
                 if self._room(lease)[host] >= count:
                     break
                 self._put_off(victim, lease)
@@ -209,7 +212,7 @@ POLICIES = (
     PolicyKind(
         "priority",
         "leases: the highest priority first, lower ones preempted as often as it takes",
-        lambda _, given: Priority(given),
+        lambda _, priorities: Priority(priorities),
         Priorities,
         leases=True,
     ),

@@ -227,8 +227,11 @@ class OrderedQueue(HoseQueue):
                 head = head or job
             if job is fresh:
                 fresh = None
+            # The first of a sorted queue blocks as well: to skip it is
+            # another policy, which a parameter asks for.
             if head is not None and not self._skip:
                 break
+        # The pass ended before its turn came.
         if head is not None and fresh is not None:
             plan.wait(fresh, f"behind {head.id}, which waits", (head.id,))
 

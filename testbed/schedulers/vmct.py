@@ -35,6 +35,8 @@ class Vmct(LeasePolicy):
             self._assign(lease)
 
     def woken(self) -> None:
+        # Plans on freed hosts have moved up where they could; no lease
+        # waits here without a plan.
         self.capacity.freed.clear()
         for lease in self.come():
             self._assign(lease)
