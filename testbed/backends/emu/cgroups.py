@@ -29,6 +29,7 @@ TOP, MAIN_TOP = "hosenet", "hosenet-main"
 # was throttled for what a background VM used waits for the next period.
 PERIOD_US = 10_000
 LEAST_QUOTA_US = 1_000
+# The longest period that the kernel takes.
 MAX_PERIOD_US = 1_000_000
 SOCKETS_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 """Of all sockets of a group, whatever its name says."""
@@ -71,12 +72,15 @@ def read_layout(mountinfo: str) -> CgroupLayout:
     first: dict[str, Path] = {}
     unified: Path | None = None
     for line in mountinfo.splitlines():
+        # Before the dash stands a varying number of optional fields.
         left, _, right = line.partition(" - ")
         fstype, _, options = right.split(" ")[:3]
         path = Path(left.split(" ")[4])
         if fstype == "cgroup2":
             unified = unified or path
         elif fstype == "cgroup":
+            # Version 1 names a hierarchy's controllers among its mount
+            # options.
             for name in options.split(","):
                 first.setdefault(name, path)
     if unified is not None:
@@ -133,6 +137,8 @@ class RunCgroup:
             # folder at any moment.
             path.mkdir(parents=True, exist_ok=True)
             self._make(path.parent)
+            # A leaf: version 2 has no processes in a group that hands
+            # controllers to groups below it.
             self._make(path, leaf=path in self._main_paths)
         top = self.layout.mounts["cpu"]
         weights = processor_weights(os.cpu_count() or 1)
@@ -165,6 +171,7 @@ class RunCgroup:
             if not (home / "cgroup.procs").exists():
                 home = root
             self._home[root] = home
+            # 0 stands for the process that writes.
             _write(path / "cgroup.procs", "0")
 
     def leave(self) -> None:
@@ -505,6 +512,7 @@ def remove_groups(paths: Iterable[Path]) -> None:
     last run's group.
     """
     roots = list(paths)
+    # From the leaves up: a group that has groups in it cannot be removed.
     groups = [
         Path(folder)
         for path in roots
@@ -546,6 +554,7 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
         if not members:
             return ""
         _stop_forking(group)
+        # Listed once more: some were forked before the freeze.
         for pid in members | _members(group):
             _kill(pid, way_out)
             killed.add(pid)
@@ -572,6 +581,8 @@ def _members(group: Path) -> set[int]:
 
 def _kill(pid: int, way_out: Path | None) -> None:
     with suppress(ProcessLookupError):
+        # Killed first: outside of its VM's group it would have the weight
+        # and the freedom of the testbed's own.
         os.kill(pid, signal.SIGKILL)
         if way_out is not None:
             with suppress(OSError):

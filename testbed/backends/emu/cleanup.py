@@ -75,6 +75,8 @@ def clean(
                     "damaged journal", f"{path} (set aside as {aside.name})"
                 )
             )
+        # A dry run has left the damaged ones where they are, and the next
+        # step would refuse them.
         if not (dry_run and damaged):
             removed += clean_leftovers(state, dry_run=dry_run)
         return removed + _doctors_namespaces(dry_run=dry_run)

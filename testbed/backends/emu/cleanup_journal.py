@@ -467,6 +467,8 @@ def setting(
     try:
         yield
     finally:
+        # In this order: after a crash between the two the cleanup sees that
+        # the old value is back, and leaves it.
         path.write_text(old, encoding="ascii")
         journal.remove([entry])
 

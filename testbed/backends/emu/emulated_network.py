@@ -76,11 +76,13 @@ class EmulatedNetwork:
 
         ``parts``: the switch's parts; without any the machine's own switch has
         all bridges. ``controller_port``: where the controller also listens on
-        the host, for bridges that others make. ``ours``: the controller is the testbed's. VMs then
-        leave checksums to the switch where that fills them in; it does not in a
-        packet that passes through a controller. Another's is connected last, as
-        by Mininet: not each hears of a port that comes up as it is told of the
-        others.
+        the host, for bridges that others make.
+
+        ``ours``: the controller is the testbed's. Then VMs leave checksums to
+        the switch, if it fills them in; in a packet that passes through a
+        controller it does not. Switches connect to another's controller when
+        their ports are up, as Mininet's do: some controllers miss a port that
+        comes up while they are told of the others.
         """
         self.plan = plan
         self._parts = parts
@@ -139,6 +141,8 @@ class EmulatedNetwork:
         self._make_devices(self._journal.tag.group)
         vms: dict[str, traffic_control.Side] = {}
         with ExitStack() as on_failure:
+            # It keeps ``vms``, which is filled below: limits on links are
+            # set before the VMs' namespaces are open.
             kernel = traffic_control.TrafficControl(self._sides(), vms)
             on_failure.callback(kernel.close)
             # The switch takes longest, as it opens a packet socket per port. tc
@@ -163,6 +167,7 @@ class EmulatedNetwork:
             if not self._ours:
                 for switch, bridges in switches:
                     self._connect_bridges(switch, bridges)
+            # From here on `down` closes the sockets.
             on_failure.pop_all()
         self._kernel = kernel
 
@@ -258,8 +263,11 @@ class EmulatedNetwork:
             inode = (traffic_control.NETNS_DIR / name).stat().st_ino
             noted.append(JournalEntry("netns", name, inode))
         self._journal.add(noted)
+        # In a part's namespace IPv6 is off since before its devices came.
         if not self._parts:
             _silence_ipv6(port.name for port in plan.ports)
+        # All by one request: with one each they would wait for an RCU grace
+        # period each.
         up = [f"link set group {group} up"]
         with ThreadPoolExecutor(BATCHES) as pool:
             done = pool.map(
@@ -353,6 +361,7 @@ class EmulatedNetwork:
         defaults = [
             setting for setting in VM_SYSCTLS if setting[0] in changed
         ]
+        # A namespace that somebody has deleted has no settings.
         with suppress(FileNotFoundError):
             _set_sysctls(tenant, defaults)
 
@@ -451,6 +460,8 @@ class EmulatedNetwork:
         parts = [part for part in self._parts if part.switch is switch]
         with open_vswitch.large_buffers(self._journal):
             for part in parts:
+                # Bridges and ports come up in many passes, which a pace
+                # would draw out.
                 part.end_pace()
                 start_part_again(self.plan, part)
             if not parts:
@@ -556,6 +567,7 @@ class EmulatedNetwork:
 
         Called once all bridges are connected to the controller.
         """
+        # Not sooner: bridges and ports are made in many passes.
         for part in self._parts:
             part.begin_pace()
 

@@ -280,6 +280,8 @@ class Emulation:
         if self.own is not None or not self.controller.is_stopped:
             self._stopped_since_s = None
             return
+        # Nobody tells when the signal came: its time counts from when it
+        # was first seen here.
         now_s = time.monotonic()
         if self._stopped_since_s is None:
             self._stopped_since_s = now_s
@@ -365,6 +367,9 @@ class Emulation:
         # A dying switch closes a packet socket per port, and each close waits
         # for an RCU grace period.
         with expedited_rcu(self.journal):
+            # A service's daemon is left to systemd, which `start_again` has
+            # restart it. A daemon without a service has a monitor: that starts
+            # it again after programming errors alone, and after SIGKILL it ends.
             if pid is not None and not (
                 switch is MACHINE and has_service()
             ):
@@ -442,7 +447,11 @@ class Emulation:
             self._unknown_flows.add(tenant.job_id)
             self._flows.submit(self._remove_late, tenant, remove)
             return
+        # This waits until the request to add has ended, well or not: a
+        # removal that came before it would find nothing.
         flows.exception()
+        # The error for which the tenant is withdrawn is what the caller
+        # learns of, not one of the withdrawal.
         with suppress(ControllerError, RunFailed):
             self._settle(self._flows.submit(remove), remove)
 
@@ -454,8 +463,11 @@ class Emulation:
         Runs in the flows' thread, so that a later request to add the same
         tenant cannot overtake it.
         """
+        # Waiting for the event in place of a sleep lets close() end this at
+        # once.
         while not self._closed.wait(CONFIRM_EVERY_S):
             with suppress(ControllerUnreachable):
+                # It answers: a refusal says that it never had the tenant.
                 with suppress(ControllerRefused, SwitchesMissing):
                     remove()
                 break
@@ -538,6 +550,8 @@ class Emulation:
 
     def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
         """Change a tenant's rate in place; returns the tenant at its new rate."""
+        # A link's reservation is a whole number of VMs' rates, min(X, N -
+        # X): divided first, it stays one.
         links = tuple(
             (link, bps // tenant.rate_bps * rate_bps)
             for link, bps in tenant.link_bps
@@ -625,6 +639,9 @@ class Emulation:
         if failure.kind == "controller_killed":
             self.controller.process.kill()
             if self.revive_controller(DYING_S):
+                # Switches look for the controller at most a second apart
+                # (max_backoff). Until each is back, a tenant's flows would
+                # lack it.
                 self._wait_connected(
                     [bridge.dpid for bridge in self.plan.bridges]
                 )
@@ -699,6 +716,8 @@ class Emulation:
     ) -> ControllerError | RunFailed | None:
         """Repeat a move whose controller, ``asked``, ended before it answered."""
         try:
+            # Several moves may have lost the same controller, and the first
+            # of them has started another one already.
             if self.controller is asked and not self.revive_controller(
                 DYING_S
             ):
@@ -779,6 +798,8 @@ class Emulation:
         """Makes the control groups of a tenant's VMs beside the block, for
         agents that are spawned after it. Raises OSError at its end.
         """
+        # The first move into a control group waits for a grace period of
+        # the kernel's, which passes here while limits and flows go in.
         with ThreadPoolExecutor(1) as beside:
             opened = beside.submit(self._open_vms, tenant, cores)
             yield
@@ -922,6 +943,7 @@ class Emulation:
             "open_vswitch": conditions.version,
             "userspace_tso": sockets.offload,
             "send_buffer_bytes": sockets.send_buffer_bytes,
+            # VMs' routes name it, whatever the machine's default is.
             "congestion_control": "cubic",
             "offloads": {
                 "vm_checksum_and_segmentation": self.network.offloads
@@ -984,9 +1006,13 @@ def emulate(
             narrate(
                 f"removed what an earlier run left: {thing.what} {thing.name}"
             )
+        # After the leftovers are gone, which took memory and namespaces
+        # too.
         require_room(plan, n_agents)
         journal = CleanupJournal.create(name)
         stack.callback(remove_run, journal)
+        # Before anything is started: a child is born into its parent's
+        # group, by which the cleanup finds it after a crash.
         cgroup = _enter_cgroup(stack, journal)
         quotas = _set_quotas(cgroup, datacentre, scale.cpu)
         parts = stack.enter_context(switch_in_parts(plan, journal))
@@ -1016,11 +1042,15 @@ def emulate(
             parts=parts,
             ours=options.own is None,
         )
-        own = None
+        own_controller = None
         if options.own:
             log = log_dir / CONTROLLER_LOG
-            own = OwnController(options.own, log, controller, network)
-        client = stack.enter_context(closing(own or controller.client()))
+            own_controller = OwnController(
+                options.own, log, controller, network
+            )
+        client = stack.enter_context(
+            closing(own_controller or controller.client())
+        )
         try:
             # Known to the controller first: a switch has its rules as soon as
             # it connects.
@@ -1030,8 +1060,9 @@ def emulate(
             network.begin_pace()
         except ControllerError as error:
             raise RunFailed(f"the controller: {error}") from error
-        if own is not None:
-            narrate(f"flows: those of {own.app}, none of the testbed's")
+        if own_controller is not None:
+            app = own_controller.app
+            narrate(f"flows: those of {app}, none of the testbed's")
         if pages := pages_address(controller):
             narrate(f"pages of the application: {pages}")
         logs = stack.enter_context(held_folder(log_dir))
@@ -1048,7 +1079,7 @@ def emulate(
             log_dir=log_dir,
             quotas=quotas,
             journal=journal,
-            own=own,
+            own=own_controller,
             start_controller=again,
             held_logs=logs,
         )
@@ -1156,16 +1187,16 @@ def _set_quotas(
     }
 
 
-def _own_arguments(own: ControllerChoice) -> list[str]:
-    if own.remote:
-        return ["--remote", own.remote]
+def _own_arguments(choice: ControllerChoice) -> list[str]:
+    if choice.remote:
+        return ["--remote", choice.remote]
     arguments = []
-    for app in own.apps:
+    for app in choice.apps:
         arguments += ["--app", app]
-    if own.python:
-        arguments += ["--app-python", own.python]
+    if choice.python:
+        arguments += ["--app-python", choice.python]
     # With an equals sign, since the value itself begins with dashes.
-    arguments += [f"--app-option={option}" for option in own.options]
+    arguments += [f"--app-option={option}" for option in choice.options]
     return arguments
 
 
@@ -1183,8 +1214,10 @@ def controller_uid(options: LiveOptions) -> int | None:
     unless they are confined.
     """
     caller = unprivileged_user(os.environ)
-    own = options.own
-    runs_theirs = own is not None and own.apps and not own.confined
+    choice = options.own
+    runs_theirs = False
+    if choice is not None:
+        runs_theirs = bool(choice.apps) and not choice.confined
     if runs_theirs and caller.name != "nobody":
         return None
     return unused_uid()
@@ -1207,12 +1240,16 @@ def _start_controller(
     )
     if options.own is not None:
         flags |= os.O_TRUNC
+    # By the open folder, and following no link: the folder is its caller's,
+    # and root writes here.
     with opened_folder(log_dir, make=True) as folder:
         descriptor = os.open(CONTROLLER_LOG, flags, 0o600, dir_fd=folder)
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
         library = ("--library", options.library) if options.library else ()
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
+        # As a part's: the cleanup then removes the run's folder with all in
+        # it, also where the switch has no parts.
         journal.add([JournalEntry("part", str(state))])
         state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         kind = ["--state-dir", str(state)]
@@ -1225,7 +1262,10 @@ def _start_controller(
         if uid is not None:
             user += ["--uid", str(uid)]
         controller = start_controller(
-            *(log, *library, *kind, *user),
+            log,
+            *library,
+            *kind,
+            *user,
             listeners=switches,
             held=held,
             confined_to=confined_to,

@@ -142,6 +142,8 @@ class Waits:
     def look(self, agents: Collection[int]) -> float:
         """Seconds of waiting so far; of processes, the agents' apart."""
         later_s = throttled_s(self._group) - self._first_throttled_s
+        # It never falls, although of a group that is gone nothing is
+        # counted.
         self._throttled_s = max(self._throttled_s, later_s)
         return max(0.0, self._all_s(agents) - self._throttled_s)
 
@@ -201,6 +203,7 @@ class _Job:
 
         The program runs on meanwhile, but nobody notes its end.
         """
+        # An agent that has gone on was not at its end.
         if still_s == 0.0:
             self.end_stood_s = 0.0
         self.end_stood_s += still_s
@@ -746,6 +749,8 @@ def _resent_s(job: _Job, resent: int | None) -> float:
 def _excess(job: _Job) -> float:
     """The largest share of a cap's rate that it let through beyond it."""
     tenant = job.followed.tenant
+    # A bucket that was full at first is no excess, nor is a packet, which
+    # counts whole as it leaves.
     burst_bits = 8 * largest_packet_bytes(tenant) + BURST_S * tenant.cap_bps
     shares = [
         (cap.sent_bits - cap.due_bits - burst_bits) / max(1.0, cap.due_bits)

@@ -89,6 +89,8 @@ class CounterReader:
             if side is None or device not in side.index_of:
                 continue
             index = side.index_of[device]
+            # By identity: the devices of a side are a dictionary, which has
+            # no hash.
             if id(side) not in dumps:
                 request = QDISC_DUMP
                 if netns is not None:

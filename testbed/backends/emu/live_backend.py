@@ -123,12 +123,15 @@ class LiveBackend:
         for server, slots in emulation.plan.slots_of_server.items():
             self._free[server] = list(slots)
         self._jobs: dict[str, LiveJob] = {}
+        # Jobs by their agents' names, and the agents whose processes are
+        # there. An agent may still be ending when its job is gone.
         self._owner: dict[str, LiveJob] = {}
         self._alive: set[str] = set()
         self._running: list[Placed] = []
         self._crowded: frozenset[int] = frozenset()
         self._tenant_ids = count(1)
         self._zero_ns = time.monotonic_ns()
+        # Until `begin` jobs are made ready, but do not start.
         self._held = True
         self._next_check_ns = 0
         self._emitting = False
@@ -220,6 +223,8 @@ class LiveBackend:
 
     def _patience_s(self) -> float:
         """Time in s until the next check or thaw is due."""
+        # That a lost connection has no better reason shows after TROUBLE_S,
+        # and no message tells of it.
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
         left_ns = CHECK_EVERY_NS
@@ -445,6 +450,8 @@ class LiveBackend:
         tier: Tier,
     ) -> None:
         best_effort = job.is_best_effort(rate_bps)
+        # Without a reservation, or in the background, others decide how
+        # long it takes.
         limit_s = None
         if not best_effort and tier == "foreground":
             limit_s = time_limit_s(job, rate_bps, self._scale)
@@ -537,6 +544,8 @@ class LiveBackend:
         )
         if not live.best_effort:
             return enforced(self._emulation.plan, tenant, self._enforcement)
+        # Nothing is reserved on links: its packets share their default
+        # class.
         tenant = replace(tenant, link_bps=())
         if not self._weighted:
             return tenant
@@ -710,9 +719,12 @@ class LiveBackend:
         if running and live.tenant is not None:
             self._let_end(live, live.tenant)
         live.frozen = False
+        # After SIGKILL `end_processes` waits for the processes themselves.
         if graceful or not silent:
             timeout_s = GRACE_S if own_program else EXIT_TIMEOUT_S
             self._until_ended(live, timeout_s)
+        # What a person's program has started may outlive its agent: only
+        # the VM's control group still knows of it.
         lingering = self._alive.intersection(live.agents)
         left_running = own_program or silent or lingering
         if live.tenant is not None and left_running:
@@ -848,6 +860,7 @@ class LiveBackend:
         live.thaw_ns = None
         if live.tenant is not None:
             try:
+                # One whose resume cost has not passed yet is frozen still.
                 if not live.frozen:
                     self._emulation.freeze(live.tenant, frozen=True)
             except OSError as error:
@@ -882,11 +895,14 @@ class LiveBackend:
             self._restore(live, live.placement, now_ns, cost_s, tier)
             return
         away_s = (now_ns - live.left_ns) / 1e9
+        # While it is still off its nodes: what its queues sent meanwhile is
+        # counted against the time of the freeze.
         self._count_drained(live)
         self._set_tier(live, tier)
         live.begin(now_ns, now_ns + self._wall_ns(cost_s))
         self._disturb(live, away_s + cost_s / self._scale.time)
         live.thaw_ns = live.begin_ns
+        # Without a cost it is due now, and not when the next message comes.
         self._thaw_due()
 
     def migrate(
@@ -951,6 +967,8 @@ class LiveBackend:
         if live.tenant is not None:
             self.watch.evidence.leave(live.tenant.tenant_id)
         self._vacate(live)
+        # Last, as it forgets the agents' names, by which they are let go
+        # of.
         live.absorb_reports()
         live.tenant = None
         return left_ns
@@ -969,6 +987,7 @@ class LiveBackend:
         live.stopping = False
         live.frozen = False
         self._set_tier(live, tier)
+        # It failed while it was checkpointed: `wait` says so.
         if live.trouble is not None:
             return
         try:

@@ -176,6 +176,7 @@ class LiveJob:
         self.since_ns = at_ns
         self.begin_ns = progress_from_ns
         self.moved_ns = progress_from_ns
+        # Anew: samples from before a pause would show too low a speed.
         self.pace = Pace(self.plans)
         if not self.begun:
             self.begun = True

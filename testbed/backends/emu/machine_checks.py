@@ -62,6 +62,8 @@ TYPICAL_VMS = 32
 """Of a fat-tree of k = 4, two on each server."""
 MIN_DISK_BYTES = 1 << 30
 LOOPBACK_S = 5.0
+# With high-resolution timers the kernel says 1 ns, without them a tick,
+# which is a millisecond and more.
 COARSE_CLOCK_NS = 1_000
 # What a run asks of tc, line by line: qdisc, class, byte-limited queue, filter
 # by source.

@@ -113,6 +113,8 @@ class Attached(Node):  # type: ignore[misc]
     def startShell(self, mnopts: str | None = None) -> None:
         """Does not start a shell: :meth:`__getattr__` does, on first use."""
         del mnopts
+        # Mininet's constructor, which calls this, has set them to None, and
+        # Python looks for __getattr__ only where an attribute is missing.
         if not self.__dict__.get("shell"):
             for name in SHELL:
                 self.__dict__.pop(name, None)
@@ -128,9 +130,11 @@ class Attached(Node):  # type: ignore[misc]
             )
         # Entering comes first: it fails if the network is gone.
         with uninterrupted(), self.inside():
+            # Mininet first asks whether there is a shell: without the
+            # attribute that would come here again.
+            self.shell = None
             # Without inNamespace, mnexec makes no namespace: the child inherits
             # this thread's.
-            self.shell = None
             in_namespace = self.inNamespace
             self.inNamespace = False
             try:
@@ -157,6 +161,8 @@ class Attached(Node):  # type: ignore[misc]
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """As Mininet's: a process in the node's namespace and a new session."""
+        # Mininet writes the pid into its own mncmd before it looks at the
+        # one given, whose -d makes a session.
         with self._without_shell():
             return super().popen(
                 *args, **{"mncmd": ["mnexec", "-d"], **kwargs}
@@ -181,6 +187,7 @@ class Attached(Node):  # type: ignore[misc]
 
     def terminate(self) -> None:
         """End the node's shell, if it was started, with what runs in it."""
+        # By the dictionary: the attribute would start a shell to end it.
         if self.__dict__.setdefault("shell", None):
             super().terminate()
 
@@ -255,6 +262,7 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         The network's keeper learns of it from the kernel's events.
         """
         for port in self.ports_to_links():
+            # A link that was down before is not for `start` to bring up.
             if port.isUp():
                 port.ifconfig("down")
                 self._stopped_ports.append(port)
@@ -309,6 +317,7 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
         ``request``: an ioctl of netdevice(7).
         """
+        # struct ifreq: 16 bytes of name, then a union of 24.
         ifreq = struct.pack("40s", self.name.encode())
         with (
             self.node.inside(),
@@ -325,14 +334,17 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         None for switch ports, and for a VM slot without a tenant's VM.
         """
         answer = self._asked(SIOCGIFADDR)
+        # A sockaddr_in: family and port, two bytes each, then the address.
         self.ip = socket.inet_ntoa(answer[4:8]) if answer else None
         return self.ip
 
+    # Mininet's starts ifconfig and reads its text.
     updateIP = IP
 
     def MAC(self) -> str | None:
         if self.mac is None:
             answer = self._asked(SIOCGIFHWADDR)
+            # A sockaddr: two bytes of family, then the address.
             self.mac = answer[2:8].hex(":") if answer else None
         return self.mac
 
@@ -400,10 +412,17 @@ class AttachedLink(Link):  # type: ignore[misc]
         port2: Port,
         mac: str | None = None,
     ) -> None:
-        (name1, port1), name2 = end1, port2.name
+        name1, port1 = end1
         both = {"intf": AttachedIntf, "up": self.set_up}
         super().__init__(
-            node1, node2, port1, port2.number, name1, name2, mac, **both
+            node1,
+            node2,
+            port1,
+            port2.number,
+            name1,
+            port2.name,
+            mac,
+            **both,
         )
 
     @classmethod
@@ -778,12 +797,15 @@ def _has_route(client: Node, server: Node) -> bool:
         client.inside(),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
+        # For datagrams connect() looks up the route, and any port will do.
         return probe.connect_ex((server.IP(), PROBE_PORT)) == 0
 
 
 class Prompt(CLI):  # type: ignore[misc]
     """Mininet's prompt, whose commands may begin with ``a.0`` or ``hn-s0``."""
 
+    # Python's cmd takes a line's first word for the command, up to a
+    # character that is not among these.
     identchars = CLI.identchars + "-."
 
     def getLocals(self) -> Any:

@@ -65,6 +65,7 @@ _FLAGS: dict[lines.Verb, int] = {
 
 
 def _attribute(kind: int, payload: bytes) -> bytes:
+    # Padded to 4 bytes, which the size in its header does not count.
     size = ATTRIBUTE.size + len(payload)
     return ATTRIBUTE.pack(size, kind) + payload + bytes(-size % 4)
 
@@ -75,6 +76,7 @@ def _message(
     body: bytes,
 ) -> bytes:
     size = HEADER.size + len(body)
+    # The sequence number is set as it is sent; the sender's port may stay 0.
     return HEADER.pack(size, kind, NLM_F_REQUEST | flags, 0, 0) + body
 
 
@@ -144,6 +146,8 @@ def _tc(
             kind = RTM_NEWTFILTER
             handle = 0
             parent = ROOT_HANDLE
+            # tcm_info holds a filter's priority above its protocol, and
+            # this in network order.
             info = item.preference << 16 | socket.htons(ETH_P_IP)
             settings = _options(b"u32", _u32_options(item))
         case _:
@@ -162,6 +166,7 @@ def _ip(item: lines.IpItem, ifindex: int) -> tuple[int, bytes, bytes]:
     match item:
         case lines.LinkUp():
             kind = RTM_NEWLINK
+            # The flags, and which of them are to change.
             named = _IFINFO.pack(0, 0, ifindex, IFF_UP, IFF_UP)
         case lines.LargestPacket():
             kind = RTM_NEWLINK
@@ -325,6 +330,7 @@ class KernelRefusal:
     reason: str
 
 
+# Interface 0: of all devices.
 QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 
 
@@ -474,6 +480,8 @@ def refusals(data: bytes) -> Iterator[KernelRefusal]:
         reason = os.strerror(number)
         # What the kernel says of it, where it says more than a number.
         if flags & NLM_F_ACK_TLVS:
+            # After the errno comes the request's header, and by
+            # NETLINK_CAP_ACK no more of it.
             attributes = _attributes(payload[4 + HEADER.size :])
             message = bytes(attributes.get(NLMSGERR_ATTR_MSG, b""))
             text = message.rstrip(b"\0").decode(errors="replace")
@@ -503,6 +511,7 @@ def places(
     """Kind of each attribute, with begin and end of its value in ``data``."""
     while at + ATTRIBUTE.size <= end:
         size, kind = ATTRIBUTE.unpack_from(data, at)
+        # The two highest bits say that it is nested, or in network order.
         yield kind & 0x3FFF, at + ATTRIBUTE.size, at + size
         at += (size + 3) & ~3
 
@@ -513,4 +522,5 @@ def _direct_packets(qdisc: memoryview) -> int:
     if bytes(attributes[TCA_KIND]) != b"htb\0":
         return 0
     init = _attributes(attributes[TCA_OPTIONS])[TCA_HTB_INIT]
+    # The last of the five numbers of struct tc_htb_glob.
     return int(struct.unpack_from("=I", init, 16)[0])

@@ -93,6 +93,7 @@ def up_arguments(
     # database.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in bridges:
+        # The bridge's local port, which add-br would have made.
         commands += _port_rows(
             f"{bridge.node}.local", bridge.name, "type=internal"
         )
@@ -233,6 +234,9 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     for entry in re.split(r"\n(?=\S)", text):
         if pid is not None and f"pid={pid}," not in entry:
             continue
+        # ss says "vnethdr" of sockets whose frames come with a header of
+        # checksum and segmentation (PACKET_VNET_HDR), and "tb" of the size
+        # of the send buffer.
         offload = bool(offload) or "vnethdr" in entry
         size = re.search(r"\btb(\d+)", entry)
         if re.search(r"\[0\]:\*|\*:\*", entry) and size:
@@ -269,6 +273,7 @@ class SwitchDaemons:
         ]
         if not wait:
             flags.append("--no-wait")
+        # Its own time-out comes first: it names what it waits for.
         return run(
             ["ovs-vsctl", *flags, *arguments], timeout_s=OVS_TIMEOUT_S + 5
         ).stdout
@@ -331,6 +336,8 @@ class SwitchDaemons:
             )
         except (OSError, ValueError):
             return None
+        # A crash leaves the file behind, and its number may be another
+        # process's by now.
         return pid if command == name and lives(pid) else None
 
     def sockets(self) -> SwitchSockets:
@@ -487,6 +494,8 @@ def start() -> None:
     else:
         # A switch that has just ended may still have it.
         _wait_for_datapath()
+        # The database by itself: the switch reads these settings only as it
+        # starts.
         detached([*ctl, "--no-ovs-vswitchd", "start"])
         settings = [
             f"other_config:{key}={value}" for key, value in SETTINGS.items()
@@ -562,6 +571,8 @@ def _is_held(tap: str) -> bool:
     """True if another process holds the tap device: attaching to it fails."""
     if not Path("/sys/class/net", tap).exists():
         return False
+    # struct ifreq: name and flags, 40 bytes in all. Where the device can be
+    # attached to, closing the file lets go of it.
     request = struct.pack("16sH22x", tap.encode(), IFF_TAP | IFF_NO_PI)
     try:
         with Path("/dev/net/tun").open("rb", buffering=0) as device:
@@ -664,6 +675,8 @@ def detached(
     ``files``: descriptors that the daemon inherits. Raises MachineCannot.
     """
     try:
+        # No pipes: a daemon keeps what it inherits open, and whoever reads
+        # its output would wait for its end.
         done = subprocess.run(
             command,
             stdin=subprocess.DEVNULL,

@@ -32,6 +32,7 @@ from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 
 # Debian's package makes an account for tcpdump.
 ACCOUNTS = ("tcpdump", "nobody")
+# The latter two are for its own change of user, which drops them.
 KEPT = (linux.CAP_NET_RAW, linux.CAP_SETGID, linux.CAP_SETUID)
 CHUNK_BYTES = 1 << 16
 ENDING_S = 5.0
@@ -194,10 +195,14 @@ def _command(point: CapturePoint, request: CaptureRequest) -> list[str]:
         raise MachineCannot(
             "tcpdump is missing (Debian: tcpdump)", install_hint()
         )
+    # Immediately: libpcap otherwise holds packets back until a buffer is
+    # full or a second over.
     command = [program, "-n", "--immediate-mode", "-i", point.device]
     command += ["-Z", _account()]
     if request.count is not None:
         command += ["-c", str(request.count)]
+    # Its output is a pipe, which it would write to by the kilobyte: -l and
+    # -U have it write each line, or packet, at once.
     if request.as_text:
         command.append("-l")
     else:

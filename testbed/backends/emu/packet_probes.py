@@ -262,7 +262,8 @@ class ProbeArrivals:
         if at < _ICMP.size:
             return
         number = int.from_bytes(frame[at + 8 : at + 12], "big")
-        # An answer has the request's body, but another ICMP type.
+        # An answer has the request's body, but another ICMP type: the first
+        # byte of the ICMP header, which ends where the mark begins.
         is_request = frame[at - _ICMP.size] == ECHO_REQUEST
         self._at[number, is_request].add(vm)
 
@@ -312,6 +313,7 @@ def _listening(vm: Vm) -> socket.socket:
         opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
     opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
     opened.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
+    # Otherwise a sender's own probe would seem to have arrived there.
     opened.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     opened.bind((VM_DEVICE, ETH_P_ALL))
     return opened

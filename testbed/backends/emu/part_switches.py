@@ -151,6 +151,7 @@ def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     """Starts both daemons of each part, in parallel. Raises MachineCannot."""
     if not parts:
         return
+    # Made once and copied: two processes in place of two for each part.
     database = parts[0].switch.run_dir.parent / "empty.db"
     _make_database(database)
     interval_s = pass_interval_s(network, os.cpu_count() or 1)

@@ -233,5 +233,6 @@ def end_program(child: subprocess.Popen[bytes]) -> None:
 
 
 def _send(child: subprocess.Popen[bytes], number: int) -> None:
+    # It leads a session of its own, so its number is its group's as well.
     with suppress(ProcessLookupError):
         os.killpg(child.pid, number)

@@ -205,6 +205,8 @@ class Watch:
         """
         now = time.monotonic()
         if self._next and now >= self._next:
+            # This thread's processor time: waiting for a processor costs
+            # nobody.
             began_s = time.thread_time()
             self._sample(tenants, cap_limited)
             self._cost_s = time.thread_time() - began_s
@@ -226,6 +228,7 @@ class Watch:
         if self.evidence.due_in_s() <= 0:
             jobs = running()
             self.evidence.look(jobs)
+            # It reads the same counters as a sample, and costs as much.
             is_cheap = self._cost_s <= SAMPLES_SHARE * SAMPLE_EVERY_S
             if self.evidence.wants_count and is_cheap:
                 self._count([job.tenant for job in jobs])
@@ -279,6 +282,8 @@ class Watch:
             )
             if not alone:
                 received = nan
+            # Where counters were read in time and there is no share, a VM
+            # has just begun: the verdict leaves such a sample out.
             unsettled = alone and isnan(received) and self._is_timed(now)
             self._samples.append(
                 fidelity.ProcessorSample(*use, longest, received, unsettled)
@@ -313,6 +318,8 @@ class Watch:
         """
         rows = limiters(tenants, self._emulation.plan)
         old_rows = self._rows.tolist()
+        # By kind, tenant and place: a limiter stays the same when its rate
+        # changes.
         row_of = {tuple(row[:3]): i for i, row in enumerate(old_rows)}
         # Row -1, of a limiter that is new, is the one appended below.
         was = np.array(
@@ -388,7 +395,8 @@ class Watch:
         rows = self._rows
         sent_bytes = now["sent_bytes"] - was["sent_bytes"]
         # Rates may have changed in between: less than the lower one is too
-        # little, more than the higher one too much.
+        # little, more than the higher one too much. Of two queues the shorter
+        # counts: only one that stood at both ends may have stood all the time.
         return fidelity.ClassSamples(
             partial(self._name, rows),
             np.minimum(self._last_bps, rows["rate_bps"]),
@@ -530,6 +538,8 @@ class ProcessorSampler:
     def __init__(
         self, outside_s: Callable[[], float] = lambda: nan
     ) -> None:
+        # The first call's answer means nothing: it begins the time of the
+        # next.
         psutil.cpu_times_percent(interval=None)
         self._at = time.monotonic()
         self._sched_idle_s = sched_idle_s()
@@ -582,6 +592,9 @@ class Outside:
         outside = set()
         for pid in psutil.pids():
             try:
+                # Of processes inside, too: a parent outside that waited for
+                # one of them has its time, from which it is to be taken
+                # off.
                 used = used_ticks(pid)
                 current[pid] = used
                 # A process is asked for its group once, as that costs a file.
@@ -630,6 +643,7 @@ def used_ticks(pid: int) -> Used:
     # parentheses.
     text = (PROC / str(pid) / "stat").read_text()
     fields = text.rpartition(")")[2].split()
+    # The list begins with the state, field 3 of proc_pid_stat(5).
     parent = int(fields[1])
     began = int(fields[19])
     user, system, children_user, children_system = map(int, fields[11:15])

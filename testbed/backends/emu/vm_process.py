@@ -93,6 +93,7 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     for group in place.cgroups:
         Path(group).write_text("0", encoding="ascii")
     linux.enter_network_namespace(place.netns)
+    # A new namespace's range is empty: nobody may ping.
     PINGING.write_text("0 2147483647", encoding="ascii")
     here = working_directory()
     if place.folder:
@@ -190,6 +191,7 @@ def start_process(
                     preexec_fn=begin,  # noqa: PLW1509
                 )
         except subprocess.SubprocessError as error:
+            # The reading below ends only when no end for writing is open.
             trouble.close()
             raise RunFailed(
                 f"VM {place.name} cannot be entered: {why.read() or error}",
@@ -214,6 +216,8 @@ def _begin(
     """
     try:
         if terminal is not None:
+            # Only a session's leader may take a terminal, and only while the
+            # session has none: so it is in this child (start_new_session).
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
         enter(place, shown)
     except OSError as error:

@@ -136,6 +136,8 @@ class SimulatedBackend:
         if until_s is None or end_s <= until_s:
             if end_s == math.inf:
                 return []
+            # Never back: ends of within the tolerance count as of one
+            # instant, so one may lie a little before it.
             if end_s > self._now_s:  # noqa: PLR1730 - here and below: the call would cost
                 self._now_s = end_s
         else:
@@ -426,6 +428,8 @@ class SimulatedBackend:
         """Plans a job's end at its present rate; independent flows have theirs
         recomputed.
         """
+        # The heap keeps its earlier entry, which is stale from now on: to
+        # look for it would take longer than to pass it over later.
         job.epoch += 1
         if job.cut:
             job.end_s = math.inf
