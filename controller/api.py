@@ -371,6 +371,8 @@ def serve(
         api, token, bucket or TokenBucket(RATE_PER_S, BURST)
     )
     for connection, address in connections(listener):
+        # Here and not in its thread: connections count as they come,
+        # however late their threads run.
         handler.strangers.enter(connection)
         threading.Thread(
             target=_converse,
@@ -413,6 +415,8 @@ def _converse(
     except OSError as error:
         LOG.debug("API connection from %s: %s", address, error)
     finally:
+        # It is in one of the two, or was shut down to make room: leaving a
+        # place that is not held does nothing.
         handler.strangers.leave(connection)
         handler.owners.leave(connection)
         connection.close()
@@ -535,9 +539,9 @@ class _Handler(BaseHTTPRequestHandler):
         self._write(Answer(int(code), {"error": error}))
 
     def _serve(self) -> None:
-        if (
-            self._timed.until_s is None
-        ):  # It had come with the request before.
+        # A request that came together with the one before is in the reader's
+        # buffer: none of its bytes has started the clock.
+        if self._timed.until_s is None:
             self._timed.begin()
         credentials = self.headers.get("Authorization", "")
         # In constant time: the time to a first difference would tell the token.
@@ -564,6 +568,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise ConnectionError("closed to make room for another")
         # At the end of the line: the one that is idle longest makes room.
         self.owners.enter(connection)
+        # The body is taken in first: the connection is kept after a 429,
+        # and what is left unread would pass for the next request.
         body = self._body()
         _admit(self.bucket)
         return self.api.answer(self.command, self.path, body)
@@ -582,6 +588,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _body(self) -> bytes:
         try:
             size_bytes = self._body_size_bytes()
+            # The limit was the head's; a body's is its Content-Length.
             self._timed.head_bytes = math.inf
             return self.rfile.read(size_bytes)
         except TimeoutError:
@@ -594,6 +601,8 @@ class _Handler(BaseHTTPRequestHandler):
             raise
 
     def _body_size_bytes(self) -> int:
+        # http.server decodes no chunks: they would pass for the next
+        # request.
         if self.headers.get("Transfer-Encoding"):
             raise ApiRefusal(
                 501, "send a Content-Length, not a Transfer-Encoding"
@@ -624,6 +633,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         self.end_headers()
+        # No body may follow here: the client would read it as the beginning
+        # of the next answer.
         if self.command != "HEAD":
             self.wfile.write(body)
         self.wfile.flush()

@@ -227,11 +227,17 @@ class ControllerClient:
                 return self._exchange(
                     method, target, body, timeout_s, attempts
                 )
+            # A new connection that ends without an answer had to make room
+            # for another, and is tried again (http.client's
+            # RemoteDisconnected is of both kinds). A status line that is
+            # none is another program's, now and later.
             if attempts == 1 or not isinstance(error, ConnectionError):
                 raise
             return self._exchange(
                 method, target, body, timeout_s, attempts - 1
             )
+        # http.client sends no further request by this connection until the
+        # answer has been read to its end.
         text = response.read()
         if response.will_close:
             self.close()

@@ -192,6 +192,9 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         finally:
             self.is_active = False
             handshakes.leave(self.socket)
+            # The sender ends on this message, and the socket is closed
+            # after it: a descriptor that is free again may be the next
+            # connection's by its next write.
             self.send(b"", close_socket=True)
             hub.joinall([sender])
             self.set_state(handler.DEAD_DISPATCHER)
@@ -241,6 +244,8 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
             self._deliver(event)
 
     def _deliver(self, event: Any) -> None:
+        # In the order of the library's reader: applications get the event
+        # into their queues, the handshake's handlers run in this thread.
         self.ofp_brick.send_event_to_observers(event, self.state)
         for handle in self.ofp_brick.get_handlers(event, self.state):
             handle(event)
@@ -269,6 +274,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
         parsed = data[:n_parsed]
         parse = _get_versions()[version][1].msg_parser
         message = parse(self, version, kind, len(parsed), xid, parsed)
+        # Of a message that is parsed in part, the rest is read from here.
         message.set_buf(data)
         return ofp_event.ofp_msg_to_ev(message)
 
@@ -283,6 +289,8 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 "switch %#x at %s: %s", self.dpid, self.address, error
             )
         finally:
+            # Wakes the reader: a switch that cannot be told anything is of
+            # no use.
             shut_down(self.socket)
 
 
@@ -343,6 +351,8 @@ class Listener(_Handshake):  # type: ignore[misc]
 
     def _hello_failed(self, datapath: Any, error_desc: str) -> None:
         super()._hello_failed(datapath, error_desc)
+        # The library's reader goes on with a peer whose version it does not
+        # speak.
         raise Unusable(error_desc)
 
 
@@ -450,12 +460,16 @@ def start_modules(
     # everybody.
     library.applications_cls.pop(_Handshake.__module__, None)
     for name in names:
+        # A module that another has as its context, such as `dpset`, is
+        # started as that, and is no application of its own.
         if name not in library.applications_cls and not _is_context(name):
             raise UnusableApps(
                 f"no class in {name} is a subclass of {Application.__name__}"
             )
     for application in library.applications_cls.values():
         _require_version(application)
+    # Registered only: the next line starts all of them once the last is
+    # constructed, so no switch comes before.
     library.instantiate(Listener, listeners, uids)
     library.instantiate_apps(**library.create_contexts())
 
@@ -497,6 +511,7 @@ def serve_pages() -> int | None:
 
 def _pages_listener() -> socket.socket:
     host, port = configuration.wsapi_host, configuration.wsapi_port
+    # 0.0.0.0 is the library's default, which nobody need have chosen.
     if host not in (PAGES_HOST, "localhost", "0.0.0.0"):  # noqa: S104 - refused
         raise UnusableApps(
             f"options: pages are on {PAGES_HOST}, not on {host}"

@@ -30,6 +30,8 @@ OPTIONS = (
     "--retries", "1", "--timeout", "15",
 )  # fmt: skip
 SHOWN = ("Collecting ", "Building ", "Installing ", "Successfully ")
+# pip ends with 1 whatever fails: its words alone tell a network out of
+# reach from a package that does not exist.
 OFFLINE = re.compile(
     r"NewConnectionError|NameResolutionError|name resolution|ConnectTimeout"
     r"|ReadTimeout|ProxyError|Network is unreachable"
@@ -85,6 +87,8 @@ def made(requirements: Path, cache: Path) -> Path:
             shutil.rmtree(folder)
         make(folder)
         install(python, requirements, tools_of(text, folder))
+        # Last of all: a folder without it is of an installation that was
+        # cut short.
         (folder / READY).touch()
     return python
 
@@ -132,6 +136,8 @@ def locked(cache: Path) -> Iterator[None]:
     Raises CannotMake where others could write in it.
     """
     cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The folder is its own lock: owner, mode and lock are those of what was
+    # opened, wherever the path leads a moment later.
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(cache, flags)
     try:
@@ -231,6 +237,8 @@ def install(
 def last_of(lines: list[str]) -> str:
     """The last lines of an output in one, of errors if there are any."""
     errors = [line for line in lines if line.startswith("ERROR:")]
+    # Where pip itself fails the reason is the last line of its traceback,
+    # which does not begin with ERROR.
     if TRACEBACK in errors:
         errors = []
     filled = [line for line in errors or lines if line]

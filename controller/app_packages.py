@@ -29,6 +29,8 @@ def package_folders(python: str) -> list[str]:
     Raises ValueError, in a sentence, for one that cannot be asked, or is of
     another version: compiled packages fit one version alone.
     """
+    # Isolated: the current folder and PYTHONPATH would be in the answer,
+    # and a json.py of theirs in place of the standard one.
     command = [python, "-I", "-c", QUESTION]
     try:
         answer = subprocess.run(

@@ -32,6 +32,8 @@ def confined(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
     ]
     for scratch in filter(_exists, SCRATCH):
         arguments += [*OF_SCRATCH, "--tmpfs", scratch]
+    # /dev is a tmpfs too, and would take files without a bound. This makes
+    # it alone read-only, not /dev/shm below it.
     arguments += ["--remount-ro", "/dev"]
     for folder in folders:
         for name in (str(folder), str(folder.resolve())):

@@ -184,6 +184,8 @@ class ControlPlane:
         """Takes the end of a connection."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
+            # The end of a connection that a later one has replaced is no
+            # news.
             if session is not None and session.channel is channel:
                 del self._sessions[channel.dpid]
 
@@ -248,6 +250,8 @@ class ControlPlane:
                 return
             session.error = reason
             if ticket in session.revision_of:
+                # Open vSwitch refuses a bundle twice: by the rule at fault,
+                # then as a whole. The first says more.
                 session.refusals.setdefault(ticket, reason)
 
     # -- what is wanted
@@ -423,6 +427,8 @@ class ControlPlane:
             for dpid in dpids:
                 session = self._sessions.get(dpid)
                 if session is not None:
+                    # A request that is under way is replaced: its reply
+                    # bears an older ticket and is passed over.
                     self._ask(session)
         outcome = self._outcome(wait, timeout_s)
         with self._lock:
@@ -511,6 +517,8 @@ class ControlPlane:
             self._send(session, changes, session.syncing)
         else:
             session.synced = True
+            # Nothing is sent, so no barrier will come: the report itself
+            # confirms.
             self._advance(dpid, session, self._revision, refusal=None)
 
     def _send_if_synced(
@@ -590,6 +598,8 @@ class ControlPlane:
         """The steps to a tree that is wanted from now on."""
         with self._lock:
             former = self._state.tenant(tenant.id)
+            # No revision yet: each step of the move takes one as it is
+            # sent.
             state = self._state.without_tenant(tenant.id).with_tenant(
                 tenant
             )

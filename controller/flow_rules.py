@@ -64,6 +64,9 @@ class Match:
         if self.in_port is not None:
             fields.append(f"in_port={self.in_port}")
         if self.untagged:
+            # OpenFlow 1.3's "no VLAN" as Open vSwitch prints it: of the
+            # tag, the bit of its presence and the twelve of its id are
+            # zero.
             fields.append("vlan_tci=0x0000/0x1fff")
         if self.eth_src is not None:
             fields.append(f"dl_src={self.eth_src}")
@@ -383,6 +386,9 @@ def _foreign_removals(cookies: Iterable[int]) -> Iterator[RemoveByCookie]:
     As many as the tag has bits, at most, however many cookies there are.
     """
     bits = set()
+    # OpenFlow can remove rules with a cookie, and none without one. A rule
+    # of others differs from our tag in some bit; one removal for each such
+    # bit takes them all and none of ours.
     for cookie in cookies:
         different = (cookie ^ COOKIE_TAG) & COOKIE_TAG_MASK
         bits.add(different & -different)

@@ -212,7 +212,8 @@ def _import_rest() -> None:
 def _offer_to_oom_killer() -> None:
     """Where memory runs short, this is the first process to be killed.
 
-    Only root may say so.
+    To be called as root: once a process has changed its user, its files in
+    /proc are root's.
     """
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(
@@ -261,18 +262,20 @@ def _run_own(
 
     The log has all of what it raises.
     """
-    own: OwnApps = options.app
+    applications: OwnApps = options.app
     # The last line that is surely the launcher's.
     _tell(options.ready_fd, {"executes_app": True, **about})
 
     def refuse(stack: traceback.StackSummary) -> NoReturn:
-        end_start(own.explained_wait(stack), stack)
+        end_start(applications.explained_wait(stack), stack)
 
     def refuse_busy(stack: traceback.StackSummary) -> NoReturn:
-        end_start(own.explained_work(stack, options.app_start_s), stack)
+        why = applications.explained_work(stack, options.app_start_s)
+        end_start(why, stack)
 
     def tell(stack: traceback.StackSummary) -> None:
-        _tell(options.ready_fd, {"starting": own.explained_start(stack)})
+        line = applications.explained_start(stack)
+        _tell(options.ready_fd, {"starting": line})
 
     def end_start(why: str, stack: traceback.StackSummary) -> NoReturn:
         sys.stderr.writelines(stack.format())
@@ -282,19 +285,22 @@ def _run_own(
         os._exit(reason.exit_code)
 
     try:
-        own.find_packages()
+        applications.find_packages()
         with start_watch.watched_start(
             options.app_start_s, refuse, refuse_busy, tell
         ):
-            pages_port = own.start(app, listeners, _switch_users(options))
+            pages_port = applications.start(
+                app, listeners, _switch_users(options)
+            )
     except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
         traceback.print_exc()
         raise CannotStart(
-            EXIT_BAD_INPUT, "app", own.explained(error)
+            EXIT_BAD_INPUT, "app", applications.explained(error)
         ) from None
     about["pages_port"] = pages_port
     _count_passes(options, app)
     _tell(options.ready_fd, {"ready": True, **about})
+    # With Ryu, green threads run while the main one sleeps.
     while True:
         app.hub.sleep(3600)
 
@@ -342,6 +348,8 @@ def _unprivileged_plane(
             become(user)
         # From here on there are no privileges to lose.
         linux.set_no_new_privileges()
+        # After the line before: of an unprivileged process the kernel takes
+        # a filter only if it can gain nothing by an exec any more.
         refuse_calls()
         if options.exit_with_parent is not None:
             end_with_parent(options.exit_with_parent)

@@ -113,6 +113,8 @@ def encode_change(change: Change, xid: int) -> bytes:
             change.cookie,
             change.mask,
             table=OFPTT_ALL,
+            # Not strict: all rules that the cookie fits, of any priority
+            # and match.
             command=OFPFC_DELETE,
             priority=0,
         )
@@ -262,6 +264,8 @@ def _bundle_control(
 
 def encode_match(match: Match) -> bytes:
     """The match as OXM fields by their numbers, padded to eight bytes."""
+    # In the order of their numbers, in which what a field requires (IPv4's
+    # Ethernet type, before addresses) comes first, as OpenFlow asks.
     fields = b""
     if match.in_port is not None:
         fields += _oxm(_IN_PORT, match.in_port.to_bytes(4, "big"))
@@ -291,6 +295,8 @@ def _oxm(
     masked: bool = False,
 ) -> bytes:
     """A match field; a masked one has its mask behind the value."""
+    # The number has seven bits of its byte; the last says that a mask
+    # follows.
     head = _OXM.pack(_OXM_BASIC, number << 1 | masked, len(value))
     return head + value
 

@@ -88,14 +88,19 @@ class OwnFile:
         if known is not None:
             if getattr(known, "__file__", None) == path:
                 return name
+            # The library or a package has loaded another module of this
+            # name, which it keeps.
             name = f"own_{name}"
         module = ModuleType(name)
         module.__file__ = path
+        # Before it is executed, as an import does it: what it defines may
+        # look up its own module.
         sys.modules[name] = module
         # Its lines in tracebacks, where the file is out of reach by now.
         lines = self.source.decode(errors="replace").splitlines(
             keepends=True
         )
+        # An entry without a time is not compared with the file.
         linecache.cache[path] = (len(self.source), None, lines, path)
         # Not with this module's own future imports.
         code = compile(self.source, path, "exec", dont_inherit=True)
@@ -194,6 +199,7 @@ class OwnApps:
                 importlib.import_module(name)
         for other in PACKAGES.values():
             if other != package:
+                # An import of a name that stands for None fails.
                 sys.modules[other] = cast(ModuleType, None)
 
     def find_packages(self) -> None:
@@ -223,6 +229,8 @@ class OwnApps:
         # Before any file is executed, as under ``ryu-manager``.
         openflow.configure(self.options)
         names = []
+        # Backwards: the first file's folder ends up first on the path, and
+        # as the current one.
         for folder in reversed(self._folders()):
             with suppress(OSError):
                 # They may open files beside them; the folder may be closed to
@@ -343,6 +351,8 @@ def _limit_resources(library: LibraryName) -> None:
     import threading  # not before green threads are in place
 
     _limit(resource.RLIMIT_FSIZE, FILE_SIZE_MAX_BYTES)
+    # Since Linux 4.7 it counts every private writable mapping: large blocks
+    # of malloc and threads' stacks, not the heap alone.
     _limit(resource.RLIMIT_DATA, MEMORY_MAX_BYTES)
     # The kernel counts all that its user runs, in whatever process.
     n_threads = _threads_of(os.getuid())

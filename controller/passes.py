@@ -36,12 +36,15 @@ class LoopPass(NamedTuple):
         if between_ns <= STILL_S * 1e9:
             return self.stood_ns
         idle_ns = between_ns - max(0, waited_ns - self.waited_ns)
+        # A pause of this length lies between any two passes.
         still_ns = idle_ns - round(PASS_EVERY_S * 1e9)
         return self.stood_ns + max(0, still_ns)
 
 
 def _waited_ns(thread: Path) -> int:
     try:
+        # Its second number: ns for which the thread was ready to run and
+        # waited for a processor.
         return int((thread / "schedstat").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return 0

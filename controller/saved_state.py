@@ -61,6 +61,7 @@ class StateStore:
             if name.endswith(_UNFINISHED):
                 os.unlink(name, dir_fd=self.descriptor)
         state = DesiredState()
+        # The network first: a tenant is checked against its switches.
         if _NETWORK in names:
             state = state.with_network(
                 self._read(_NETWORK, NetworkSwitches).switches

@@ -31,11 +31,11 @@ def watched_start(
     refuse_busy: Callable[[StackSummary], None],
     tell: Callable[[StackSummary], None],
 ) -> Iterator[None]:
-    """Calls ``refuse`` with the stack of the block if that only waits,
-    ``refuse_busy`` if it takes more than ``most_s`` of a processor, and ``tell`` as long as it does
-    neither, each WAIT_S.
+    """Looks every WAIT_S at the block that it surrounds, and at its stack.
 
-    From the main thread, which has SIGALRM's handler.
+    Calls ``refuse`` where the block only waits, ``refuse_busy`` where it has
+    taken more than ``most_s`` of a processor, else ``tell``. To be used in the
+    main thread, where Python runs the handlers of signals.
     """
     starter = _green_thread()
     began_s = used_s = time.process_time()
@@ -55,6 +55,8 @@ def watched_start(
             tell(stack)
 
     previous = signal.signal(signal.SIGALRM, look)
+    # By the wall clock: a timer of processor time would never fire in a
+    # start that only waits.
     signal.setitimer(signal.ITIMER_REAL, WAIT_S, WAIT_S)
     try:
         yield

@@ -101,6 +101,7 @@ def tcp_peer_uid(connection: socket.socket, peer: Address) -> int | None:
     namespace. None if it is closed already, or elsewhere.
     """
     host, port = connection.getsockname()
+    # Seen from the peer, whose socket is looked up: its end first.
     ends = PORTS_AND_HOSTS.pack(
         peer[1], port, socket.inet_aton(peer[0]), socket.inet_aton(host)
     )

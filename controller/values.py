@@ -327,6 +327,8 @@ def load_adapters(*kinds: type) -> None:
     """Builds adapters, and imports what building and using them needs."""
     for kind in kinds:
         with suppress(InvalidValues):
+            # An empty object is always wrong: writing its errors imports
+            # what they need.
             from_json(kind, b"{}")
 
 
@@ -504,6 +506,8 @@ def _prefix_problems(prefix: str) -> list[str]:
         network = ipaddress.IPv4Network(prefix)
     except ValueError as error:
         return [f"prefix: {error}"]
+    # IPv4Network also reads 10.0.4.0/255.255.252.0: a prefix has one
+    # spelling, by which tenants are compared.
     if (
         str(network) == prefix
         and network.prefixlen == PREFIX_LENGTH
@@ -557,6 +561,8 @@ def _tree_problems(tenant: Tenant) -> list[str]:
     A tree has one root, one parent for all others, no circle, and reaches every
     VM.
     """
+    # In this order: with one parent for each, what no root reaches is in a
+    # circle.
     repeated = _repeated(edge.child_dpid for edge in tenant.tree)
     if repeated:
         return [f"tree: switch {dpid} has two parents" for dpid in repeated]

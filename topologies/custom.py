@@ -54,6 +54,8 @@ class _Graph:
         quality: Directions = (PLAIN, PLAIN),
     ) -> None:
         """Adds a link. ``quality``: upward and downward."""
+        # The qualities are of directed links: two of a link, in the order
+        # of `datacentre.up` and `down`.
         link = len(self.capacities)
         self.capacities.append(capacity)
         self.qualities.extend(quality)
@@ -93,11 +95,15 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
     )
     _read_links(problems, content, graph)
     roots: list[str] | None = None
+    # None: the tree's root is the only switch without an uplink, whatever
+    # its name.
     if content.get("roots") is not None:
         roots = _read_roots(problems, content, graph)
     _check_size(problems, n_nodes=len(names), n_roots=len(roots or ()))
     if problems:
         raise TopologyError(problems)
+    # Only of entries that are all good: a link that was left out would make
+    # nodes below it seem cut off.
     trees = _trees(problems, graph, roots)
     if problems:
         raise TopologyError(problems)
@@ -108,6 +114,7 @@ def _check_size(problems: Problems, n_nodes: int, n_roots: int) -> None:
     if n_nodes > MAX_NODES:
         problems.report(f"more than {MAX_NODES:,} nodes", "servers")
     # Each tree has an entry for every node.
+    # Checked before trees are built: a short file can ask for gigabytes.
     most_roots = MAX_TREE_ENTRIES // max(1, n_nodes)
     if n_roots > most_roots:
         problems.report(
@@ -193,6 +200,7 @@ def _read_switches(
             problems.report(
                 f"{name!r} is already the name of a {noun}", "switches", i
             )
+        # Kept in spite of a repetition: links to it are no further problem.
         switches.setdefault(name)
     return list(switches)
 
@@ -208,6 +216,8 @@ def _read_links(
             continue
         lower = entry["lower"]
         upper = entry["upper"]
+        # Without an order: a link back would be a second one between the
+        # same nodes, in the other direction.
         ends = frozenset((lower, upper))
         if upper in graph.servers:
             problems.report(
@@ -264,6 +274,8 @@ def _read_roots(
 
 
 def _hint(name: object, known: list[str]) -> str:
+    # difflib compares with every name; a large file with many wrong ones
+    # would be refused after minutes.
     if len(known) > _MOST_COMPARED:
         return ""
     close = get_close_matches(str(name), known, n=1)
@@ -287,6 +299,8 @@ def _trees(
             problems.report(
                 f"switch {name} has nothing below it", "switches", i
             )
+    # Before the trees: no way down from a root leads to a circle whose
+    # nodes all have their uplinks within it.
     circle = _circle(graph)
     if circle:
         problems.report(f"a circle upward: {' -> '.join(circle)}", "links")
@@ -321,6 +335,8 @@ def _circle(graph: _Graph) -> list[str]:
     for name, above in graph.above.items():
         uppers[name] = [upper for upper, _ in above]
     try:
+        # Each node with the nodes above it, as a task with those that it
+        # needs: no order of them means a circle.
         TopologicalSorter(uppers).prepare()
     except CycleError as error:
         # The error lists names from upper to lower ends, the first one twice.
@@ -420,6 +436,8 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         )
         made_trees.append(tree)
     qualities: tuple[LinkQuality, ...] = ()
+    # Empty rather than all plain: most data centres have none, and what
+    # writes netem lines asks for this alone.
     if any(map(str, graph.qualities)):
         qualities = tuple(graph.qualities)
     return DataCentre(
@@ -444,6 +462,8 @@ def _link_ends(
     graph: _Graph, number: Mapping[str, int]
 ) -> tuple[list[int], list[int]]:
     """The lower and the upper node of each link, in the links' order."""
+    # By the links' own numbers, which edges of trees refer to: `above` has
+    # them grouped by node.
     ends = []
     for lower, above in graph.above.items():
         for upper, link in above:
@@ -461,6 +481,7 @@ def _heights(graph: _Graph) -> dict[str, int]:
     for switch in graph.switches:
         lowers[switch] = [lower for lower, _ in graph.below[switch]]
     height = dict.fromkeys(graph.servers, 0)
+    # Lower nodes come first, so each switch finds the heights below it.
     for name in TopologicalSorter(lowers).static_order():
         if name in lowers:
             height[name] = 1 + max(height[lower] for lower in lowers[name])

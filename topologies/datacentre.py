@@ -24,6 +24,8 @@ Kind = Literal["tree", "fat-tree", "custom", "flat"]
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
     """A read-only int64 copy, as every array of a :class:`DataCentre` is."""
+    # A copy: a view would change with an array that its caller goes on to
+    # write.
     out = np.array(values, dtype=np.int64)
     out.setflags(write=False)
     return out
@@ -140,6 +142,8 @@ class Tree:
 Index: TypeAlias = "slice | IntArray"
 
 
+# Fancy indexing copies, and regular trees number each level's nodes in one
+# run: there the slice is a view.
 def _index(ids: IntArray) -> Index:
     """``ids``, as a slice if they are consecutive, which spares numpy a copy."""
     if len(ids) and np.array_equal(
@@ -212,6 +216,7 @@ class Layer:
         """``child`` in the order of :attr:`edges_by_child`."""
         return frozen_array(self.child[self.edges_by_child])
 
+    # By bisection: the switches of a layer are sorted.
     def position(self, switch: int) -> int:
         """The index of ``switch`` in ``switches``."""
         return int(np.searchsorted(self.switches, switch))
@@ -347,6 +352,7 @@ class DataCentre:
         A hose reserves the same in both directions: the smaller capacity
         counts.
         """
+        # Directed links of a link lie side by side: a row is a link.
         both = self.directed_capacity_bps.reshape(-1, 2)
         return frozen_array(both.min(axis=1))
 
@@ -378,6 +384,8 @@ class DataCentre:
         """Sums of a value of links over each server's uplinks."""
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
+        # A server of a custom topology may have several uplinks; `nic[...]
+        # +=` would count only the last of a repeated index.
         np.add.at(nic, self.link_lower[at_server], link_bps[at_server])
         return frozen_array(nic)
 
@@ -474,6 +482,8 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     # Duplicates are told by a number for each pair (parent, child), not by the
     # link, which edges of flat clusters do not have.
     pair = together[0] * datacentre.n_nodes + together[1]
+    # Sorted by that number, thus by parent and then by child: the order
+    # that a layer promises.
     _, first = np.unique(pair, return_index=True)
     parent, child, link = together[:, first]
     layers = []
@@ -504,6 +514,8 @@ def make_tree(
     links: IntArray | Sequence[int] | int,
 ) -> Tree:
     """A tree with the edges from ``nodes`` up to ``parents`` over ``links``."""
+    # Scalars stand for every node: of a flat cluster all have one parent,
+    # and no link.
     parent = np.full(len(level), -1, dtype=np.int64)
     uplink = parent.copy()
     parent[nodes] = parents
@@ -519,6 +531,7 @@ def make_tree(
 
 def whole(value: object) -> bool:
     """True if ``value`` is an integer and no bool."""
+    # Python's True is an int: `slots: true` would be a server with one.
     return isinstance(value, int | np.integer) and not isinstance(
         value, bool
     )
@@ -565,6 +578,7 @@ def capacity_of(up_bps: int, down_bps: int) -> Capacity:
 
 def directed_array(values: Sequence[Capacity]) -> IntArray:
     """Capacities of directed links, from those of links in order."""
+    # Row by row, so that link l is at 2l and 2l + 1.
     both = list(map(directions, values))
     return frozen_array(np.array(both, dtype=np.int64).ravel())
 
@@ -670,6 +684,8 @@ def slot_array(
 
 def one_or_all(values: IntArray) -> int | list[int]:
     """The number that all servers share, or the list of their numbers."""
+    # Python's integers: the parameters are written as JSON, which knows
+    # none of numpy's.
     listed: list[int] = values.tolist()
     if len(set(listed)) == 1:
         return listed[0]

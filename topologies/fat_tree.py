@@ -132,10 +132,12 @@ def _of_trees(
     """The fat-tree with a tree below each core."""
     k = 2 * half
     counts = [k**3 // 4, k * half, k * half, half * half]
+    # Number of the first node of each level, from the servers up.
     first = np.concatenate(([0], np.cumsum(counts)))
     n_links = [counts[0], counts[1] * half, counts[2] * half]
     level = frozen_array(np.repeat(np.arange(4), counts))
     lower, upper = _links(half, counts, first)
+    # Levels are given from the top down, links numbered from the bottom up.
     level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
     return DataCentre(
         kind="fat-tree",
@@ -173,6 +175,8 @@ def _pooled(
     parameters: dict[str, object],
 ) -> DataCentre:
     """The fat-tree as a tree whose links stand for all parallel ones."""
+    # Cores that are added up are one node: 2·half pods below it, half edge
+    # switches in a pod, half servers at each.
     regular = tree(
         [2 * half, half, half], _pooled_bps(half, per_level), slots
     )
@@ -225,6 +229,8 @@ def _tree_of_core(
     to_edge = upper < first[2]
     to_aggregation = ~to_edge & (upper < first[3])
     in_group = (upper - first[2]) % half == group
+    # All links at servers lead, whatever the core: the trees differ above
+    # the edge switches alone.
     leads = to_edge | (to_aggregation & in_group) | (upper == root)
     return make_tree(
         root, level, lower[leads], upper[leads], np.flatnonzero(leads)

@@ -37,6 +37,8 @@ class MininetRecord:
             record.nodes[name] = options
         for end, other, options in topo.iterLinks(withInfo=True):
             # `cls=partial(TCLink, bw=10)` has options of its own.
+            # Read before the link's own options, which override them, as
+            # they do where Mininet calls the class.
             of_class = getattr(options.get("cls"), "keywords", {})
             record.links.append((end, other, {**of_class, **options}))
         return record

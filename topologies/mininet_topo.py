@@ -59,6 +59,8 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
     for slot in plan.slots:
         topo.addHost(slot.netns, mac=slot.mac)
         port = slot.port
+        # The port's number is the plan's: rules of the controller name it,
+        # and Mininet would count from 1 in the order of the calls.
         topo.addLink(
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
@@ -153,6 +155,8 @@ def from_mininet(
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
     qualities = _qualities(problems, record)
+    # Only of links that could be read: one that was left out would seem to
+    # part the network.
     if not problems:
         reached = distances(joined, list(joined)[:1])
         unreached = [name for name in joined if name not in reached]
@@ -189,6 +193,8 @@ def _hosts(
             names = [f"{server}-{index}" for index in range(count)]
         if len(names) < count:
             names += [f"{server}-{i}" for i in range(len(names), count)]
+        # A host that stands for several slots is no VM of that name: its
+        # addresses go to the first of them.
         first = record.nodes.get(names[0], record.nodes[server])
         hosts.append(_host(problems, names[0], first))
         for name in names[1:]:
@@ -253,6 +259,7 @@ def _address(option: Any) -> str:
     if option in (None, "", "0.0.0.0"):  # noqa: S104 - Mininet's for none
         return ""
     text = str(option)
+    # Mininet's ipBase is 10.0.0.0/8.
     if "/" not in text:
         text += "/8"
     address = IPv4Interface(text)
@@ -433,6 +440,8 @@ def _wiring(
     wrong = [
         f"{name} (to {', '.join(joined[name]) or 'nothing'})"
         for name in slots
+        # A second uplink would leave open which way a tenant's traffic
+        # takes, and a server below a server has no switch to reserve at.
         if len(joined[name]) != 1
         or not slots.keys().isdisjoint(joined[name])
     ]
@@ -491,6 +500,8 @@ def _join(
             )
         if b in joined[a]:
             parallel.append(name)
+        # Any capacity in place of one that was noted: what else is wrong is
+        # found too.
         joined[a][b] = forth_bps or 1
         joined[b][a] = back_bps or 1
     _report(problems, "links", unlimited, NEEDS_BW)
@@ -509,6 +520,7 @@ def _capacity(mbit: Any, default_bps: int | None) -> int | None:
     if not isinstance(mbit, Real):
         return None
     capacity_bps = float(mbit) * MBIT_BPS
+    # Rounded to whole bit/s, less would be 0, which is no capacity.
     if not 0.5 < capacity_bps <= MAX_LINK_BPS:
         return None
     return round(capacity_bps)
@@ -531,6 +543,8 @@ def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
     # In a tree the host farthest from any node is an end of a longest path
     # between hosts, and a node's farthest host is an end of that path.
     from_top = distances(joined, tops[:1])
+    # The first of several that are equally far, in the file's order: the
+    # result is the same each time.
     end = max(slots, key=from_top.__getitem__)
     from_end = distances(joined, [end])
     other_end = max(slots, key=from_end.__getitem__)
@@ -552,6 +566,7 @@ def _content(
     """
     roots = _roots(slots, joined)
     depth = distances(joined, roots)
+    # From below: the farthest from a root first, as `custom` numbers them.
     switches = sorted(
         (n for n in joined if n not in slots), key=lambda name: -depth[name]
     )
@@ -559,6 +574,9 @@ def _content(
     links: list[tuple[str, str]] = []
     for name in number:
         for other in joined[name]:
+            # Each link comes up at both ends. One between levels is kept at
+            # its lower end; one within a level at both, of which one is
+            # reported.
             if depth[name] >= depth[other]:
                 links.append((name, other))
     level = [

@@ -80,6 +80,8 @@ def tree(
             first[low + 1] + children // fanout[levels - 1 - low]
         )
     links = np.arange(n_nodes - 1)
+    # Levels are given from the top down, links numbered from the bottom up:
+    # link l is the uplink of node l, for every node but the root.
     level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
     return DataCentre(
         kind="tree",
@@ -199,6 +201,8 @@ def _by_ratios(
     fanout: Sequence[int], server_bps: int, ratios: Sequence[float]
 ) -> list[int]:
     """Capacities per level from the top down, in one direction."""
+    # As fractions: a ratio of 1.1 is 11/10, not its float's 52 binary
+    # digits, so that 11 Gbit/s of links below give 10 Gbit/s.
     below = Fraction(server_bps)
     upward = [below]
     # From the racks up: a rack has fanout[-1] links below it and the ratio
