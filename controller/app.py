@@ -289,7 +289,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 "switch %#x at %s: %s", self.dpid, self.address, error
             )
         finally:
-            # Wakes the reader: a switch that cannot be told anything is of
+            # Wakes the reader: a switch to which nothing can be sent is of
             # no use.
             shut_down(self.socket)
 
@@ -351,8 +351,8 @@ class Listener(_Handshake):  # type: ignore[misc]
 
     def _hello_failed(self, datapath: Any, error_desc: str) -> None:
         super()._hello_failed(datapath, error_desc)
-        # The library's reader goes on with a peer whose version it does not
-        # speak.
+        # The library's reader keeps reading from a peer whose version it
+        # does not speak.
         raise Unusable(error_desc)
 
 

@@ -148,6 +148,9 @@ def terminal_program(machine: str) -> list[Instruction]:
 def _beginning(machine: str) -> list[Instruction]:
     """Instructions that load a call's number; 32-bit and x32 calls fail."""
     return [
+        # The architecture before any number: the same number is another
+        # call for a 32-bit program. An x32 program has x86-64's, and a bit
+        # in its numbers.
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine][1]),
         _fail(errno.ENOSYS),
@@ -161,6 +164,8 @@ def _terminal_end(place: int) -> list[Instruction]:
     """Instructions that refuse to type into a terminal and allow the rest."""
     return [
         (EQUAL, 0, 4, IOCTL[place]),
+        # Half of the argument is enough: the kernel takes an unsigned int
+        # for the request, whatever the upper half holds.
         (LOAD, 0, 0, SECOND),
         (EQUAL, 1, 0, TIOCSTI),
         (EQUAL, 0, 1, TIOCLINUX),

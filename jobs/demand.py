@@ -120,6 +120,8 @@ class Demand:
         """Replaces the CPU use by the estimate that schedulers see."""
         if self.cpu_estimate is None:
             return self
+        # Nothing is left to tell the truth from: no policy that gets this
+        # can read both.
         known: Demand = replace(
             cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None
         )
@@ -281,6 +283,8 @@ class DemandCurve(Demand):
             raise ValueError(
                 "a demand curve's steps must rise from above 0 to exactly 1"
             )
+        # Zeros alone would leave no volume, of which each step's bytes are
+        # a share.
         demands = [demand for _, demand in self.steps]
         if min(demands) < 0 or max(demands) <= 0:
             raise ValueError(
@@ -392,6 +396,8 @@ class DemandCurve(Demand):
                 slowdown = max(1.0, demand / rate_bps)
             elif demand:
                 slowdown = math.inf
+            # Step by step: in each the rate and the demand are constant, so
+            # its time is exact.
             need_s = (end - start) * tau_s * slowdown
             if need_s > left_s:
                 return start + left_s / (tau_s * slowdown)

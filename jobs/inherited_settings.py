@@ -34,7 +34,8 @@ def drop_inherited_settings() -> None:
         # A container may not let root raise a limit from 0.
         with suppress(ValueError):
             resource.setrlimit(kind, (most, most))
-    # Low priorities stay: who calls `nice testbed run` means it.
+    # Low priorities stay: who calls `nice testbed run` means it. The kernel
+    # adds the flag to the policy of a process that has it.
     if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK in REAL_TIME:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:

@@ -131,6 +131,7 @@ def linear_profile(
         )
     options: list[tuple[int, float]] = []
     for ratio in RATIOS:
+        # A fifth of 1 or 2 bit/s is rounded to none.
         option_bps = max(1, round(ratio * bandwidth_bps))
         above = option_bps / bandwidth_bps - 1.0
         option = (option_bps, duration_s * (1.0 - speedup * above / STEP))

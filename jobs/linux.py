@@ -35,6 +35,8 @@ CAP_NET_RAW = 13
 QUEUES = "/dev/mqueue"
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
+# With a copy of errno of its own: calls of Python's between this one and
+# the question would overwrite the C library's.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -180,6 +182,8 @@ def end_when_closed(pipe: int) -> None:
     # In place of SIGIO, which a program may ignore.
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
+    #  os.O_ASYNC)|The kernel signals the owner at whatever happens to the
+    # descriptor, its hang-up included.
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
@@ -197,6 +201,8 @@ def keep_capabilities(kept: Collection[int]) -> None:
     """Bound what a program that this process executes as root may do to these
     capabilities.
     """
+    # As many as this kernel has: a later one's new capabilities are bounded
+    # too.
     last = int(_LAST_CAPABILITY.read_text("ascii"))
     for capability in range(last + 1):
         if capability not in kept:

@@ -75,6 +75,8 @@ def callers_folder(
     Folders above it are not his, so that he cannot exchange it meanwhile; a
     link in its place is not followed.
     """
+    # Folder by folder from the root, each opened in the one before: no name
+    # is looked up twice, so none can be exchanged in between.
     folder = os.open("/", _WALKED)
     for name in os.path.realpath(path).split("/")[1:]:
         above = folder
@@ -99,6 +101,8 @@ def user_map(
     """
     lines = [f"{caller} {user} 1"]
     first = 0
+    # The kernel refuses a map in which two lines overlap: all other ids in
+    # the gaps around these two.
     for end in (*sorted((caller, user)), _END_OF_IDS):
         if end > first:
             lines.append(f"{first} {first} {end - first}")
@@ -118,6 +122,7 @@ def _user_namespace(users: str) -> int:
         # enter closes the pipe, and the maps' files then refuse.
         os.read(entered, 1)
         _write_map(child, "uid_map", users)
+        # Groups stay as they are; without a map the mount would have none.
         _write_map(child, "gid_map", f"0 0 {_END_OF_IDS}")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:

@@ -64,6 +64,7 @@ class JobRequest:
             )
         if self.bandwidth_bps < 0:
             raise ValueError(f"job {self.id}: bandwidth is negative")
+        # `not >` in place of `<=`, as NaN is neither above nor below.
         if not self.duration_s > 0:
             raise ValueError(f"job {self.id}: duration must be above 0 s")
         if self.estimate_s is not None and not self.estimate_s > 0:

@@ -44,6 +44,8 @@ def enter_mounts(
     ``folder``: where the tmpfs is mounted, ``mounts``: the fork server's mount
     namespace.
     """
+    # Told by the namespace's number: entering one's own succeeds without a
+    # change.
     before = _mounts_of_this()
     with suppress(FileNotFoundError):
         linux.enter_mount_namespace(mounts)
@@ -113,6 +115,8 @@ def _mount_once(
 def _keep_shared_memory(path: str) -> None:
     """Makes the VM's IPC namespace, which stays while it is mounted there."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    # By this process, which comes to be in it: a namespace is mounted from
+    # a process that has it.
     linux.own_shared_memory()
     linux.bind("/proc/self/ns/ipc", path)
 
@@ -185,6 +189,8 @@ def _inner(
     try:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=above)
+            # Opened before owner and mode change: of the folder that was
+            # made, whatever its name leads to.
             made = _opened(above, name, os.O_RDONLY)
             os.fchown(made, status.st_uid, status.st_gid)
             os.fchmod(made, stat.S_IMODE(status.st_mode))

@@ -39,6 +39,8 @@ def own_processes(
         # It has mounted /proc for all of them.
         if ours.recv(1) != _READY:
             raise OSError("the first process of a VM's program has ended")
+        # An answer, which says that this process lived when the first one
+        # asked the kernel to end with it.
         ours.send(_READY)
     return True
 
@@ -52,6 +54,8 @@ def _is_allowed() -> bool:
         code = 1
         try:
             linux.own_process_numbers()
+            # A second child: the first stays outside of the namespace that
+            # it has made for its children.
             inner = os.fork()
             if inner == 0:
                 os._exit(_mount_code())

@@ -24,8 +24,8 @@ Kind = Literal["tree", "fat-tree", "custom", "flat"]
 
 def frozen_array(values: npt.ArrayLike) -> IntArray:
     """A read-only int64 copy, as every array of a :class:`DataCentre` is."""
-    # A copy: a view would change with an array that its caller goes on to
-    # write.
+    # A copy: a view would change with an array that its caller still
+    # writes to.
     out = np.array(values, dtype=np.int64)
     out.setflags(write=False)
     return out
@@ -482,8 +482,8 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     # Duplicates are told by a number for each pair (parent, child), not by the
     # link, which edges of flat clusters do not have.
     pair = together[0] * datacentre.n_nodes + together[1]
-    # Sorted by that number, thus by parent and then by child: the order
-    # that a layer promises.
+    # Sorted by that number, thus by parent and then by child, as a layer's
+    # edges are.
     _, first = np.unique(pair, return_index=True)
     parent, child, link = together[:, first]
     layers = []

@@ -136,10 +136,12 @@ class Agent:
 
 def used_cpu_s() -> float:
     """User and system time of this process and its ended children, in s."""
-    own = resource.getrusage(resource.RUSAGE_SELF)
+    # Children that still run are not counted: the kernel adds their time as
+    # they are waited for.
+    agents = resource.getrusage(resource.RUSAGE_SELF)
     childrens = resource.getrusage(resource.RUSAGE_CHILDREN)
-    user_s = own.ru_utime + childrens.ru_utime
-    return user_s + own.ru_stime + childrens.ru_stime
+    user_s = agents.ru_utime + childrens.ru_utime
+    return user_s + agents.ru_stime + childrens.ru_stime
 
 
 def wait_for_start(channel: Channel) -> int:
@@ -223,6 +225,8 @@ class Channel:
 
         Raises ConnectionError if the caller has ended.
         """
+        # A sample beyond it is no loss: the next one has the sums since the
+        # start.
         if len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
         try:
@@ -241,6 +245,8 @@ class Channel:
 
         ``timeout_s``: longest wait for a slow caller.
         """
+        # Waits from here on: the report is the last word and has no next
+        # message to go with.
         self._sock.settimeout(timeout_s)
         with contextlib.suppress(OSError):
             self._sock.sendall(self._pending + encode(report))

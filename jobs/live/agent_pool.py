@@ -151,6 +151,8 @@ class AgentPool:
                 f"an agent named {request.id!r} is in the pool already"
             )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        # Closed here at the end of the block: while this process had it
+        # too, the agent's end would not be the channel's.
         with theirs:
             ours.settimeout(0)
             line = self._lines[request.id] = _Line(request.id, ours)
@@ -236,6 +238,8 @@ class AgentPool:
         """End all agents and the server; safe to call twice and after a
         failure.
         """
+        # By this alone: the server ends its agents as its caller's socket
+        # ends.
         self._control.close()
         try:
             self._server.wait(timeout_s)

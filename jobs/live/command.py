@@ -225,7 +225,10 @@ def _tie_to_agent() -> None:
     """In a child before exec: it ends with its agent, and on the signals that
     end one.
     """
+    # In the child: a fork clears it, an exec keeps it.
     linux.set_parent_death_signal(signal.SIGKILL)
+    # An exec resets handlers; what is ignored stays ignored, as these are
+    # in an agent that has been told to end.
     for signum in TERMINATING:
         signal.signal(signum, signal.SIG_DFL)
 
@@ -250,5 +253,7 @@ def _signal_groups(
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signum)
     with contextlib.suppress(subprocess.TimeoutExpired):
+        # The first that outlasts its time ends the waiting: all others have
+        # had as much.
         for child in children:
             child.wait(GRACE_S)

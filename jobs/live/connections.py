@@ -190,6 +190,8 @@ class Connections:
             raise AgentFailure(
                 f"cannot listen at {self.plan.ip}:{self.plan.port}: {error.strerror}"
             ) from None
+        # Room for all: a handshake beyond a full backlog is dropped, and
+        # TCP repeats it after a second.
         self._listener.listen(max(16, len(self.plan.receives)))
         self._selector.register(
             self._listener, selectors.EVENT_READ, self._accept
@@ -228,6 +230,8 @@ class Connections:
             return
         del self._expected[order.peer]
         self.receivings.append(Receiving(order, sock))
+        # One byte on a connection that has sent nothing: its buffer has
+        # room.
         sock.send(_WELCOME)
 
     def _expected_from(self, hello: bytes) -> Incoming | None:

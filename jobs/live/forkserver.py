@@ -142,6 +142,8 @@ class ForkServer:
         if pid == 0:
             _become_agent(request, channel_fd, log_fd, os.getppid())
         os.close(log_fd)
+        # The number is still this child's, even if it has ended: nobody has
+        # waited for it.
         pidfd = self._children[request.id] = os.pidfd_open(pid)
         self._selector.register(pidfd, selectors.EVENT_READ, request.id)
         self._answer(request.id, AgentStarted(pid))
@@ -197,6 +199,8 @@ def _open_log(request: SpawnRequest) -> int:
     """
     if request.log is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    # Without waiting: an open of a pipe in its place would wait for a
+    # reader, and is refused so.
     flags = (
         os.O_WRONLY
         | os.O_CREAT
@@ -207,6 +211,8 @@ def _open_log(request: SpawnRequest) -> int:
     )
     fd = os.open(request.log, flags, 0o600)
     status = os.fstat(fd)
+    # A second link to a file of somebody else's would have the agent write
+    # into that.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
         raise OSError(f"log {request.log} is not a plain file of its own")
@@ -252,6 +258,8 @@ def _take_descriptors(
     ]
     for target, source in enumerate(high):
         os.dup2(source, target)
+    # Among them are other agents' handles and the caller's socket, by which
+    # an agent could signal the others and ask for more.
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     return socket.socket(fileno=3)
 

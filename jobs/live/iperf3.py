@@ -200,6 +200,8 @@ class Iperf3Agent(Agent):
         """
         end_s = time.monotonic() + self._plan.connect_timeout_s
         while not ports <= listening(self._plan.ip):
+            # One that has ended before it listened says why: waiting on
+            # would hide it behind the time limit.
             for process in self._processes:
                 if process.child.poll() is not None:
                     self._take_result(process)

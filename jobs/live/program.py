@@ -415,6 +415,7 @@ class ProgramAgent(Agent):
         session: _Session,
         command: str,
     ) -> None:
+        # By a shell, as sshd does it: launchers quote their words for one.
         child = session.child = self._started(("sh", "-c", command))
         output = self._follow(child, "remote-shell")
 

@@ -26,6 +26,8 @@ NOT_RUN = 127
 
 def main(words: list[str]) -> int:
     """Runs the rank ``words``; its exit code, as shells count."""
+    # By a path and not by a port: ranks of other users or VMs cannot reach
+    # it.
     agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     agent.connect(os.environ[SOCKET])
     rank = next(os.environ[name] for name in RANKS if name in os.environ)

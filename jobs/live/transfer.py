@@ -100,6 +100,8 @@ class TransferAgent(Agent):
             self._take_in()
             raise
         finally:
+            # Before the sockets are closed: the kernel's count goes with
+            # them.
             for sending in self._connections.sendings:
                 sending.retransmits = retransmits(sending.sock)
             self._connections.close()
@@ -136,6 +138,8 @@ class TransferAgent(Agent):
         sockets = [flow.sock for flow in sendings]
         sockets += [flow.sock for flow in receivings]
         self._open = len(sockets)
+        # Of accepted sockets too, which have the listener's: the report
+        # names what all connections used.
         names = set(map(congestion_control, sockets))
         self._congestion_control = ",".join(sorted(names)) or None
 
@@ -214,6 +218,8 @@ class TransferAgent(Agent):
         Only if it has something to send: otherwise the selector would return at
         once, again and again.
         """
+        # An acknowledgement may come before the kernel tells that all is
+        # sent: the next one's turn begins then.
         while self._unsent and self._unsent[0].acknowledged_ns is not None:
             self._unsent.popleft()
         for sending in self._in_turn():
@@ -308,6 +314,8 @@ class TransferAgent(Agent):
     def _receive(self, receiving: Receiving) -> bool:
         """Read once from a flow; False if nothing has arrived."""
         try:
+            # No further than the flow's volume: with a count beyond it the
+            # flow would never be found complete.
             n = receiving.sock.recv_into(self._into[: receiving.left_bytes])
         except BlockingIOError:
             return False
@@ -336,6 +344,7 @@ class TransferAgent(Agent):
         acknowledgement = _ACK.pack(
             receiving.received_bytes, receiving.first_ns, receiving.last_ns
         )
+        # 24 bytes on a connection that has sent one: its buffer has room.
         receiving.sock.send(acknowledgement)
         self._selector.unregister(receiving.sock)
         self._open -= 1

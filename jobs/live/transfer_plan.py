@@ -159,6 +159,8 @@ def _progress_at(
     for (end, rate), area in zip(curve, areas, strict=True):
         if left < area:
             return start + left / rate
+        # At a step's end, not within a later step without demand: that
+        # pause is still to come.
         if area and left == area:
             return end
         left -= area
@@ -234,6 +236,7 @@ def phases(
         area += step_area
         # Sums are rounded, not sizes, whose errors would add up.
         until_bytes = round(total_bytes * area / sum(areas))
+        # The rounded sum of areas may miss the total by a byte.
         if end == steps[-1][0]:
             until_bytes = total_bytes
         phase = Phase(
@@ -252,6 +255,8 @@ def chunks(
 ) -> Iterator[Chunk]:
     """The phases cut into chunks, with exactly their sizes and durations."""
     for phase in phases(total_bytes, steps):
+        # Cut by time and by size, whichever gives more: a fast phase's
+        # chunk of 5 ms may be megabytes.
         n = max(
             1,
             -(-phase.duration_ns // round(CHUNK_S * NS_PER_S)),

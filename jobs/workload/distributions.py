@@ -34,6 +34,7 @@ def stream(
     numpy's SeedSequence is spawned with the name's digest as its key, so that
     streams need no common parent and no order in which they are asked for.
     """
+    # By a digest, not Python's hash, which each process salts anew.
     digest = hashlib.sha256("/".join(map(str, names)).encode()).digest()
     key = tuple(
         int.from_bytes(digest[k : k + 4], "big") for k in range(0, 16, 4)

@@ -276,6 +276,8 @@ class _Xml:
 
     def read(self, lines: list[str]) -> list[LeaseRecord]:
         try:
+            # Back to the bytes that were read as Latin-1: the XML declares
+            # its own encoding.
             self._parser.Parse("".join(lines).encode("latin-1"), True)  # noqa: FBT003 expat's own
         except _DocumentTypeError:
             line, column = self._place()
@@ -363,6 +365,7 @@ class _Xml:
             start_s=arrival_s if kind == "IM" else start_s,
             duration_s=duration_s,
             nodes=nodes,
+            # Less than a processor takes a slot all the same.
             cores=max(1, cpu // 100),
             memory_mb=memory_mb,
             real_s=real_s if real_s != duration_s else None,

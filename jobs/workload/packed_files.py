@@ -164,6 +164,8 @@ def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
     """
     _check_is_stored(path)
     with path.open("rb") as file, _damage_as_cut_off():
+        # Without moving on: an unpacker, or the reader of a plain file,
+        # starts at the first byte.
         begin = file.peek(_LOOKED_AT)
         inside = file
         bounds = Bounds.of(None)

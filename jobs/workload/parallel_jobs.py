@@ -93,6 +93,7 @@ class ParallelJobs:
         slots: int,
     ) -> ParallelJobs:
         """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
+        # At half the load the same work arrives in twice the time.
         factor = self.load(slots) / load
         since_s = self.submit_s - self.submit_s[0]
         return replace(self, submit_s=since_s * factor)
@@ -163,6 +164,8 @@ class ParallelJobs:
 
 
 def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
+    # At least one step: a use of 0 would be a process that does nothing,
+    # which requests refuse.
     steps = np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS)
     return steps.astype(np.uint16)
 
@@ -194,6 +197,7 @@ class Requests(JobStream):
         return next(self._rows(row, row + 1))
 
     def __iter__(self) -> Iterator[JobRequest]:
+        # In blocks: whoever stops early has converted no more than one.
         for start in range(0, len(self), _BLOCK):
             yield from self._rows(start, min(start + _BLOCK, len(self)))
 
@@ -277,6 +281,8 @@ class Requests(JobStream):
     ) -> Iterator[float | tuple[float, ...] | None]:
         """The shares of each job's processes, from the columns of all of them."""
         processes = self.jobs.processes
+        # The first process of the block, as its jobs' processes follow
+        # those of all jobs before.
         at = int(processes[:start].sum()) if steps is not None else 0
         for n in processes[start:end].tolist():
             if steps is None:
@@ -341,6 +347,8 @@ class HoseDemand:
     ) -> npt.NDArray[np.int64]:
         noise = stream(seed, "bandwidth").standard_normal(count)
         scaled = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
+        # After clipping, which has moved the mean: the mean is then exact,
+        # and the bounds move with it.
         scaled *= mean_bps / scaled.mean()
         return _whole_bps(scaled)
 

@@ -291,6 +291,8 @@ class _Log:
         job number.
         """
         good: list[int] = []
+        # Of the numbers that come up here alone: no table of a million jobs
+        # for one wrong line.
         known = self._lines_of(values[:, 0])
         for k, line in enumerate(where.tolist()):
             columns = [
@@ -359,6 +361,8 @@ def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
     wrong |= (values < 0) & (values != -1)
     wrong |= np.abs(values) > _GREATEST
     wrong |= _WHOLE & (np.trunc(values) != values)
+    # A job's number and submission cannot be unknown (-1): order and names
+    # come of them.
     wrong[:, :2] |= values[:, :2] < 0
     return wrong
 
@@ -515,6 +519,8 @@ def _usable(
     }
     keep = np.ones(len(records), dtype=np.bool_)
     first: dict[str, npt.NDArray[np.bool_]] = {}
+    # In this order: each record counts for the first reason alone, so the
+    # counts add up.
     for reason, holds in reasons.items():
         first[reason] = holds & keep
         keep &= ~holds

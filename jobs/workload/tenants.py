@@ -74,6 +74,8 @@ def day_and_night(
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
     total = float(expected[-1])
     clock = _unit_arrivals(seed, total)
+    # Time as a function of the expected count: an arrival happens as soon
+    # as the count has risen to one of the process of rate 1.
     times: Floats = np.interp(clock, expected, starts)
     # Just below the total an arrival is rounded to the span's end.
     return times[times < span_s]
