@@ -12,10 +12,24 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from reproductions.catalogue import measures_for
-from reproductions.claim_ledger import judged_by, named, path_of
+from reproductions.claim_ledger import (
+    LedgerError,
+    judged_by,
+    named,
+    path_of,
+)
 from reproductions.configuration import FOLDER
 from reproductions.published_figure import RESULTS, AnyFigure, Reproduced
 from reproductions.stored_results import (
@@ -27,21 +41,67 @@ from reproductions.stored_results import (
 )
 from reproductions.stored_results import FOLDER as PAGES
 from testbed.errors import BadInput
-from testbed.record.provenance import machine, packages, python
+from testbed.record.provenance import TREE, machine, packages, python
+from testbed.record.stored_json import (
+    fault_of,
+    first_fault,
+    from_json,
+    open_regular,
+)
 
 FORMAT = 1
-REQUIRED = (
-    "format",
-    "figure",
-    "experiments",
-    "ledger",
-    "results",
-    "verdicts",
-    "played",
-    "environment",
-    "digest",
-)
+MOST_SEEDS = 100_000
+"""Limits the memory that a file from outside may ask for."""
 Content = dict[str, Any]
+
+
+class StateOfLedger(BaseModel, strict=True):
+    """The name of a state of a figure's rules."""
+
+    digest: str
+    commit: str | None
+
+
+class LedgerPart(StateOfLedger):
+    """The rules in a claim file."""
+
+    text: str
+
+
+class ResultsPart(BaseModel):
+    """The values in a claim file. Those of each measure are fields of their
+    own, ``values of NAME``: series, x, and one value a seed.
+    """
+
+    model_config = ConfigDict(extra="allow", strict=True)
+    seeds: int = Field(ge=1, le=MOST_SEEDS)
+    size: str
+    stages: list[int] = []
+    ledger: StateOfLedger | None = None
+
+    @model_validator(mode="after")
+    def _values_by_seed(self) -> Self:
+        for name, value in (self.model_extra or {}).items():
+            if name.startswith("values of "):
+                VALUES.validate_python(value)
+        return self
+
+
+VALUES = TypeAdapter(list[tuple[str, float, list[float | None]]])
+
+
+class ClaimFile(BaseModel, strict=True):
+    """The types of a claim file's parts."""
+
+    format: Literal[1]
+    figure: str
+    experiments: dict[str, str]
+    ledger: LedgerPart
+    results: ResultsPart
+    verdicts: list[list[str]]
+    played: str
+    environment: dict[str, Any]
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -115,11 +175,12 @@ def digest_of(content: Content) -> str:
 
 def results_of(section: str, out: Path) -> Content:
     """The compact results of a figure: those below ``out``, else those beside
-    the papers' pages. Raises BadInput where there are none.
+    the papers' pages of this checkout, wherever the command was typed. Raises
+    BadInput where there are none.
     """
     figure = sections()[section]
     path = out / figure.name / RESULTS
-    stored = PAGES / DATA / f"{section}.json"
+    stored = TREE / PAGES / DATA / f"{section}.json"
     found: Content = {}
     if path.exists():
         record = json.loads(path.read_text("utf-8"))
@@ -138,18 +199,21 @@ def results_of(section: str, out: Path) -> Content:
 def read_claim_file(path: Path) -> Content:
     """A claim file's content. Raises BadInput where it is none, or was changed."""
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        with open_regular(path) as file:
+            content: Content = from_json(file.read())
+        ClaimFile.model_validate(content)
+    except OSError as error:
         raise BadInput(
-            f"{path}: {error}", "testbed claim FIGURE writes such a file"
+            f"{path}: {error.strerror}",
+            "testbed claim FIGURE writes such a file",
         ) from error
-    if not isinstance(content, dict):
-        raise BadInput(f"{path}: no claim file: it is not an object")
-    missing = [key for key in REQUIRED if key not in content]
-    if missing:
+    except ValidationError as error:
+        fault = first_fault(error, "file")
+        raise BadInput(f"{path}: no claim file: {fault}") from error
+    except (ValueError, RecursionError) as error:
         raise BadInput(
-            f"{path}: no claim file: {', '.join(missing)} missing"
-        )
+            f"{path}: no claim file: {fault_of(error)}"
+        ) from error
     if content["figure"] not in sections():
         raise BadInput(f"{path}: no figure is called {content['figure']}")
     if content["digest"] != digest_of(content):
@@ -161,23 +225,41 @@ def read_claim_file(path: Path) -> Content:
 
 
 def judged_again(content: Content) -> Checked:
-    """The file's values, by the file's own rules."""
+    """The file's values, by the file's own rules. Raises BadInput where these
+    are no rules of its figure.
+    """
     figure = figure_of(content)
     done = restored(figure, content["results"])
-    found = verdicts_of(done)
+    try:
+        found = verdicts_of(done)
+    except KeyError as error:
+        # A ledger's series and places are looked up when it judges.
+        raise BadInput(
+            f"a rule of {figure.section} is about {error}, which is no point of it"
+        ) from error
+    before = content["verdicts"]
+    if [[text, status] for text, status, _ in found] != [
+        verdict[:2] for verdict in before
+    ]:
+        raise BadInput(
+            f"the verdicts on {figure.section} are not about the claims of its ledger"
+        )
     differ = tuple(
-        f"{now[0]}: {now[2]}, and not {before[2]}"
-        for before, now in zip(content["verdicts"], found, strict=True)
-        if before != now
+        f"{now[0]}: {now[2]}, and not {former[2]}"
+        for former, now in zip(before, found, strict=True)
+        if former != now
     )
     return Checked(done, differ, tuple(_remarks(content)))
 
 
 def figure_of(content: Content) -> AnyFigure:
-    """The figure with the claims that the file has for it."""
+    """The figure with the claims that the file has for it. Raises BadInput."""
     figure = sections()[content["figure"]]
     text = content["ledger"]["text"].encode()
-    return judged_by(figure, text, measures_for(figure))
+    try:
+        return judged_by(figure, text, measures_for(figure))
+    except LedgerError as error:
+        raise BadInput(f"the rules cannot be read: {error}") from error
 
 
 def _remarks(content: Content) -> list[str]:
@@ -188,10 +270,15 @@ def _remarks(content: Content) -> list[str]:
         remarks.append("the ledger has other rules for this figure now")
     if content["played"] != figure.played_digest():
         remarks.append("the figure plays something else now")
-    if content["results"].get("ledger") is None:
+    of_runs = content["results"].get("ledger")
+    if of_runs is None:
         remarks.append("its runs are older than its rules")
+    elif of_runs["digest"] != figure_of(content).ledger:
+        remarks.append(
+            f"its runs name another state of its rules, {of_runs['digest']}"
+        )
+    here = experiments_of(figure)
     for name, text in content["experiments"].items():
-        path = FOLDER / name
-        if not path.exists() or path.read_text("utf-8") != text:
+        if here.get(name) != text:
             remarks.append(f"{name} is another file here")
     return remarks

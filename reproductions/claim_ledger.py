@@ -128,17 +128,25 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
         document = yaml.load(content, yaml.CSafeLoader)
     except yaml.YAMLError as error:
         raise LedgerError(f"{section}.yaml: {error}") from error
+    try:
+        where = str(document["where"])
+        seeds = int(document["seeds"])
+        entries = [dict(entry) for entry in document["claims"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise LedgerError(
+            f"{section}.yaml: where, seeds or claims: {error}"
+        ) from error
     claims = []
-    for entry in document["claims"]:
+    for entry in entries:
         try:
-            claims.append(_claim(entry, document["where"], measures))
+            claims.append(_claim(entry, where, measures))
         except (KeyError, TypeError, ValueError) as error:
             text = entry.get("claim", "a claim without its sentence")
             raise LedgerError(f"{section}.yaml: {text}: {error}") from error
     return FigureClaims(
         section,
-        document["where"],
-        int(document["seeds"]),
+        where,
+        seeds,
         tuple(claims),
         digest_of(content),
     )

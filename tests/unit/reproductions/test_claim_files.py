@@ -15,13 +15,11 @@ from reproductions.live_figure import LiveFigure
 from reproductions.stored_results import restored
 from testbed.cli import main
 
-ROOT = Path(__file__).parents[3]
-
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The claim file of a small figure, from the values beside the pages."""
-    monkeypatch.chdir(ROOT)
+    monkeypatch.chdir(tmp_path)
     path = tmp_path / "made.claim.json"
     out = ("--out", str(path), "--results", str(tmp_path / "none"))
     assert main.run(["claim", "mbfcbs-fig5", *out]) == 0
@@ -84,6 +82,97 @@ def test_a_changed_file_is_refused(
     assert "no claim file" in capsys.readouterr().err
 
 
+def test_values_beside_the_pages_are_found_from_any_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main.run(["claim", "mbfcbs-fig5"]) == 0
+    path = tmp_path / "mbfcbs-fig5.claim.json"
+    assert main.run(["claim", "check", str(path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("part", "value", "message"),
+    [
+        ("figure", ["mbfcbs-fig5"], "figure is not str"),
+        ("experiments", ["a.yaml"], "experiments is not dict"),
+        ("ledger", None, "ledger is None"),
+        ("results", {"size": "full"}, "lacks seeds"),
+        (
+            "results",
+            {"size": "full", "seeds": 10**9},
+            "seeds is 1000000000",
+        ),
+        ("results", {"size": "", "seeds": 1, "stages": 5}, "stages is not"),
+        (
+            "results",
+            {"size": "", "seeds": 1, "values of use": 5},
+            "results",
+        ),
+        ("verdicts", 7, "verdicts is not list"),
+        ("verdicts", [], "not about the claims of its ledger"),
+    ],
+)
+def test_a_part_of_another_kind_is_refused(
+    written: Path,
+    capsys: pytest.CaptureFixture[str],
+    part: str,
+    value: Any,
+    message: str,
+) -> None:
+    changed(written, **{part: value})
+    assert main.run(["claim", "check", str(written)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("claims:", "claims: [", "rules cannot be read"),
+        ("claims:", "sentences:", "where, seeds or claims"),
+        ("measure: use", "measure: nonsense", "'nonsense'"),
+        ("of: MBFCBS", "of: NOBODY", "no point of it"),
+    ],
+)
+def test_rules_that_judge_nothing_are_refused(
+    written: Path,
+    capsys: pytest.CaptureFixture[str],
+    before: str,
+    after: str,
+    message: str,
+) -> None:
+    ledger = json.loads(written.read_text("utf-8"))["ledger"]
+    assert before in ledger["text"]
+    changed(
+        written,
+        ledger={**ledger, "text": ledger["text"].replace(before, after)},
+    )
+    assert main.run(["claim", "check", str(written)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_claim_file_names_no_other_files(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(written, experiments={"/dev/zero": "endless"})
+    assert main.run(["claim", "check", str(written)]) == 0
+    assert "/dev/zero is another file here" in capsys.readouterr().out
+    assert main.run(["claim", "check", "/dev/zero"]) == 2
+
+
+def test_runs_under_another_state_of_the_rules_are_told(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = json.loads(written.read_text("utf-8"))["results"]
+    results["ledger"] = {"digest": "0123456789abcdef", "commit": None}
+    changed(written, results=results)
+    assert main.run(["claim", "check", str(written)]) == 0
+    assert (
+        "its runs name another state of its rules, 0123456789abcdef"
+        in capsys.readouterr().out
+    )
+
+
 def test_what_is_no_figure_and_no_file(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -99,7 +188,6 @@ def test_a_live_figure_is_measured_again(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(ROOT)
     path = tmp_path / "live.claim.json"
     none = ("--results", str(tmp_path / "none"))
     assert main.run(["claim", "mbfcbs-leases-live", "--out", str(path), *none]) == 0  # fmt: skip
