@@ -83,8 +83,12 @@ def occupied(history: History) -> list[Change]:
         if kind in _PLACING:
             placed[job_id] = placed.get(job_id, NOTHING).changed(event)
         takes = kind in _TAKING and job_id in placed
+        # Before its start a job is rerooted in the calendar alone: it
+        # occupies nothing.
         if kind is events.JobRerooted:
             takes = job_id in held
+        # What it held is given back in full first, so that a change can
+        # never lose a part.
         if (takes or kind in _GIVING) and job_id in held:
             before = held.pop(job_id)
             changes.append(Change(event.t, event, job_id, -1, before))
@@ -104,6 +108,7 @@ def bookings(history: History) -> list[tuple[str, BookedHold]]:
         for job in history.jobs.values()
         for booking in _bookings(job)
     ]
+    # Several may begin at one instant: the order of the file is theirs.
     lines = history.lines
     booked.sort(key=lambda entry: lines[id(entry[1].event)])
     return booked
@@ -119,6 +124,8 @@ def _bookings(job: JobHistory) -> Iterator[BookedHold]:
         kind = type(event)
         if kind not in _BOOKING:
             continue
+        # A shortened reservation keeps its hold and ends earlier: no new
+        # interval begins.
         if kind is events.JobShortened:
             if now is not None:
                 now = now._replace(end_s=event.until_s)  # type: ignore[attr-defined]
@@ -228,6 +235,7 @@ def _hose_findings(history: History, job: JobHistory) -> Findings:
             if isinstance(event, events.JobStarted):
                 yield from _wrong_rate(event, rate_bps)
             continue
+        # Best effort reserves nothing, and says so with an empty list.
         if not rate_bps and not event.links:
             continue
         # A placement that makes no sense has its own finding.
@@ -255,6 +263,7 @@ def _differences(
         if directed in reserved:
             yield f"directed link {directed} is named twice"
         reserved[directed] = int(bps)
+    # Nearly always equal: single links are compared only to name the fault.
     if reserved == need:
         return
     for directed in sorted({*reserved, *need}):
@@ -285,6 +294,8 @@ def _wrong_estimate(
     asked = request["bandwidth_bps"]
     granted = event.rate_bps
     computes = request["kind"] == "compute"
+    # 0 granted of something asked is best effort; a job that computes asks
+    # for nothing of the network.
     best_effort = granted == 0 and asked > 0 and not computes
     stated_s = event.estimate_s
     if best_effort != (stated_s is None):
@@ -298,6 +309,7 @@ def _wrong_estimate(
     if request.get("profile"):
         rule = "its profile's time"
         due_s = _of_profile(request["profile"]["options"], granted)
+    # Both ways: an estimate may be neither above nor below.
     if about(stated_s, due_s) and about(due_s, stated_s):
         return ""
     return f"estimate {stated_s:.6g} s, {rule} is {due_s:.6g} s"
@@ -377,6 +389,7 @@ def sampled(
         if not isinstance(event, events.JobEvent):
             continue
         job_id = event.job_id
+        # An event without a rate leaves the last one.
         rate_bps = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
         rates[job_id] = rate_bps
         for change in changes.get(id(event), ()):
@@ -410,6 +423,7 @@ def strict(history: History) -> Findings:
     beside_bits = BUCKET_PACKETS * _packet_bits(history)
     before: dict[int, tuple[float, float]] = {}
     for event, vms, rescaled in sampled(history):
+        # Which part of the sample was under which rate is not known.
         if rescaled:
             before = {}
             continue
@@ -486,6 +500,8 @@ def _over(
     A hold's ``amounts`` count ``per_job`` times (None: once). ``say`` has
     a place for the amount, the resource's name and what it has.
     """
+    # The fast way decides; only where it fails or is unsure are findings
+    # named.
     if _all_fit(changes, amounts, has, per_job):
         return
     taken: Counter[int] = Counter()
@@ -494,6 +510,8 @@ def _over(
     for change in changes:
         times = 1 if per_job is None else per_job[change.job_id]
         for resource, amount in amounts(change.hold):
+            # A resource that does not exist has no room: a placement on it
+            # is a finding.
             room = has[resource] if 0 <= resource < len(has) else 0
             taken[resource] += change.sign * amount * times
             if change.sign > 0:
@@ -559,6 +577,7 @@ def _can_be_summed(
     """True if all resources exist and no sum of amounts can overflow."""
     if table.min() < 0 or table[:, 0].max() >= n_resources:
         return False
+    # As a float, which may lose digits but does not wrap around.
     most = float(table[:, 1].max()) * largest_sign * len(table)
     return most < LARGEST_SUM
 
@@ -615,6 +634,8 @@ def _on_servers(
 ) -> Findings:
     ran = occupied(history)
     booked = _booked(history)
+    # The background's VMs do not take the foreground's slots: each tier has
+    # as many.
     tiers = {change.hold.tier for change in chain(ran, booked)}
     for tier in sorted(tiers):
         where = "on" if tier == "foreground" else f"in the {tier} of"

@@ -59,6 +59,8 @@ def _first_difference(key: str, ran: Any, due: Any) -> str:
 
 
 def _due(declared: Any, n_nodes: int) -> dict[str, Any]:
+    # Built here from the parameters: the audit shares no code with the
+    # topologies' builders.
     if declared["kind"] == "custom":
         return _custom(declared)
     return _regular(declared, n_nodes)
@@ -91,6 +93,7 @@ def _regular(declared: Any, n_nodes: int) -> dict[str, Any]:
     of nodes.
     """
     links: Links = []
+    # A flat cluster: all nodes but the root are servers.
     counts = [n_nodes - 1, 1]
     bps = list(map(_both, declared.get("link_bps", ())))
     if declared["kind"] == "tree":
@@ -146,6 +149,7 @@ def _tree(
     fanout: list[int], bps: list[Both], n_nodes: int
 ) -> tuple[list[int], Links]:
     """Nodes by level and links by lower end: servers first."""
+    # A damaged file may hold a list of any length.
     depth = min(len(fanout), _MOST_LEVELS)
     # A root, below it fanout[0] switches, below each of those fanout[1] …
     from_root = [1]
@@ -169,6 +173,8 @@ def _fat_tree(
     """Servers' links, edges' uplinks in their pod, then aggregation switches'
     to their cores.
     """
+    # k pods of (k/2)² servers, k/2 edge and k/2 aggregation switches each;
+    # (k/2)² cores.
     counts = [2 * half**3, 2 * half**2, 2 * half**2, half**2]
     _, edge, aggregation, core, _ = _firsts(counts, n_nodes)
     links: Links = []
@@ -177,6 +183,7 @@ def _fat_tree(
     for number, port in product(range(counts[1]), range(half)):
         upper = aggregation + number // half * half + port
         links.append((edge + number, upper, bps[1]))
+    # A pod's i-th aggregation switch reaches the i-th group of cores.
     for number, port in product(range(counts[1]), range(half)):
         upper = core + number % half * half + port
         links.append((aggregation + number, upper, bps[0]))

@@ -91,6 +91,8 @@ def _one_end(history: History) -> Findings:
     for event in ends:
         if event is not last:
             yield event, "the run continues after its end"
+    # A line cut short says by itself that the run was killed; a missing end
+    # is then no second finding.
     broken_line = history.file.broken_line
     if broken_line is not None:
         yield (EVENTS, broken_line), "cut short: the run was killed here"
@@ -182,6 +184,8 @@ def _wrong_tier(
 ) -> str:
     if tier not in _TIERS:
         return f"{event.name} of {job.job_id}: the tier is {tier!r}"
+    # Before any reservation the tier is unknown, and the phase is a finding
+    # already.
     if isinstance(event, events.JobStarted) and reserved not in ("", tier):
         return (
             f"{job.job_id} starts in the {tier}, reserved is the {reserved}"
@@ -308,6 +312,7 @@ def _overstay(job: JobHistory, slack_s: float) -> Findings:
             ends_s = event.end_s
         elif isinstance(event, events.JobShortened):
             ends_s = event.until_s
+        # Whoever moves to another tier is booked there without an end.
         elif isinstance(event, events.JobTierSwitched):
             ends_s = None
         elif isinstance(event, _LEAVING):

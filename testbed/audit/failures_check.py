@@ -69,8 +69,11 @@ class _Walk:
         for server, _ in job.hold.vms_on:
             if server in self.servers:
                 return f"has VMs on {topology.node(server)}, which is lost"
+        # A job that needs no network is not stopped by a lost link; a
+        # placement that makes no sense has its own finding.
         if not (self.links and job.network) or self._misplaced(job):
             return ""
+        # At 1 bit/s: only which links are used matters here.
         used = topology.hose(job.root, job.hold.vms_on, 1)
         lost = self.links & {directed // 2 for directed in used}
         if not lost:
@@ -126,6 +129,7 @@ class _Walk:
             lost.add(part)
         else:
             lost.discard(part)
+        # Every job is looked at again: a link that returns reconnects some.
         for job_id, job in self.jobs.items():
             if job.runs and bool(self.broken(job)) != job.cut:
                 self.due.setdefault(job_id, (event.t, event))
@@ -135,6 +139,8 @@ class _Walk:
         if isinstance(event, events.JobReserved | events.JobMigrated):
             yield from self._placed(event)
         elif isinstance(event, events.JobRequeued | events.JobEnded):
+            # The job is gone after this event, so it is judged by what it
+            # held.
             left = self.jobs.pop(job_id, None)
             if (
                 left is not None
@@ -160,6 +166,8 @@ class _Walk:
             event.root,
             AuditedHold().changed(event),
             network=self.requests.get(event.job_id, False),
+            # A migrated job is on its nodes at once; a reserved one begins
+            # by an event.
             runs=isinstance(event, events.JobMigrated),
         )
         # What is lost now may be back by the time of a later reservation.
@@ -251,6 +259,8 @@ def failures(history: History) -> Findings:
     yield from _as_declared(history)
     walk = _Walk(history)
     for event in history.events:
+        # Time has passed when an event with a later time comes: what was
+        # due before must have been done.
         yield from walk.late(event.t)
         for wrong in walk.take(event):
             yield event, wrong
@@ -263,6 +273,8 @@ def _as_declared(history: History) -> Findings:
     came = [
         event for event in history.events if isinstance(event, _FAILURES)
     ]
+    # In the order of time both lists must be the same, to the first
+    # difference.
     for event, due in zip_longest(came, _declared(history)):
         if event is None:
             yield from _never_came(history, due)

@@ -137,12 +137,15 @@ class History:
     @cached_property
     def lines(self) -> dict[int, int]:
         """The line of each event, by its identity."""
+        # Two lines may hold equal events.
         return {
             id(event): number for number, event in enumerate(self.events, 1)
         }
 
     @cached_property
     def topology(self) -> Topology:
+        # From run_started, not from the experiment: what ran is what is
+        # proved.
         return Topology(self.started.topology)
 
     @cached_property
@@ -478,11 +481,14 @@ class Topology:
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
     ) -> bool:
         """True for a placement without a fault: the quick way for most."""
+        # A dictionary keeps one entry a server: fewer than pairs means one
+        # twice.
         counts: dict[int, int] = dict(vms_on)  # type: ignore[arg-type]
         if len(counts) != len(vms_on) or sum(counts.values()) != n_vms:
             return False
         if min(counts.values(), default=1) < 1:
             return False
+        # Servers found to be below the root once need no second walk.
         reached = self._reached.setdefault(root, set())
         if reached.issuperset(counts):
             return True
@@ -531,6 +537,7 @@ class Topology:
             # A flat cluster's nodes hang below their root without links.
             n_servers = len(self.slots)
             parent[:n_servers] = [root] * n_servers
+        # The list grows while it is read: a search by breadth.
         waiting = [root]
         reached = {root}
         for upper in waiting:

@@ -47,6 +47,7 @@ def within_deadline(history: History) -> Findings:
             continue
         due_s = request["submit_s"] + request["deadline_s"]
         end_s = event.end_s
+        # An open end is judged by the estimate.
         if end_s is None:
             end_s = event.start_s + (event.estimate_s or 0.0)
         if not about(end_s, due_s):
@@ -130,6 +131,7 @@ def lease_starts(history: History) -> Findings:
 
 def _lease_start(job: JobHistory, slack_s: float) -> Findings:
     wanted_s = job.request.get("wanted_s")
+    # An immediate lease wants to start on its arrival.
     if wanted_s is None:
         wanted_s = job.all(events.JobSubmitted)[0].t
     due_s = float(wanted_s)
@@ -221,6 +223,8 @@ class _Queue:
             self.due_s = self._due_s(self.waiting[head]["n_vms"], now_s)
 
     def _due_s(self, n: int, now_s: float) -> float | None:
+        # Jobs that are backfilled later are not among those that run now,
+        # and so cannot move the due time.
         free = self.nodes - sum(held for _, held in self.running.values())
         if free >= n:
             return now_s
@@ -419,6 +423,7 @@ class _FirstThatWaits:
             self.overtaken = 0
             self.ahead = set(self.running)
         elif not self.ahead and self.running:
+            # No further than the limit, which is reported once.
             self.generations += self.generations < GENERATIONS
             self.ahead = set(self.running)
 

@@ -109,6 +109,8 @@ def is_number(value: object) -> bool:
 def same(stored: Any, value: Any) -> bool:
     """True for equal JSON values, sums of floats but for their rounding."""
     if isinstance(value, list) and isinstance(stored, list):
+        # Lists are compared as objects with numbers for keys: lengths and
+        # members in one step.
         return same(dict(enumerate(stored)), dict(enumerate(value)))
     if isinstance(value, dict) and isinstance(stored, dict):
         if stored.keys() != value.keys():
@@ -225,6 +227,7 @@ def expected(history: History) -> Expectation | None:
     spec = history.resolved
     block = spec.get("expect") if isinstance(spec, dict) else None
     if not isinstance(block, dict) or "applications" not in block:
+        # Without it the block is of no version whose rules are known here.
         return None
     # Earlier folders have no bounds on live times, and accept any fidelity.
     stated = {
@@ -310,6 +313,7 @@ def _subjects_due(
 def _met_faults(
     block: Block, due: Verdicts, decisive: Sequence[str]
 ) -> Iterator[str]:
+    # `is`: the number 1 is no truth in JSON.
     stated = block["met"]
     n_complaints = len(block["complaints"])
     if stated is not (n_complaints == 0):

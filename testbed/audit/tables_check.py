@@ -55,6 +55,7 @@ class _Compared:
         self._file = file
 
     def write(self, text: str) -> int:
+        # As soon as a piece differs, the rest is not made.
         if self._file.read(len(text)) != text:
             raise _Differs
         return len(text)
@@ -100,6 +101,7 @@ def jobs_csv(history: History) -> Findings:
         with _table(path) as file:
             if file.read() == history.file.jobs_table:
                 return
+        # Opened anew: the comparison has used it up.
         with _table(path) as file:
             reader = csv.DictReader(file)
             lines = [(reader.line_num, line) for line in reader]
@@ -262,5 +264,6 @@ def _rate_is(cell: str, value: float | None, rounding: float) -> bool:
     if value is None:
         return cell == ""
     number = _number(cell)
+    # A share of the value beside the half bit: means are sums of floats.
     slack = rounding + 1e-9 * max(1.0, abs(value))
     return math.isfinite(number) and abs(number - value) <= slack

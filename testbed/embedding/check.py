@@ -34,6 +34,7 @@ def check_placement(
     tree = datacentre.tree_by_root.get(placement.root)
     if tree is None:
         return [f"no tree has root {placement.root}"]
+    # Paths are followed only from servers that exist.
     problems = _check_servers(datacentre, residual, placement, n_vms, size)
     if problems:
         return problems

@@ -27,6 +27,8 @@ def link_counts(residual: Residual, n_vms: int, rate_bps: int) -> IntArray:
     """
     if rate_bps == 0:
         return np.full(len(residual.free_bps) // 2, n_vms, dtype=np.int64)
+    # A hose carries as much in both directions, so that the smaller
+    # residual is what counts (decision 06).
     free = np.minimum(residual.free_bps[0::2], residual.free_bps[1::2])
     np.floor_divide(free, rate_bps, out=free)
     np.minimum(free, n_vms, out=free)
@@ -239,6 +241,8 @@ def _tightest_link(counts: Counts, fits: list[int]) -> str:
     shut_out, passed, link = _most_shut_out(counts, best)
     if shut_out == 0:
         return f"not enough slots below {tree_name}: {n_vms} asked, {fits[best]} free"
+    # What the link would have to let through for the hose to fit, as far as
+    # the servers below it have slots for more.
     wanted = passed + min(missing, shut_out)
     asked_bps = min(wanted, n_vms - wanted) * counts.rate_bps
     up_bps, down_bps = counts.residual.free_bps[
@@ -261,6 +265,8 @@ def _most_shut_out(counts: Counts, tree: int) -> tuple[int, int, int]:
     """
     trees = counts.datacentre.trees
     worst_of_all = (0, 0, -1)
+    # From the root down, replaced only by a larger number: of equals the
+    # link nearest the root stays.
     for layer, most in zip(
         reversed(counts.datacentre.layers),
         reversed(counts.most),

@@ -92,6 +92,7 @@ def least_bandwidth(
     lowest: bool = False,
 ) -> Placement | None:
     """The placement that :class:`Exact` describes; None where there is none."""
+    # On one server no link is used at all: nothing can reserve less.
     alone = on_one_server(datacentre, residual, n_vms)
     if alone is not None:
         return alone
@@ -234,6 +235,8 @@ def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
     """A lower bound for every placement whose lowest common switch is above
     ``level``.
     """
+    # Every placement costs the same then: the first one found is a best
+    # one.
     if not unit:
         return 0
     could_save = alive.saved + 2 * alive.held - n_vms
@@ -333,6 +336,7 @@ def _place(
         held = int(chains.held[before])
         heavy = int(layer.child[edge])
         amounts[-1] -= held
+        # It has its part: the light ones share what is left.
         room[edge] = 0
         edges, dealt = share_out(layer, nodes, amounts, room)
         nodes = np.append(layer.child[edges], heavy)
@@ -425,6 +429,7 @@ def _with_child(
     table: _Table, child: int, upward: IntArray, n_vms: int
 ) -> _Table:
     """Min-plus convolution: one more child shares the VMs."""
+    # A table's length is the most that its subtree holds, plus one.
     size = min(n_vms, len(table.cost) + len(upward) - 2) + 1
     cost = np.full(size, _NEVER)
     split = np.zeros(size, dtype=np.int64)

@@ -115,6 +115,8 @@ def _fault(
 ) -> str | None:
     """The objection to an answer; None where there is none."""
     if isinstance(answer, Refusal):
+        # The reason may be put together by the embedder's own code, which
+        # runs only now.
         if type(answer.reason) is str:
             return None
         return f"refuses for {shown_value(answer.reason)}"

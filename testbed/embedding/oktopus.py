@@ -51,6 +51,8 @@ class Oktopus:
         for subtree, placement, sound in published(counts):
             if sound:
                 return placement
+            # The counts say that this subtree has a placement: only servers
+            # inside it are offered to the search for it (decision 06).
             inside = servers_below(datacentre, subtree)
             only_here = Residual(
                 np.where(inside, residual.free_slots, 0), residual.free_bps

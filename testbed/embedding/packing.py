@@ -104,6 +104,9 @@ class Packing:
         Nothing is placed when the next one's turn comes (line 26).
         """
         for switch in self.counts.candidates():
+            # The counts are Oktopus': they are right about whether any
+            # placement exists, so that nothing is lost by passing the
+            # others over.
             here = subtree(self.datacentre, switch)
             self.left = self.n_vms
             self.taken = []
@@ -180,6 +183,7 @@ def weight(
     ``largest_bps`` is B_max. Where nobody ever asked for bandwidth the weight
     is that of a request that asks for none, -a².
     """
+    # Integers: no rounding decides between servers of equal weight.
     return 2 * slots * rate_bps * free_slots - free_slots**2 * max(
         largest_bps, 1
     )

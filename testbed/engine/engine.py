@@ -165,6 +165,8 @@ class Engine(EngineState):
                 # the step in which it leaves.
                 while left:
                     del jobs[left.pop()]
+        # Also of KeyboardInterrupt: an interrupted run has an end for every
+        # job, and can be audited.
         except BaseException as error:
             why = str(error) or type(error).__name__
             if isinstance(error, KeyboardInterrupt):
@@ -288,6 +290,8 @@ class Engine(EngineState):
         heapq.heappush(self._timeline, (at_s, priority.value, key, epoch))
 
     def _wake(self, action: act.Wake) -> None:
+        # A time that has passed means at once; the run's clock never goes
+        # back.
         self._at(max(action.at_s, self.now_s), EventPriority.WAKE, "")
 
     def ask(self, event: act.PolicyEvent) -> None:
@@ -414,6 +418,8 @@ class Engine(EngineState):
         job.phase = "ended"
         job.placement = None
         job.pending = None
+        # The timeline's entries for it are void: they are skipped when
+        # their time comes.
         job.epoch += 1
         self._left.append(job_id)
         if self._sink is not None:
@@ -471,6 +477,8 @@ class Engine(EngineState):
         job.rate_bps = rate_bps
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
+        # After the reservation, which may be refused: nothing of a refused
+        # action may stay on the timeline.
         if end_s is not None and kill_at_end:
             self._at(end_s, EventPriority.END, job_id, job.epoch)
         del self.waiting[job_id]
@@ -545,6 +553,7 @@ class Engine(EngineState):
         try:
             self.backend.start(request, placement, job.rate_bps, job.tier)
         except StartFailed as error:
+            # The attempt took time, on a live network.
             self._advance(self.backend.now_s())
             self._end(job, "killed", f"{events.NOT_STARTED}: {error}")
             self._unstarted.append(job_id)
@@ -574,6 +583,8 @@ class Engine(EngineState):
         self.backend.rescale(job_id, rate_bps)
         links = self.links(placement, rate_bps)
         self.emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
+        # What a smaller rate leaves may be the room below another root that
+        # a job needs which is cut off.
         if self._outages.lasting:
             self._outages.retry()
 
@@ -679,6 +690,7 @@ class Engine(EngineState):
         self._give_back(job)
         job.tier = tier
         self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
+        # It has not left these nodes.
         job.left = None
         self.backend.switch_tier(job_id, tier)
         self.emit(events.JobTierSwitched(self.now_s, job_id, tier))

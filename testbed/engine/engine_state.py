@@ -37,6 +37,8 @@ class EngineState(ABC):
 
     def waiting_by_arrival(self) -> tuple[str, ...]:
         """Waiting jobs, preempted ones at their old place."""
+        # Sorted on demand: most runs preempt nobody, and their jobs wait in
+        # the order in which they came.
         if self.out_of_order:
             order = sorted(
                 self.waiting, key=lambda job_id: self.jobs[job_id].order

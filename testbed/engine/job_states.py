@@ -109,6 +109,7 @@ class Arrivals:
 
     def step(self) -> None:
         """Replaces ``next``, which has arrived, by its successor."""
+        # The usual case of a log: nobody follows anybody.
         if not self._set:
             self.next = self._first = next(self._ahead, None)
             return
@@ -121,6 +122,7 @@ class Arrivals:
     def after(self, job_id: str, now_s: float) -> None:
         """Lets the followers of a job that has left come."""
         for job in self.followers.pop(job_id, ()):
+            # Not before its own time, not before its predecessor has left.
             at_s = max(now_s, job.submit_s)
             heapq.heappush(
                 self._set, (at_s, job.id, replace(job, submit_s=at_s))

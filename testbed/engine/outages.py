@@ -92,6 +92,7 @@ class Outages:
         """
         # In the order in which they were cut: the first has the first claim
         # on another root.
+        # A copy: jobs that get on leave the dictionary.
         for job_id in list(self._cut):
             job = self._engine.jobs.get(job_id)
             if job is None or job.phase != "running":
@@ -117,6 +118,7 @@ class Outages:
         gets on.
         """
         engine = self._engine
+        # A job that still moves may free the room that the others wait for.
         if not self._cut or not all(
             job_id in self._cut for job_id in engine.running
         ):

@@ -60,6 +60,7 @@ class SlotCounters:
         if not fits or (
             processes and sorted(processes) != list(range(n_vms))
         ):
+            # Some servers may have been taken before the fault was met.
             self.free = self._left()
             return False
         self.held[job_id] = (placement, rate_bps)
@@ -77,6 +78,8 @@ class SlotCounters:
         for server, count in vms_on:
             left = free[server] - count
             if left < 0 or count < 1 or server <= before:
+                # In rising order, so that a server named twice is seen
+                # without a set.
                 return False
             free[server] = left
             before = server
@@ -142,6 +145,8 @@ class Reservations:
             "foreground": None,
             "background": None,
         }
+        # What the counters cannot hold, a link's rate or memory, needs the
+        # ledger from the start.
         if not datacentre.n_links and datacentre.memory_mib is None:
             kind = SlotCounters
             if (datacentre.slots == 1).all():
@@ -154,6 +159,8 @@ class Reservations:
         """Everything in a tier as a ledger, from now on."""
         if tier not in self.ledgers:
             self.ledgers[tier] = ledger = Ledger(self._datacentre)
+            # A ledger that begins now holds nothing of the past, and
+            # refuses questions about it.
             ledger.forget_before(self.now_s)
             counters = self.counters[tier]
             self.counters[tier] = None
@@ -172,6 +179,7 @@ class Reservations:
         end_s)``.
         """
         counters = self.counters[tier]
+        # Everything here is open-ended: what is free now is free for good.
         if counters is not None and start_s == self.now_s:
             links = np.zeros(0, dtype=np.int64)
             return Residual(np.array(counters.free, dtype=np.int64), links)
@@ -201,6 +209,8 @@ class Reservations:
             size = VmSize(demand.cores, demand.memory_mib)
         elif end_s is None and start_s == self.now_s:
             # The common case of long traces, in as few steps as it takes.
+            # Where the counters refuse, the full check below finds the
+            # reason.
             counters = self.counters[tier]
             if counters is not None and counters.reserve(
                 job_id, n_vms, placement, rate_bps

@@ -194,6 +194,7 @@ def sweep_of_rows(
         repeated = [
             row for row in of_application if row.requested_bps == bps
         ]
+        # None of these is None: all have finished, as was checked above.
         times = tuple(row.measured_s or 0.0 for row in repeated)
         model_s = repeated[0].estimate_s if sweep.modelled else None
         points.append(SweepPoint(bps, times, model_s))
@@ -207,6 +208,7 @@ def _require_all_finished(
     for row in rows:
         if row.outcome != "finished" or row.measured_s is None:
             failed.append(f"{row.job_id} {row.outcome}: {row.reason}")
+    # A job that was never submitted has no row at all.
     n_missing = len(sweep.bandwidths_bps) * sweep.repetitions - len(rows)
     if not failed and not n_missing:
         return

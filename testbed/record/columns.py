@@ -59,7 +59,8 @@ def _typed(name: str, hint: Any) -> Columns:
     kind = _hint(hint)
     if is_dataclass(kind):
         return {
-            f"{name}.{inner}": own for inner, own in _of_class(kind).items()
+            f"{name}.{inner}": column
+            for inner, column in _of_class(kind).items()
         }
     if name in CATEGORIES:
         return {name: "category"}
@@ -76,6 +77,8 @@ def _of_class(kind: Any) -> Columns:
 
 
 _ROW = _of_class(JobRow)
+# Columns that are properties, as wait_s, are no fields; all of them are
+# times or ratios.
 JOBS: Columns = {name: _ROW.get(name, "Float64") for name in JOB_COLUMNS}
 
 # Rates are whole numbers in links.csv.

@@ -291,6 +291,7 @@ def _decision(event: events.Event) -> Decision | None:
     kept = _KEPT.get(type(event))
     if kept is None:
         return None
+    # Lists become tuples, so that decisions can be compared as a whole.
     record = event.to_json()
     what = tuple((key, _plain(record[key])) for key in kept)
     return Decision(
@@ -312,9 +313,14 @@ def first_difference(
     second: Sequence[Decision],
 ) -> Difference | None:
     """Where the two sequences part; None where they do not. O(n)."""
-    for place, (here, there) in enumerate(zip_longest(first, second), 1):
-        if here is None or there is None or here.same_as != there.same_as:
-            return Difference(place, here, there)
+    pairs = zip_longest(first, second)
+    for place, (of_first, of_second) in enumerate(pairs, 1):
+        if (
+            of_first is None
+            or of_second is None
+            or of_first.same_as != of_second.same_as
+        ):
+            return Difference(place, of_first, of_second)
     return None
 
 
@@ -423,6 +429,8 @@ def paired_folders(first: Path, second: Path) -> list[tuple[Path, Path]]:
     """
     of_first = policy_folders(first)
     of_second = policy_folders(second)
+    # With one policy on each side there is no doubt what is meant, whatever
+    # they are called.
     if len(of_first) == len(of_second) == 1:
         return [(of_first[0], of_second[0])]
     left = _by_policy(of_second)

@@ -64,6 +64,7 @@ def conclude(
     folder.write_lines(
         names.LINKS, lambda text: write_links_csv(links, text)
     )
+    # After the tables: a folder with a summary counts as finished.
     folder.write_json(names.SUMMARY, results.to_json())
     if folder.parquet:
         # Arrow takes half a second to import.

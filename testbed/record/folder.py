@@ -63,6 +63,7 @@ def folder_name(name: str, seed: int | None, now: datetime) -> str:
 
     What a file name should not hold becomes ``-``.
     """
+    # A leading dot would hide the folder.
     safe = _UNSAFE.sub("-", name).strip("-.") or "run"
     end = "sweep" if seed is None else f"s{seed}"
     return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-{end}"
@@ -184,6 +185,8 @@ class RunFolder:
         """
 
         def wrapped(file: IO[bytes]) -> None:
+            # The text layer closes its own copy of the descriptor: the
+            # caller still has to flush and sync the file.
             # newline="" leaves line ends to the csv module
             with os.fdopen(
                 os.dup(file.fileno()), "w", encoding="utf-8", newline=""
@@ -215,6 +218,8 @@ class RunFolder:
         sync: bool = True,
     ) -> Path:
         target = self._inside(name)
+        # Hidden, so that no reader takes it for a result, and another name
+        # for each writer.
         scratch = f".{target.name}.{secrets.token_hex(4)}"
         try:
             with opened_folder(
@@ -224,11 +229,18 @@ class RunFolder:
                     new = new_file_in(here, scratch, FILE_MODE, self.owner)
                     with os.fdopen(new, "wb") as file:
                         write(file)
+                        # On the disk before the rename: a machine that
+                        # stops in between would otherwise keep the name and
+                        # lose the content.
                         file.flush()
                         if sync:
                             os.fsync(file.fileno())
+                    # By the open folder, whose path somebody could replace
+                    # by a link while root writes.
                     within = {"src_dir_fd": here, "dst_dir_fd": here}
                     os.replace(scratch, target.name, **within)  # noqa: PTH105 - within a folder
+                # After the rename there is nothing to remove; after an
+                # error a torn file.
                 finally:
                     with suppress(FileNotFoundError):
                         os.unlink(scratch, dir_fd=here)
@@ -294,6 +306,8 @@ def _first_free(base: Path, stem: str, owner: Owner | None) -> Path:
     with opened_folder(base) as above:
         for attempt in range(1, 10_000):
             name = stem if attempt == 1 else f"{stem}-{attempt}"
+            # The folder is made, not looked for: two runs that begin in the
+            # same second get one each.
             try:
                 os.close(make_folder(above, name, owner))
             except FileExistsError:
@@ -320,6 +334,7 @@ class DiskReserve:
 
     def __enter__(self) -> DiskReserve:
         descriptor = new_file(self._path, 0o600, None)
+        # Blocks are given out now: a file with a hole would keep no room.
         try:
             os.posix_fallocate(descriptor, 0, self._size_bytes)
         except OSError as error:

@@ -51,6 +51,8 @@ def _known(table: pa.Table, columns: Columns, path: Path) -> pa.Table:
     for name in CATEGORIES.keys() & columns.keys():
         for value in pc.unique(table[name]).to_pylist():
             if value not in (None, *CATEGORIES[name]):
+                # A damaged file's outcome would silently become a missing
+                # value.
                 raise BadInput(
                     f"{path}: damaged: {name} is {value!r}", CHANGED
                 )

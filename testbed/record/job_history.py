@@ -116,6 +116,8 @@ class _Looking:
         elif event.job_id == self._job_id:
             self._follow(explanation, event)
         elif isinstance(event, events.JobEnded):
+            # It can overtake no more, so that memory follows the jobs that
+            # are there at a time.
             self._later.pop(event.job_id, None)
         elif (
             isinstance(event, events.JobStarted)
@@ -132,6 +134,7 @@ class _Looking:
             raise BadInput(
                 f"no job {self._job_id!r} was submitted in this run", hint
             )
+        # It still waits where the events end.
         if self._since_s is not None:
             explanation.waited_s += self._now_s - self._since_s
         return explanation
@@ -149,6 +152,7 @@ class _Looking:
             self._explanation = explanation
             self._since_s = event.t
             self._lives.follow(event)
+        # Only jobs submitted after it can overtake it.
         elif self._explanation is not None:
             self._later[name] = (event.t, n_vms)
         elif len(self._others) < SHOWN_JOBS:

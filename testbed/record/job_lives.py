@@ -122,6 +122,8 @@ class JobLives:
 
     def follow(self, event: events.Event) -> JobLife | None:
         """Takes an event in; the life of the job that it is about. O(1)."""
+        # Use is constant between events: each interval is added with what
+        # was held during it.
         step_s = event.t - self.now_s
         if step_s:
             self.slot_s += self._n_slots * step_s
@@ -178,6 +180,7 @@ class JobLives:
 
     def take(self, life: JobLife, since_s: float | None = None) -> None:
         """The job holds its slots and links, from ``since_s`` (now)."""
+        # What it held is closed first, so that both intervals meet.
         self.release(life, ends=since_s is None)
         # A background VM runs in what the foreground leaves: no slot of its own.
         n_slots = life.n_slots if life.tier == FOREGROUND else 0
@@ -215,6 +218,7 @@ def _reserved(
     life.granted_bps = event.rate_bps
     life.estimate_s = event.estimate_s
     n_vms = sum(count for _, count in event.vms_on)
+    # A VM of a lease takes a slot for each of its cores.
     life.n_slots = n_vms * int(life.request.get("cores", 1))
     lives.enter(life, "reserved")
 
@@ -243,6 +247,7 @@ def _rescaled(
     lives: JobLives, life: JobLife, event: events.JobRescaled
 ) -> None:
     life.links = event.links
+    # Against the rate of its reservation, to which the estimate belongs.
     life.slowed |= event.rate_bps < (life.granted_bps or 0)
     life.quickened |= event.rate_bps > (life.granted_bps or 0)
     lives.take(life)

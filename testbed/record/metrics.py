@@ -201,6 +201,7 @@ def group(rows: Sequence[JobRow]) -> dict[str, Any]:
 
 
 def _rates(n: int, n_good: int, n_rejected: int) -> dict[str, float | None]:
+    # A mean of nothing is None: 0 would be a result.
     if n == 0:
         return {"success_rate": None, "acceptance_rate": None}
     return {
@@ -404,6 +405,8 @@ class Tally:
         """
         if self.started.backend != LIVE:
             return Fidelity(None)
+        # A live run without notes was not looked at: that is no proof that
+        # it was sound.
         if not self.notes:
             return Fidelity(
                 "suspect",
@@ -441,8 +444,8 @@ class Tally:
             link_utilisation_measured=link_sent,
             revenue=sum(r.price for r in rows),
             classes=by_class(rows),
-            estimate_ratio=spread(_there(row.ratio for row in rows)),
-            iperf3_ratio=spread(_there(row.iperf3_ratio for row in rows)),
+            estimate_ratio=spread(_present(row.ratio for row in rows)),
+            iperf3_ratio=spread(_present(row.iperf3_ratio for row in rows)),
             fidelity=self.fidelity(),
             span_s=self.lives.now_s,
             wall_s=wall_s,
@@ -455,6 +458,8 @@ class Tally:
         sampled).
         """
         span_s = self.lives.now_s
+        # An empty run, or one in which everything happened at once: there
+        # is nothing to average over.
         if span_s <= 0:
             return None, None, None
         topology = self.started.topology
@@ -462,6 +467,7 @@ class Tally:
         links = topology["links"]
         up_bps = links["capacity_bps"]
         down_bps = links.get("capacity_down_bps", up_bps)
+        # Both directions count: a hose reserves in each of them.
         capacity_bps = sum(up_bps) + sum(down_bps)
         vm_use = link_use = link_sent = None
         if slots:
@@ -522,7 +528,7 @@ def _row(life: JobLife, started: events.RunStarted) -> JobRow:
     )
 
 
-def _there(values: Iterable[float | None]) -> list[float]:
+def _present(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
@@ -554,6 +560,8 @@ def _exempt(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
     if life.outcome == "killed":
         if life.reason.startswith(events.FAILED):
             return f"{life.reason}, as the file has it"
+        # A job that failed is judged whatever its kind; one that ran out of
+        # its time may be explained by kind or by events.
         if life.reason != events.OUTLASTED:
             return None
     return _exempt_by_kind(life, iperf3) or _exempt_by_events(life)
@@ -610,6 +618,7 @@ def _class(request: Mapping[str, Any]) -> str | None:
     """A job's class: its tag, or the queue that its trace names."""
     tags = request.get("tags")
     if isinstance(tags, list | tuple):
+        # Tags of a damaged or older folder may be of any form.
         for tag in tags:
             if isinstance(tag, list | tuple) and len(tag) == 2:
                 key, value = tag

@@ -98,6 +98,8 @@ def read_table(path: Path, table: str) -> pa.Table:
     """
     stored = path / parquet_name(table)
     form = schema(TABLES[table])
+    # The CSV files and the events are the truth: a stored table that is
+    # older than they are was made of others.
     if _is_as_new(stored, path / SOURCES[table]):
         try:
             table_as_stored = pq.read_table(stored)
@@ -213,6 +215,8 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
     # Of the two tables, jobs.csv alone names the policy itself.
     of_jobs = path.name == names.JOBS
     included = [name for name in columns if of_jobs or name != "policy"]
+    # Types are given: Arrow would guess them from the first block of lines,
+    # in which a column may be empty.
     convert = arrow_csv.ConvertOptions(
         column_types={name: ARROW[columns[name]] for name in included},
         include_columns=included,
@@ -223,6 +227,7 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
         true_values=["true"],
         false_values=["false"],
     )
+    # Names and reasons are anybody's text, and may hold line ends.
     parse = arrow_csv.ParseOptions(newlines_in_values=True)
     first = included[0]
     try:

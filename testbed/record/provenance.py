@@ -83,6 +83,7 @@ def code(tree: Path) -> dict[str, Any]:
     if (tree / ".git").exists():
         commit = _git(tree, "rev-parse", "HEAD")
     if commit is not None:
+        # Run folders and other untracked files do not change the code.
         changes = _git(
             tree, "status", "--porcelain", "--untracked-files=no"
         )
@@ -167,6 +168,7 @@ def machine() -> dict[str, Any]:
         "load_average": list(os.getloadavg()),
         "memory_bytes": memory.total,
         "memory_available_bytes": memory.available,
+        # It exits with 1 where it finds none, and says `none`.
         "virtualisation": _output(("systemd-detect-virt",), codes=(0, 1)),
         "architecture": platform.machine(),
     }

@@ -84,6 +84,7 @@ def _run_named(base: Path, name: str) -> Path | None:
     """
     runs = [folder for folder in _folders(base) if is_a_runs(folder.name)]
     if name == LATEST:
+        # Names begin with the time in UTC: the last by name is the latest.
         if runs:
             return runs[-1]
         return None
@@ -127,8 +128,8 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
     return run / meant[0]
 
 
-def _no_policy(run: Path, rest: list[str], there: list[str]) -> BadInput:
+def _no_policy(run: Path, rest: list[str], policies: list[str]) -> BadInput:
     return BadInput(
         f"{run} has no policy {'/'.join(rest)!r}",
-        f"it has: {', '.join(there)}",
+        f"it has: {', '.join(policies)}",
     )

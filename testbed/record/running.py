@@ -43,6 +43,8 @@ class RunningRun:
 
     @property
     def lives(self) -> bool:
+        # Process numbers are given out again: with its start a process is
+        # told from a later one of the same number.
         return start_ticks(self.pid) == self.start_ticks
 
 

@@ -159,6 +159,7 @@ def applicable(expect: Expectation, fidelity: Fidelity) -> Expectation:
     """The part of an expectation that applies: simulated times are the model's."""
     if fidelity.verdict is not None:
         return expect
+    # The simulator's times are the model's own: they cannot be late.
     return replace(expect, late_above=None, early_below=None)
 
 
@@ -190,6 +191,7 @@ def other_complaints(
         if name not in ran:
             text = f"application {name!r} is expected, but no job has that name"
             yield Complaint(repr(name), text)
+    # Best-effort jobs have no estimate, so that there is nothing to check.
     if not expect.estimate_ratio or any(map(_best_effort, rows)):
         return
     if all(verdict.verdict == "open" for verdict in judged):
@@ -257,6 +259,7 @@ def _by_file(
 ) -> Judgement | None:
     """The judgement by the file; None where it states nothing of the job."""
     band = stated.estimate_ratio or expect.estimate_ratio
+    # A job that has what it asked for, or more, was not scaled down.
     full = (
         row.granted_bps is not None and row.granted_bps >= row.requested_bps
     )

@@ -78,6 +78,8 @@ class Refused:
         different.
         """
         # Bytes: compared in one step, and a copy that nobody changes.
+        # The largest request is part of it: AdaBa's order of servers
+        # follows it.
         now = (
             largest_bps,
             free.free_slots.tobytes(),
@@ -163,6 +165,8 @@ class HoseCapacity:
 
     def give_back(self, job_id: str) -> None:
         """Gives back what a job took here, or had booked before (once)."""
+        # What was taken here comes first: a job that was evicted and placed
+        # again in one pass has a booking in the ledger too.
         here = self._taken
         self._change(
             here.pop(job_id)
@@ -267,6 +271,8 @@ class NodeCapacity:
         """The reason why a job can never run here; None where it can."""
         if job.n_vms > self.total:
             return f"{job.n_vms} nodes asked, the machine has {self.total}"
+        # Two VMs on a node share it, so a policy with tiers takes no
+        # bandwidth even where there are no links.
         if (
             job.bandwidth_bps
             and job.demand.network
@@ -303,6 +309,7 @@ class NodeCapacity:
             return None
         holder, nodes = held
         self.free += nodes
+        # Two sorted runs, which one pass of the sort merges.
         self.free.sort()
         del self.holders[bisect_left(self.holders, holder)]
         return holder
@@ -354,6 +361,8 @@ class NodeCapacity:
                 f"{n} nodes were admitted, which the machine does not have"
             )
         shadow.limit_s = limit_s = with_tolerance_s(at_s)
+        # Who ends at that very time leaves nodes as well, of which later
+        # jobs may have those that the first in the queue does not need.
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
                 break

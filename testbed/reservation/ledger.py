@@ -484,6 +484,8 @@ class Ledger:
 
 def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
     """Amounts that a footprint takes of each of these objects."""
+    # Behind the last object there is no entry; any will do, since the
+    # comparison below tells them apart.
     at = np.searchsorted(print_.objects, objects)
     at[at == len(print_.objects)] = 0
     return np.where(print_.objects[at] == objects, print_.amounts[at], 0)
@@ -521,6 +523,7 @@ def footprint(
         tree_of(datacentre, placement.root), placement, rate_bps
     )
     for link, bps in need.items():
+        # Both directions need the same: one number stands for the link.
         taken[servers + link // 2] = bps
     if datacentre.memory_mib is not None and size.memory_mib:
         for server, count in placement.vms_on:

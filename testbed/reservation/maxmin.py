@@ -52,6 +52,8 @@ def max_min_rates(
     """
     if priority is None:
         priority = np.ones(len(link))
+    # A guess of the steps, by which the loop is compiled or not: a dozen
+    # rounds over all entries.
     rates: FloatArray = FILL(
         12 * len(link), capacity, start, link, weight, cap, priority
     )
@@ -120,6 +122,8 @@ def fill_loop(
                 if level[units[place]] < level[units[least]]:
                     least = place
             at_cap[units[least]] = True
+            # No link counts as a bottleneck for this one call, so that no
+            # other unit is fixed with it.
             slack[:] = True
             n_active = _fix_rates(
                 units, start, link, weight, level, at_cap, slack, left, rate

@@ -29,6 +29,7 @@ from topologies.datacentre import IntArray
 
 FloatArray = npt.NDArray[np.float64]
 
+# Entries at first; arrays double when they are full.
 _ROOM = 64
 # Of more objects than these a sweep over time is as quick.
 FEW = 16
@@ -296,6 +297,8 @@ class Timeline:
             self._shift(self._first, at, -1)
             self._first -= 1
             at -= 1
+            # The first change after the cursor moved along; for a change of
+            # the past it is counted again below.
             self._past -= 1
         else:
             self._shift(at, self._n, +1)
@@ -321,6 +324,8 @@ class Timeline:
         if at - self._first < self._n - at:
             self._shift(self._first, at, +1)
             self._first += 1
+            # What stood before the change moved up by one, and with it the
+            # first change after the cursor, unless that stood behind it.
             self._past += not past
         else:
             self._shift(at + 1, self._n, -1)
@@ -456,6 +461,8 @@ class Pool:
         room = max(2 * (len(live) + size), 16 * _ROOM)
         _replace(self, ("objects", "amounts", "owner"), live, room)
         self._end = len(live)
+        # Live entries keep their order, so an interval begins at the first
+        # of its entries.
         numbers, first = np.unique(
             self.owner[: self._end], return_index=True
         )
@@ -466,6 +473,8 @@ class Pool:
         """All chains from the entries that are left."""
         self.following = np.full(room, -1, dtype=np.int64)
         self.head.fill(-1)
+        # Stable: within one object the newest entry stays last and heads
+        # its chain, as after single insertions.
         order = np.argsort(self.objects[: self._end], kind="stable")
         sorted_objects = self.objects[order]
         same = sorted_objects[1:] == sorted_objects[:-1]
