@@ -41,6 +41,8 @@ STATES = frozenset(
         "Interrupted",
     )
 )
+# The trace has no bandwidths and no network: both are choices, and the file
+# says so.
 BANDWIDTH_BPS = 100_000_000
 CENTRE = Star(
     fanout=(4, 8, 16), slots_per_server=16, server_link_bps=10**10
@@ -65,6 +67,7 @@ class BatchTask:
         """The reason for which a task is no job, as the noun of a count."""
         if self.status != "Terminated":
             return "tasks that did not end as Terminated"
+        # The trace writes 0, or nothing, for a time that it does not know.
         if not self.instances or not self.start_s:
             return "tasks without instances, start or end"
         if self.end_s < self.start_s:
@@ -109,6 +112,7 @@ def read_alibaba(
 
     Raises TraceErrors with the lines that cannot be read, and BadInput.
     """
+    # A whole trace is gigabytes: only its first tasks are taken.
     tasks = _Tasks(first or DEFAULT_FIRST)
     tasks.read(path, lenient=lenient)
     if not tasks.kept:
@@ -208,6 +212,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
     jobs = []
     for task in ordered:
         before = _last_before(task, numbered)
+        # A single VM sends to nobody.
         several = task.instances > 1
         jobs.append(
             Job(

@@ -75,6 +75,7 @@ def is_batsim_workload(data: Any) -> bool:
 def read_json(content: bytes, path: Path) -> Any:
     """The content of a JSON file. Raises BadInput."""
     try:
+        # Some tools begin JSON with a byte order mark.
         return json.loads(content.decode("utf-8-sig"))
     except json.JSONDecodeError as error:
         raise refusal(path, f"no JSON: {error.msg}", error.lineno) from None
@@ -107,6 +108,7 @@ def read_batsim_workload(
         speed_flops=_speed(network, notes),
         link_bps=topology.server_link_bps,
     )
+    # In the order of the file; the sorting by time comes after the cut.
     for entry in data["jobs"][:first]:
         reader.take(entry)
     if not reader.jobs:
@@ -127,6 +129,7 @@ def _speed(network: Network | None, notes: Notes) -> float:
 
 def _star(data: dict[str, Any], path: Path) -> Star:
     """A switch over as many servers as the workload is made for."""
+    # Without `nb_res` the machine is as large as its largest job.
     servers = _whole(data.get("nb_res", _most_hosts(data["jobs"])))
     if servers is None or servers > MOST_HOSTS:
         why = f"nb_res is no number from 1 to {MOST_HOSTS:,}"
@@ -151,6 +154,7 @@ def _whole(value: Any) -> int | None:
 
 def _number(value: Any) -> float | None:
     """A finite number of JSON, at least 0; None for anything else."""
+    # In Python true is a number.
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -216,6 +220,7 @@ class _Jobs:
             self._left_out[noun] += 1
             work = ProfileWork(wait_s=_number(entry.get("walltime")) or 0.0)
         duration_s = self._duration(work)
+        # 0 s is a moment, but no duration.
         starts = at_s == 0 or fits_in_a_file(at_s)
         if not starts or not fits_in_a_file(duration_s):
             noun = "jobs without a time from 1 us to 100 years"
@@ -227,6 +232,8 @@ class _Jobs:
                 at_s=at_s,
                 vms=vms,
                 duration_s=duration_s,
+                # Rounded up: with a bit/s less its bytes would not arrive
+                # in time.
                 bandwidth_bps=math.ceil(work.bits / duration_s),
                 application=self._label(profile),
                 remark=remark,
@@ -284,6 +291,7 @@ class _Profiles:
         if kind == "parallel_homogeneous":
             return _homogeneous(profile, vms, share=1.0)
         if kind == "parallel_homogeneous_total":
+            # The total is the whole job's: each VM does its share.
             return _homogeneous(profile, vms, share=1.0 / vms)
         if kind == "delay":
             return _delay(profile)
@@ -298,6 +306,7 @@ class _Profiles:
         if not isinstance(parts, list) or repeat is None:
             return None
         whole = ProfileWork()
+        # Counted by name: a sequence may repeat a part thousands of times.
         for name, count in Counter(map(str, parts)).items():
             work = self.work(name, vms, depth + 1)
             if work is None:
@@ -344,6 +353,7 @@ def _most_bytes(matrix: Sequence[float], vms: int) -> float:
     """
     sent = [0.0] * vms
     received = [0.0] * vms
+    # Row by row: from each VM to all others.
     for index, amount in enumerate(matrix):
         row, column = divmod(index, vms)
         if row != column:

@@ -78,6 +78,7 @@ class ContainerlabTopology:
     ) -> None:
         name = self._names.of(foreign)
         self._name_of[foreign] = name
+        # Counted, so that the notes say how much of the lab was not taken.
         for key in node:
             if key not in _PLACES:
                 self._keys[key] += 1
@@ -91,6 +92,8 @@ class ContainerlabTopology:
     def _take_link(self, where: str, link: Any) -> None:
         if not isinstance(link, dict):
             raise refusal(self._path, f"{where} is no mapping")
+        # In the extended form a link says its kind; those that leave the
+        # lab have no second node.
         if link.get("type", "veth") != "veth":
             self._outside[str(link["type"])[:20]] += 1
             return

@@ -11,6 +11,8 @@ from pathlib import Path
 from testbed.importing.imported import refusal
 from testbed.importing.safe_documents import DEEPEST, MOST_VALUES, Element
 
+# White space and comments match too, so that each step of the loop moves
+# on.
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<text>[^"]*)"'
     r"|(?P<word>[^\s\[\]\"#]+)"
@@ -72,6 +74,7 @@ class _GmlReader:
         elif token["close"]:
             self._end_list()
         elif token["text"] is not None:
+            # GML writes characters beyond ASCII as HTML does.
             self._take_value(html.unescape(token["text"]))
         elif token["word"] and self._key:
             self._take_value(token["word"])
@@ -105,6 +108,7 @@ class _GmlReader:
             parent.attributes["id"] = value
         elif parent.tag == "edge" and key in _ENDS:
             parent.attributes[key] = value
+        # 1 is GML's word for true.
         elif parent.tag == "graph" and key == "directed":
             if value == "1":
                 parent.attributes["edgedefault"] = "directed"

@@ -17,6 +17,7 @@ from testbed.units import (
     parse_bandwidth,
 )
 
+# LinkSpeedUnits as the Topology Zoo writes them.
 _UNITS = {
     "": 1,
     "K": 10**3,
@@ -115,6 +116,7 @@ class Graphml:
     def _take_edge(self, element: Element) -> None:
         values = self._values(element)
         self._count_unused(values)
+        # An edge may say so by itself, against the graph's default.
         one_way = element.attributes.get("directed", str(self._directed))
         self.graph.edges.append(
             Edge(
@@ -146,7 +148,9 @@ def _capacity(values: Values) -> int | None:
     """Bit/s of an edge; None where it has no number with a unit."""
     units = values.get("LinkSpeedUnits", "").strip().upper()
     raw = _speed(values.get("LinkSpeedRaw", ""), unit_bps=1)
+    # No unit that is known makes the product 0, which is no capacity.
     scaled = _speed(values.get("LinkSpeed", ""), _UNITS.get(units, 0))
+    # The raw number first: the other one is in a larger unit.
     return raw or scaled or _quantity(values)
 
 

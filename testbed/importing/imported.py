@@ -253,6 +253,8 @@ class Imported:
 def in_one_line(text: str) -> str:
     """A text without line ends and control characters, for a comment."""
     printable = [char if char.isprintable() else " " for char in text]
+    # In one line: a line end in a name would end the comment, and the rest
+    # would be read as YAML.
     return " ".join("".join(printable).split())
 
 
@@ -262,6 +264,8 @@ def _comment(text: str) -> list[str]:
 
 
 def _time(seconds: float) -> str:
+    # To the microsecond: sums of floats would otherwise show their last
+    # digits.
     return format_duration(round(seconds, 6))
 
 
@@ -284,6 +288,7 @@ def quoted(text: str) -> str:
                 return text
         except ScalarError:
             pass
+    # JSON's strings are YAML's.
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -309,6 +314,7 @@ class Names:
         while name in self._taken:
             self._times[name] += 1
             tail = f"-{self._times[name] + 1}"
+            # The number must fit: the name is cut, not it.
             base = self._cleaned(foreign)[: self._longest - len(tail)]
             name = base + tail
         self._taken.add(name)

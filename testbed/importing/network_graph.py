@@ -86,6 +86,8 @@ def network_of(
     # Hosts first: which switches lead nowhere is known only then.
     wiring.settle_hosts()
     wiring.drop_dead_ends()
+    # A leaf-spine fabric passes whole; only where that fails is a tree cut
+    # out of it.
     try:
         return wiring.network()
     except TopologyError as error:
@@ -134,6 +136,7 @@ class _Capacities:
     def _take(self, edge: Edge) -> None:
         if edge.first == edge.second:
             self._loops.append(edge.first)
+            # It leads to no other node.
             return
         ends = (edge.first, edge.second)
         # A second link the other way round is parallel to the first.
@@ -154,6 +157,8 @@ class _Capacities:
         """Adds the links. One that is there in one direction alone is taken for
         both.
         """
+        # A capacity beyond what a file may say is cut to it: parallel links
+        # add up.
         for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
             joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
@@ -206,6 +211,7 @@ class _Wiring:
         return min(self.joined[first].pop(second), back_bps)
 
     def _remove(self, name: str) -> None:
+        # A copy: parting removes from it.
         for neighbour in list(self.joined[name]):
             self._part(name, neighbour)
         del self.joined[name]
@@ -249,6 +255,8 @@ class _Wiring:
                 if second not in hosts:
                     continue
                 capacity_bps = self._part(first, second)
+                # A reservation's path leads through switches: two hosts
+                # that are joined directly have none between them.
                 between = self._names.of(f"{first}-{second}")
                 self._graph.switches[between] = None
                 self.joined[between] = {}
@@ -279,6 +287,8 @@ class _Wiring:
             if switch in wanted or not wanted:
                 server = self._names.of(f"{switch}-host")
                 graph.hosts[server] = graph.slots_of_added
+                # No narrower than anything the switch could pass on: the
+                # file's own links stay the bottleneck.
                 fastest_bps = max(self.joined[switch].values())
                 self.joined[server] = {}
                 self._join(server, switch, fastest_bps)
@@ -315,6 +325,8 @@ class _Wiring:
         from scipy.cluster.hierarchy import DisjointSet
 
         trees = DisjointSet(self.joined)
+        # After hosts are settled every cycle is among switches: hosts' own
+        # links are never left out.
         links = self._links_by_width()
         for first, second in links:
             # Both ends are joined already: by links that are no narrower.
@@ -383,6 +395,7 @@ class _Wiring:
     def _links_of(self, centre: DataCentre) -> Iterator[NetworkLink]:
         delay_s = {}
         for edge in self._graph.edges:
+            # Parallel links are one: the last one's delay stands for them.
             delay_s[frozenset((edge.first, edge.second))] = edge.delay_s
         lowers = centre.link_lower.tolist()
         uppers = centre.link_upper.tolist()
@@ -400,6 +413,8 @@ class _Wiring:
 
 def _middle(joined: Joined) -> str:
     """A node in the middle of a longest shortest path, or near it."""
+    # Twice the farthest node: exact in a tree, near enough for an order of
+    # links.
     start = next(iter(joined))
     end = list(distances(joined, [start]))[-1]
     from_end = distances(joined, [end])

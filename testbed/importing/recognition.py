@@ -50,6 +50,7 @@ NETWORKS: tuple[Kind, ...] = (
     "gml",
     "batsim-platform",
 )
+# What is read whole; a trace of tasks is read line by line.
 MOST_BYTES = 16 << 20
 _LOOKED_AT = 4096
 _HINT = f"--kind says which it is: {', '.join(KINDS)}"
@@ -73,6 +74,7 @@ def import_files(
     # The workload's durations and bandwidths are for the network.
     for file_kind, path in sorted(
         zip(kinds, paths, strict=True),
+        # Networks sort first: False is less than True.
         key=lambda pair: pair[0] not in NETWORKS,
     ):
         importer.take(file_kind, path)
@@ -123,6 +125,8 @@ def _beginning(path: Path) -> str:
     try:
         with opened(path) as lines:
             for line in lines:
+                # A file without line ends is one line, which may be
+                # gigabytes.
                 begin.write(line[:_LOOKED_AT])
                 if begin.tell() > _LOOKED_AT:
                     break
@@ -250,6 +254,7 @@ def _refusal_of_lines(path: Path, error: TraceErrors) -> BadInput:
 
 def _example_job(network: Network) -> Job:
     """Two VMs at a tenth of a server's link."""
+    # Two at least: one VM alone has nobody to send to.
     vms = min(2, network.slots)
     bandwidth_bps = max(1, network.server_link_bps // 10)
     return Job(

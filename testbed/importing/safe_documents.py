@@ -75,10 +75,14 @@ class _XmlReader:
         self._root: Element | None = None
         self._elements = 0
         self._parser = expat.ParserCreate(namespace_separator=" ")
+        # Otherwise a text comes in as many pieces as expat's buffer makes
+        # of it.
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._data
+        # Entities expand exponentially (a billion laughs), and may name
+        # files: all that could define or use one is refused.
         self._parser.StartDoctypeDeclHandler = self._doctype
         self._parser.EntityDeclHandler = self._entity
         self._parser.SkippedEntityHandler = self._entity
@@ -121,6 +125,8 @@ class _XmlReader:
             )
         local = {}
         for name, value in attributes.items():
+            # A namespace stands before the name, which alone tells the
+            # element.
             local[name.rpartition(" ")[2]] = value
         element = Element(
             tag.rpartition(" ")[2], local, self._parser.CurrentLineNumber
@@ -151,6 +157,8 @@ def read_yaml(content: bytes, path: Path) -> Any:
     if len(content) > YAML_BYTES:
         raise refusal(path, f"is larger than {YAML_BYTES >> 20} MiB")
     try:
+        # Nodes instead of objects: tags construct nothing, and "yes" stays
+        # a text.
         node = yaml.compose(content, Loader=yaml.SafeLoader)
         return _YamlReader().value(node, depth=0)
     except yaml.MarkedYAMLError as error:
@@ -190,6 +198,8 @@ class _YamlReader:
         return "" if node is None else str(node.value)
 
     def _sequence(self, node: yaml.SequenceNode, depth: int) -> list[Any]:
+        # Kept before its items are read: an alias inside the anchor's own
+        # value ends there.
         items: list[Any] = []
         self._known[id(node)] = items
         for item in node.value:
@@ -208,10 +218,13 @@ class _YamlReader:
                 why = "a key is no text: render a template first"
                 raise ValueError(why)  # noqa: TRY004 - the file's, not a type
             if key.value == "<<":
+                # Earlier merges win over later ones, as YAML's merge key
+                # says.
                 merged = {**self._merged(value), **merged}
             else:
                 mapping[str(key.value)] = value
         for name, value in merged.items():
+            # Keys of the mapping itself win over merged ones.
             mapping.setdefault(name, value)
         return mapping
 
@@ -220,6 +233,8 @@ class _YamlReader:
         merged: dict[str, Any] = {}
         for part in value if isinstance(value, list) else [value]:
             if isinstance(part, dict):
+                # Merging copies: each copy counts, or a small file could
+                # make millions.
                 self._count(len(part))
                 merged = {**part, **merged}
         return merged

@@ -64,6 +64,7 @@ def amount(text: str) -> float | None:
     factor = _PREFIXES.get(prefix) or _BINARY.get(prefix)
     if factor is None:
         return None
+    # bps is bits, Bps bytes: the case alone tells.
     if unit == "Bps":
         factor *= 8
     return float(number) * factor
@@ -106,6 +107,7 @@ class Platform:
 
     def read(self, root: Element, notes: Notes) -> None:
         """Takes the zones of the root element. Raises BadInput."""
+        # Links first: routes that name them may stand before them.
         for element in root:
             if element.tag == "link":
                 self._links[element.attributes.get("id", "")] = element
@@ -211,12 +213,15 @@ class Platform:
 
     def _add_host(self, element: Element, foreign: str) -> str | None:
         """The host's name; None for one that runs no jobs."""
+        # Before the numbers are unfolded: "0-999999999" is a short text.
         if len(self.graph.hosts) + len(self.set_aside) >= MOST_NODES:
             why = f"has more than {MOST_NODES:,} hosts"
             raise refusal(self.path, why, element.line)
         if foreign.startswith(MASTER) or _is_set_aside(element):
             self.set_aside.append(foreign)
             return None
+        # A host may list speeds of several power states; the first is the
+        # default.
         speed = element.attributes.get("speed", "").partition(",")[0]
         flops = amount(speed)
         if flops:
@@ -250,6 +255,7 @@ class Platform:
         return widest
 
     def _narrowest(self, ids: Iterable[str]) -> int | None:
+        # A route is as wide as its narrowest link.
         capacities = []
         for identity in ids:
             link = self._links.get(identity)

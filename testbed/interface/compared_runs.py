@@ -51,6 +51,7 @@ METRICS: Columns = {
 _NUMBERS = tuple(
     name
     for name, kind in SUMMARY.items()
+    # A seed is a number, and no metric.
     if kind in ("Int64", "Float64") and name != "seed"
 )
 SHOWN = (

@@ -23,6 +23,8 @@ from testbed.record.run_names import run_folder
 from testbed.record.stored_json import CHANGED, read_json
 from testbed.spec.document import unknown_name
 
+# For types alone: these libraries take a while to import, and `import
+# testbed` should not.
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
@@ -153,6 +155,7 @@ class Run:
             raise BadInput(
                 unknown_name("policy", str(policy), self.policies)
             )
+        # The part is shared, with all that was read of it.
         run = Run(parts[0].path, ())
         run._parts = parts[:1]
         return run
@@ -187,6 +190,7 @@ class Run:
         from testbed.record.frames import records_frame, summary_record
 
         records = [summary_record(part.summary) for part in self._parts]
+        # Types of a summary that somebody changed show only here.
         try:
             return records_frame(records, SUMMARY)
         except (TypeError, ValueError) as error:

@@ -65,6 +65,8 @@ def load(
     """
     replaced = _overrides(overrides, seed, values, lenient=lenient)
     if isinstance(file, Mapping):
+        # Values have no file: they are written as one, so that all checks
+        # and the run folder are those of files.
         text, problems = yaml_of(file, GIVEN)
         return Experiment(Path(GIVEN), text, replaced, problems)
     if not isinstance(file, str | os.PathLike):
@@ -110,6 +112,7 @@ class Experiment:
         self._text = text
         self._overrides = dict(overrides)
         self._problems = tuple(problems)
+        # At once: an experiment that exists is a sound one.
         self._checked = _checked(
             path, text, self._overrides, self._problems
         )
@@ -320,6 +323,8 @@ def _checked(
     # says of the same key would be about its stand-in.
     reported = {problem.path for problem in all_problems}
     try:
+        # Parsed whatever is wrong so far, so that all problems are reported
+        # together.
         experiment = parse_experiment(text, path, replaced)
     except SpecErrors as errors:
         for problem in errors.problems:

@@ -122,6 +122,8 @@ class SweepWorkload(WorkloadSection):
             here.report(_NO_LINKS, "kind")
         if application is None or not here.is_sound():
             return LoadedWorkload()
+        # The entry was checked as a job's is: constructing it does not
+        # repeat that.
         values = {
             name: application[name]
             for name in SweepApplication.model_fields
@@ -175,6 +177,8 @@ def _runs(
     names = suffixes(falling)
     for number in range(1, repetitions + 1):
         for point_bps, name in zip(falling, names, strict=True):
+            # Each waits for the one before, so that no run competes with
+            # another.
             runs.append(
                 replace(
                     at_bandwidth(request, point_bps),
@@ -216,6 +220,7 @@ def _default_points(
     """
     points_bps: list[int] = []
     for ratio in RATIOS:
+        # A fifth of very little would round to nothing.
         point_bps = max(1, round(ratio * request.bandwidth_bps))
         # Of a few bit/s several multiples are the same.
         if point_bps in points_bps:
@@ -224,6 +229,7 @@ def _default_points(
         if reason is None:
             points_bps.append(point_bps)
             continue
+        # A refused bandwidth ends the sweep: no greater one fits either.
         if not points_bps:
             here.report(_cannot(request, point_bps, reason), "application")
             return (), (f"the sweep has no point: {reason}",)
@@ -244,8 +250,11 @@ def _refusal(
     where it can.
     """
     centre = context.datacentre
+    # What stands in for an unreadable section proves nothing.
     if centre is None or not (context.slots_known and context.links_known):
         return None
+    # AdaBa weighs a request against the largest so far: here it is the only
+    # one.
     answer = embedder(context.embedder).embed(
         centre,
         empty_residual(centre),

@@ -39,13 +39,13 @@ class ControllerChoice:
         """For JSON."""
         if self.remote:
             return {"remote": self.remote}
-        found: dict[str, object] = {"app": str(self)}
+        record: dict[str, object] = {"app": str(self)}
         if self.options:
-            found["options"] = list(self.options)
+            record["options"] = list(self.options)
         if self.python:
-            found["python"] = self.python
+            record["python"] = self.python
         if self.packages:
-            found["packages"] = self.packages
+            record["packages"] = self.packages
         if self.confined:
-            found["confined"] = True
-        return found
+            record["confined"] = True
+        return record

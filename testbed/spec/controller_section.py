@@ -41,6 +41,8 @@ def _as_arguments(value: object) -> object:
     arguments = []
     for written, setting in value.items():
         name = str(written).lstrip("-").replace("_", "-")
+        # oslo.config, which reads Ryu's options, turns one off by `no`
+        # before its name.
         if setting is True:
             arguments.append(f"--{name}")
         elif setting is False:
@@ -230,6 +232,8 @@ def _application(name: str, here: Location) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Its future statements are its own: those of this module would
+            # otherwise hold in it.
             compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
         return str(Path(file).absolute())
     except SyntaxError as error:

@@ -117,8 +117,11 @@ def near(name: str, known: Sequence[str]) -> str | None:
     if key in folded:
         return folded[key]
     close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
+    # No near spelling: the one known name that contains this one, or is
+    # contained in it, will do.
     if not close:
         for other in folded:
+            # Two letters are contained in nearly everything.
             is_part = key in other or other in key
             if is_part and min(len(other), len(key)) > 2:
                 close.append(other)
@@ -383,6 +386,7 @@ def _compose(text: str, source: str) -> yaml.Node:
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
         code = error.character
+        # PyYAML gives the character as a number or as a text.
         if not isinstance(code, int):
             code = ord(code)
         message = f"the character U+{code:04X} cannot stand in YAML"
@@ -393,6 +397,7 @@ def _compose(text: str, source: str) -> yaml.Node:
         raise _refused(
             Place(source, 1, 1), "is nested too deeply"
         ) from None
+    # A file of comments alone has no root, or an empty one.
     if root is None or (
         isinstance(root, yaml.ScalarNode)
         and root.value == ""
@@ -414,6 +419,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
     """
     place = _place_of(error.problem_mark or error.context_mark, source)
     objection = error.problem or ""
+    # Known by the parser's own words: it has no kinds of errors for these.
     if objection == "but found another document":
         message = "a second document begins here: one file holds one experiment, split it"
     elif "'\\t'" in objection:
@@ -502,6 +508,8 @@ class _Reader:
         return key
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
+        # PyYAML has resolved a tag by now: one that its text does not imply
+        # was written out.
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
             return self._refuse(path, _tag_message(node.tag))
         try:
@@ -547,6 +555,7 @@ def _quoted(text: str) -> str:
 
 # ------------------------------------------------------------------ plain scalars
 
+# Counts and rates end up in arrays of 64 bits (decision 03).
 MAX_WHOLE: Final = 2**63 - 1
 _MAX_DIGITS: Final = 30
 _BOOL: Final = {"true": True, "false": False}
@@ -565,6 +574,8 @@ def plain_scalar(text: str) -> bool | int | float | str:
     """The value of an unquoted scalar; raises :class:`ScalarError`."""
     if text in _NULL:
         raise ScalarError("has no value: write one, or remove the key")
+    # Before it is converted: int() refuses thousands of digits with a
+    # message about Python's settings.
     if len(text) > _MAX_DIGITS and re.fullmatch(r"[-+0-9._:]+", text):
         raise ScalarError(
             f"is too long for a number: {len(text)} characters"
@@ -616,6 +627,7 @@ def _whole(text: str) -> int:
 
 
 def _seconds(text: str) -> str:
+    # Decimal, so that a fraction is shown as it was written.
     total = Decimal(0)
     for part in text.lstrip("+-").split(":"):
         total = total * 60 + Decimal(part.rstrip(".") or "0")
@@ -644,6 +656,8 @@ def _octal(text: str) -> str:
 
 _EITHER = "{0} is read as a number or as a text: write {1}"
 _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
+    # YAML 1.1's truth values; in 1.2 these are words, but for true and
+    # false.
     (
         r"(?i:yes|on|true|no|off|false)",
         "YAML 1.1 reads {0} as {1}: write {1}, or '{0}' if the word is meant",
@@ -651,22 +665,28 @@ _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
             "true" if text.lower() in ("yes", "on", "true") else "false"
         ),
     ),
+    # Numbers in both versions, and nothing that can be counted with.
     (
         r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         "{0} is not a finite number: write one",
         str,
     ),
+    # YAML 1.1 reads digits with colons to the base of 60.
     (
         r"[-+]?[0-9]+(:[0-5]?[0-9])+(\.[0-9]*)?",
         "YAML 1.1 reads {0} as the number {1}",
         _seconds,
     ),
+    # YAML 1.2 reads 1e3 as a number; PyYAML, after 1.1, wants a point and a
+    # sign, and reads a text.
     (r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][-+]?[0-9]+", _EITHER, _exponent),
+    # 1.1 knows 0x and 0b, 1.2 knows 0x and 0o.
     (
         r"(?i:[-+]?0(x[0-9a-f]+|o[0-7]+|b[01]+))",
         f"{_EITHER}, or '{{0}}' in quotes",
         lambda text: int(text, 0),
     ),
+    # A leading 0 makes it octal in 1.1 alone.
     (
         r"[-+]?0[0-9_]+",
         "{0} begins with a 0{1}, or '{0}' in quotes",

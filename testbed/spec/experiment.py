@@ -158,6 +158,7 @@ class Experiment:
         if kind.source is not None:
             uses.append(PluginUse("policies", kind.name, kind.source))
         if kind.embeds:
+            # A policy's own embedder takes the place of the file's.
             name = str(
                 dict(policy.parameters).get("embedder", self.embedder)
             )
@@ -193,6 +194,8 @@ class Experiment:
         if self.failures:
             record["failures"] = list(map(asdict, self.failures))
         jobs: list[Any] = []
+        # A trace's jobs follow from its checksum and the parameters: a
+        # million of them are not repeated.
         if not self.workload_facts:
             jobs = [job.to_json() for job in self.jobs]
         return {

@@ -416,6 +416,7 @@ def _default_name(path: FilePath) -> str:
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
+    # Until the search has ended the rate is 1.
     searched = section.rate in RATE_SEARCHES
     return Scale(
         rate=1.0 if searched else float(section.rate),
@@ -441,6 +442,7 @@ def _interference(
         return interference
     if not efficiency:
         here.report("must be above 0: nothing would ever end", "efficiency")
+    # One value in place of the published distributions.
     always = (efficiency, efficiency)
     return replace(
         interference,
@@ -475,6 +477,8 @@ def _check_band(band: BandSection | None, here: Location) -> None:
         and band.min > band.max
     ):
         here.report(f"min {band.min:g} is above max {band.max:g}", "min")
+    # By what is written: a key that cannot be read is None too, and has
+    # been reported.
     if here.value == {}:
         here.report("needs a min, a max, or both")
 
@@ -494,6 +498,7 @@ def _override(document: Document, key: str, text: str) -> None:
             Problem(source, key, "is not a place in this file")
         )
         return
+    # Whatever was wrong with the value that is replaced no longer matters.
     _forget(document, path)
     try:
         value = read_document(text, source.source)
@@ -546,6 +551,7 @@ def _holder(document: Document, path: Path, source: Place) -> Any:
             return None
         if depth == len(path) - 1:
             return holder
+        # A key of a section that the file leaves out makes the section.
         if isinstance(holder, dict) and part not in holder:
             holder[part] = {}
             document.places[path[: depth + 1]] = source

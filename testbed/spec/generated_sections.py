@@ -173,6 +173,7 @@ class TenantWorkload(WorkloadSection):
         }
         error = self.profiling_error
         low, high = (0.0, 0.0) if error is None else (error.low, error.high)
+        # An error of -100 % would be a job of no time at all.
         if not -1.0 < low <= high:
             message = "a profiling error lies between above -100 % and a finite share"
             here.report(message, "profiling_error")
@@ -229,6 +230,7 @@ class PoissonWorkload(TenantWorkload):
     """
 
     def arrivals_s(self, here: Location, seed: int) -> Floats:
+        # The busier half of the day bounds both.
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         hint = "take fewer an hour, or fewer hours"
         if not within(
@@ -302,6 +304,8 @@ class SyntheticLeases(LeaseWorkload):
         """The shares of advance reservations and of immediate leases; the rest
         is best effort.
         """
+        # The paper says both: mixed equally (Table 1), and 20 % advance
+        # reservations (Section 5.2).
         if self.mix == "equal":
             advance = 1.0 / 3.0
             immediate = 1.0 / 3.0
@@ -319,6 +323,7 @@ class SyntheticLeases(LeaseWorkload):
         if not here.is_sound() or context.datacentre is None:
             return NO_JOBS
         advance, immediate = self.shares
+        # Thirds may add up to a little more than 1.
         if advance + immediate > 1.0 + 1e-9:
             here.report(
                 "advance and immediate together are more than 100 %"
@@ -363,6 +368,8 @@ class SyntheticLeases(LeaseWorkload):
             0, len(sizes), count
         )
         cores = np.array([cores for cores, _ in sizes])[size]
+        # By the running sum of the shares: 0 advance, 1 immediate, 2 best
+        # effort.
         type_ = np.searchsorted(
             np.cumsum(self.shares),
             stream(seed, self.kind, "type").random(count),
@@ -370,6 +377,7 @@ class SyntheticLeases(LeaseWorkload):
         )
         work = float(cores @ duration_s)
         arrival_s = self._arrivals_s(seed, work / (slots * self.load))
+        # Padded, so that names sort as numbers do.
         digits = max(5, len(str(count)))
         columns = (arrival_s, duration_s, lead_s, size, type_)
         leases = []

@@ -18,6 +18,7 @@ from testbed.spec.document import MAX_DEPTH, Path, Place, Problem
 from testbed.spec.validation import kind_of
 from topologies.datacentre import dotted
 
+# Words that YAML 1.1, or another reader, takes for something else.
 _WORDS = frozenset(
     (
         "y",
@@ -54,12 +55,14 @@ def yaml_value(value: object, key: str) -> tuple[str, list[Problem]]:
         return value, []
     problems: list[Problem] = []
     plain = plain_value(value, (key,), Place("overrides"), problems)
+    # PyYAML ends the document of a lone scalar by three points.
     return _dumped(plain, flow=True).removesuffix("...\n").rstrip(
         "\n"
     ), problems
 
 
 def _dumped(value: object, *, flow: bool) -> str:
+    # In the order given, and no line folded: an option has one line.
     options: dict[str, Any] = {
         "sort_keys": False,
         "allow_unicode": True,
@@ -76,7 +79,10 @@ def plain_value(
 ) -> Any:
     """The value as YAML has it; None, and a problem, where it cannot."""
     match value:
+        # Before Integral, since True is an integer to Python.
         case None | bool() | str():
+            # Exact types: PyYAML's safe dumper knows no subclasses, as
+            # numpy's texts are.
             return str(value) if isinstance(value, str) else value
         case Integral():
             return int(value)
@@ -84,6 +90,7 @@ def plain_value(
             return float(value)
         case os.PathLike():
             return os.fspath(value)
+        # A list that holds itself would never end.
         case Mapping() | list() | tuple() | range() if (
             len(path) <= MAX_DEPTH
         ):
@@ -136,6 +143,8 @@ class _Dumper(yaml.SafeDumper):
         )
 
     def write_number(self, value: float) -> yaml.ScalarNode:
+        # repr gives the shortest text that reads back as the same float;
+        # files know no exponents.
         text = format(Decimal(repr(value)), "f")
         return self.represent_scalar(
             f"{_TAG}float", text if "." in text else f"{text}.0"

@@ -96,6 +96,7 @@ def _made(
     """The jobs that a function makes, from a random stream of its own. Raises
     PluginError.
     """
+    # Read inside the try: a generator runs as its jobs are taken.
     try:
         jobs = plugin.function(
             datacentre,
@@ -161,12 +162,15 @@ def _objections(
             yield f"{name} is {value!r}: it must be a whole number"
     if job.after is not None and job.after not in seen:
         yield f"it waits for {job.after!r}, which is no job before it"
+    # By exact type: a subclass would be played as its base, not as it says.
     if type(job.demand) not in DEMANDS:
         yield f"its demand is {shown_value(job.demand)}, which agents cannot play"
 
 
 def _plain(job: JobRequest) -> JobRequest:
     """The job with Python's numbers in place of numpy's."""
+    # Arrays give numpy's numbers, which JSON and the engine's integers do
+    # not take.
     plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
     for name in (
         "submit_s",

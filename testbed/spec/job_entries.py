@@ -160,7 +160,7 @@ class JobEntry(ProgramKeys):
     kind: DemandKind | None = Field(
         None,
         description="; ".join(
-            f"{name}: {each.summary}" for name, each in KINDS.items()
+            f"{name}: {kind.summary}" for name, kind in KINDS.items()
         ),
     )
     parameters: dict[str, Any] | None = None
@@ -212,6 +212,8 @@ class JobListWorkload(WorkloadSection):
         profiles = Profiles()
         demands = PluginDemands()
         entries: list[JobEntry] = self["jobs"] or []
+        # All entries are checked before any job is made: one pass tells of
+        # everything.
         for index, entry in enumerate(entries):
             where = here / "jobs" / index
             demands.check(where, entry)
@@ -222,6 +224,7 @@ class JobListWorkload(WorkloadSection):
         applications = _applications(entries)
         if not here.is_sound():
             return LoadedWorkload(applications=applications)
+        # Who waits for a sweep waits for the last of its jobs.
         last = {entry.id: _ids(entry)[-1] for entry in entries}
         jobs = []
         places = {}
@@ -287,6 +290,8 @@ def suffixes(rates_bps: Sequence[int]) -> list[str]:
     """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s
     or bit/s.
     """
+    # The largest unit in which all are whole, so that names stay short and
+    # distinct.
     for factor, unit in ((10**6, ""), (10**3, "k")):
         if all(rate % factor == 0 for rate in rates_bps):
             return [f"{rate // factor}{unit}" for rate in rates_bps]
@@ -304,6 +309,7 @@ def _words(written: Sequence[str], beside: FilePath) -> tuple[str, ...]:
     words = []
     for word in written:
         if word.startswith("./"):
+            # Absolute: an agent has another working folder.
             words.append(str((beside / word).resolve()))
         else:
             words.append(word)
@@ -677,6 +683,8 @@ def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
     for start in follows:
         way: dict[str, None] = {}
         job: str | None = start
+        # A way that meets an earlier one ends there: each job is walked
+        # once.
         while job is not None and job not in seen:
             seen.add(job)
             way[job] = None
@@ -874,6 +882,7 @@ class Profiles:
         if speedup is not None and not 0 <= speedup < STEEPEST:
             message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
             here.report(message, "speedup")
+        # A file that several jobs name is complained of once.
         if name is not None and name not in self._read:
             self._read[name] = self._load(here / "profile", name)
 

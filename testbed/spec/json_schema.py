@@ -200,6 +200,7 @@ def _without_null(schema: Any) -> Any:
         return schema
     plain: dict[str, Any] = {}
     for key, value in schema.items():
+        # A default of None stands for an absent key.
         if key == "default" and value is None:
             continue
         # Property names below "properties" may be called title; pydantic's own

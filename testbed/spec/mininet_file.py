@@ -93,6 +93,7 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
         env=without_python_variables(),
         **user,
     )
+    # What somebody's file prints may hold control sequences of a terminal.
     sys.stderr.write(plain_text(done.stderr.decode("utf-8", "replace")))
     try:
         reply = _REPLY.validate_json(done.stdout)
@@ -101,6 +102,8 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
     if reply.reason or _is_whole(reply.network):
         return reply
     reason = f"ends its process with {done.returncode}, without a network"
+    # The child's limit of processor time ends it by the first signal, the
+    # kernel by the second.
     if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         reason = (
             "computes for minutes, or was killed: does it wait in a loop?"

@@ -132,6 +132,7 @@ def _section(
     """The section whose keys are the function's parameters, and for most groups
     the kind.
     """
+    # With extras: an Annotated quantity says its unit there.
     hints = get_type_hints(function, include_extras=True)
     parameters = list(signature(function).parameters.values())
     passed = GIVEN.get(group, ())
@@ -139,6 +140,7 @@ def _section(
     if names[: len(passed)] != passed:
         raise ValueError(f"the first two must be {' and '.join(passed)}")
     fields: dict[str, Any] = {}
+    # Demands are chosen by the job's kind, not by a key of their own.
     if group != "demands":
         fields["kind"] = (Literal[name], ...)
     for parameter in parameters[len(passed) :]:
@@ -160,6 +162,7 @@ def _annotation(parameter: Parameter, hints: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"*{parameter.name} is no key that a file can give"
         )
+    # Such a key could not be told from a section's own.
     if (
         parameter.name == "kind"
         or hasattr(Section, parameter.name)

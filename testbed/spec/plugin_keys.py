@@ -32,6 +32,7 @@ def load_plugin(
         here.report(f"{form}, not {kind_of(written)}")
         return None
     where, colon, name = written.rpartition(":")
+    # A class may stand inside another: dots are part of the name.
     if not (colon and where and name.replace(".", "_").isidentifier()):
         here.report(f"{form}, not {kind_of(written)}")
         return None
@@ -69,6 +70,7 @@ def _found(here: Location, name: str) -> Path | None:
     ``--set`` names it, in the working directory. None, and reported, where it
     is in none of them.
     """
+    # A value of --set has no line: it was typed in the working directory.
     at_work = [] if here.place.line else [Path.cwd() / name]
     elsewhere = (
         here.document.folder / "plugins" / kept_name(name),

@@ -69,6 +69,7 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
         here.report("needs at least one policy")
     within(len(here.value), "policies", here.report, "split the file")
     policies: dict[str, PolicySpec] = {}
+    # Beyond the limit, which was reported, entries are not even looked at.
     for index in range(min(len(here.value), LIMITS["policies"])):
         entry = here / index
         policy = _read_policy(entry)
@@ -93,6 +94,8 @@ def _check_made(here: Location, policy: PolicySpec) -> None:
     parameters = dict(policy.parameters)
     if kind.source is None or not here.is_sound():
         return
+    # Made once now, so that what its constructor refuses is found before
+    # anything runs; any embedder will do.
     try:
         kind.make(embedder("oktopus"), parameters)
         claims = kind.claims_of(parameters)
@@ -285,6 +288,7 @@ def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
     try:
         if parameter.unit == "s":
             return parse_duration(value)
+        # True is a number to Python, and no share.
         if parameter.unit == "share" and not isinstance(value, bool):
             return parse_share(value)
     except UnitError as error:

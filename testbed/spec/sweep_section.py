@@ -134,6 +134,7 @@ class SweptKey:
         """Of values by their text: kind, unit, and amount in the base unit."""
         kinds = {kind for kind, _, _ in quantities.values()}
         first, (_, unit, amount) = next(iter(quantities.items()))
+        # 0 of a unit says nothing of the unit's size.
         if len(kinds) != 1 or not amount:
             return None
         # As many of the first value's unit as the others are of the base unit.
@@ -146,6 +147,8 @@ class SweptKey:
     def samples(self) -> Iterator[tuple[Any, Place]]:
         """Every value with its place; of a range its ends alone."""
         for values, place in self.parts:
+            # A range's numbers differ in nothing else: its ends stand for
+            # the million between them.
             for index in sorted({0, len(values) - 1}):
                 yield values[index], place
 
@@ -174,6 +177,7 @@ def read_option(text: str) -> SweptKey:
         )
         raise SpecErrors(document.problems)
     document = read_document(f"[{values}]", source)
+    # Places in the option's text are no places of a file.
     document.places = dict.fromkeys(document.places, Place(source))
     parts = tuple(_parts(Location(document)))
     if document.problems:
@@ -246,6 +250,7 @@ def _values(here: Location) -> Sequence[Any]:
         "take a shorter range",
     ):
         return ()
+    # It stays a range: a million seeds need no list.
     return range(first, last + 1)
 
 

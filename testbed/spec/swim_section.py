@@ -165,6 +165,7 @@ class SwimWorkload(TraceWorkload):
         sample = self._sample(trace, seed)
         draws = self._draws(len(trace.jobs), seed, link_bps)
         names = _names([trace.jobs[row].name for row in sample.chosen])
+        # The sample is in the trace's order, and batches are to be alike.
         order = stream(seed, "swim", "order").permutation(
             len(sample.chosen)
         )
@@ -224,6 +225,7 @@ class SwimWorkload(TraceWorkload):
             draws[name] = low + (high - low) * quantile
         most_bps = link_bps / 2
         least_bps = min(self.least_bandwidth, most_bps)
+        # Bandwidths are whole bit/s.
         draws["bandwidth"] = np.clip(
             np.rint(draws["bandwidth"]), least_bps, most_bps
         )
@@ -299,6 +301,8 @@ def _places(
     places = {}
     for job in jobs:
         # A job taken again bears a number after its name.
+        # A name of the trace may hold a dash and a number itself: the whole
+        # id is tried first.
         at = line.get(job.id) or line[job.id.rpartition("-")[0]]
         places[job.id] = Place(str(trace.path), at, 1)
     return places

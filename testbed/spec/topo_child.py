@@ -51,6 +51,7 @@ class NoNetwork(Exception):
 def main() -> None:
     """Answers the one request."""
     request = json.load(sys.stdin)
+    # A loop that never ends would hold up whoever asked.
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     reply_file = _only_reply_on_stdout()
     path = Path(request["path"])
@@ -72,6 +73,8 @@ def _only_reply_on_stdout() -> TextIO:
     """The reply's file; everything else that is printed is an aside."""
     reply_file = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
+    # Without input: a script that asks for some would wait for the
+    # request's end.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     return reply_file
@@ -83,6 +86,7 @@ def _prepare_imports(path: Path, argv: Iterable[str]) -> None:
         # A module beside the file may have the name of one of ours.
         if name.partition(".")[0] in OURS:
             del sys.modules[name]
+    # Ours last: the file's neighbours win, as they do where Python runs it.
     sys.path[:] = [entry for entry in sys.path if entry != ROOT]
     sys.path.insert(0, str(path.parent))
     sys.path.append(ROOT)
@@ -141,6 +145,7 @@ def _known(module: ModuleType) -> dict[str, Any]:
     """Names of topologies: entries of ``topos``, classes that are a
     Topo, also by a copy of Mininet's class, the file's functions, Topos.
     """
+    # Files for Mininet's --custom name their topologies there.
     topos = vars(module).get("topos")
     known: dict[str, Any] = dict(topos) if isinstance(topos, dict) else {}
     for name, value in vars(module).items():
@@ -165,6 +170,7 @@ def _made(
     wanted: str, maker: Any, args: Mapping[str, Any]
 ) -> MininetRecord:
     """The network that a class, a function or an object gives."""
+    # What the file built as it was imported is not what the maker makes.
     NETWORKS.clear()
     made = maker
     try:

@@ -134,6 +134,7 @@ def _as_entries(value: object) -> list[object]:
     entries: list[object] = []
     for entry in value if isinstance(value, list) else [value]:
         keys = entry.keys() if isinstance(entry, dict) else ()
+        # {up: …, down: …} is a capacity, though it is a mapping.
         if LinkEntry.model_fields.keys().isdisjoint(keys):
             entries.append({"capacity": entry})
         else:
@@ -434,6 +435,8 @@ def _with_data_centre(
 
 
 def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
+    # By its nodes and links: whoever reads the run needs neither file nor
+    # Mininet for it.
     resolved = {"kind": "custom", **_described(built)}
     return replace(
         context,
@@ -463,6 +466,8 @@ def _mininet(
     default_bps = section.default_bw
     key = "path" if section.topo is None else "topo"
     names = dict.fromkeys(("servers", "switches", "links"), key)
+    # A problem with a network that the file made is shown at the key that
+    # names the maker.
     built = _built(
         here,
         lambda: from_mininet(record, section.slots_per_server, default_bps),
@@ -484,12 +489,15 @@ def _named(
     if isinstance(section, CustomFileTopology):
         source = _other_document(here / "path", section["path"])
         if source is not None:
+            # Read for its problems alone: the builder takes the plain
+            # content.
             read_section(CustomContent, source)
     built = None
     if source is not None and isinstance(source.value, dict):
         built = _built(
             source, lambda: custom(_plain_content(source.value)), {}
         )
+    # Its problems have places of their own.
     if source is not None and source.document is not here.document:
         here.document.problems.extend(source.document.problems)
     return built
@@ -563,6 +571,7 @@ def _built(
     try:
         datacentre = build()
     except TopologyError as error:
+        # What form has complained of is not complained of again.
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
             where = Location(

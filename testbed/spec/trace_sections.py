@@ -74,6 +74,7 @@ class TraceWorkload(WorkloadSection):
         if self["path"] is None:
             return None
         trace = published(self.path)
+        # Where it comes from helps most where it is not found.
         origin = (
             f"; its origin: {trace.origin}" if trace is not None else ""
         )

@@ -61,6 +61,7 @@ def parse_capacity(value: object) -> Capacity:
     """A link's capacity in bit/s, from ``500 Mbit/s`` or from a mapping with
     one for each direction. Raises UnitError.
     """
+    # A capacity of 0 is a link that is not there.
     one_way = _above_zero(units.parse_bandwidth)
     if not isinstance(value, Mapping):
         return one_way(value)
@@ -125,6 +126,7 @@ def _share(value: object) -> float:
 def _signed_share(value: Any) -> float:
     if isinstance(value, str) and value.startswith("-"):
         return -units.parse_share(value[1:].lstrip())
+    # True is a number to Python.
     if (
         isinstance(value, int | float)
         and not isinstance(value, bool)
@@ -136,6 +138,7 @@ def _signed_share(value: Any) -> float:
 
 def _mebibytes(value: object) -> int:
     size = units.parse_size(value)
+    # The ledger counts whole MiB.
     if size % 2**20:
         raise units.UnitError(f"{value} is not a whole number of MiB")
     return size // 2**20

@@ -18,6 +18,7 @@ from typing import Any
 
 from topologies.mininet_record import MininetRecord
 
+# Linux numbers processes up to 2**22 at most.
 NO_PROCESS = (1 << 22) + 1
 """A process id that Linux gives to nobody."""
 STARTS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
@@ -95,9 +96,11 @@ def nothing_starts() -> None:
     subprocess.Popen = EndedProcess  # type: ignore[misc,assignment]
     os.system = _returning(0)
     time.sleep = _sleep  # type: ignore[assignment]
+    # What a script starts past subprocess, by os itself, is refused.
     sys.addaudithook(_refuse_starts)
     from mininet import clean, cli, link, net, node, nodelib, term, util
 
+    # Mininet counts processors by a program, and keeps the answer here.
     util.numCores.ncores = 1
     for module in (clean, cli, link, net, node, nodelib, term, util):
         _make_inert(module, node)

@@ -156,6 +156,8 @@ def read_section(model: type[M], here: Location) -> M | None:
     except ValidationError as error:
         _report(model, here, error)
     else:
+        # A value that YAML refused is None in the data, and may have passed
+        # as a key left out.
         if not here.document.unreadable:
             return whole
     return _partly(model, here) if issubclass(model, Section) else None  # type: ignore[return-value]
@@ -179,6 +181,7 @@ def _partly(model: type[Section], here: Location) -> Section:
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
     fields |= dict.fromkeys(unreadable)
+    # Each field was validated by itself.
     section = model.model_construct(
         _fields_set=set(mapping) & set(model.model_fields), **fields
     )
@@ -226,6 +229,7 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
     hints = get_type_hints(model, include_extras=True)
     strict = ConfigDict(strict=True)
     return {
+        # pydantic refuses a configuration for a type that has its own.
         name: TypeAdapter(
             hints[name],
             config=None if any(_models(hints[name])) else strict,
@@ -307,6 +311,8 @@ def _of_kind(
             and value.get("kind") in model.kinds()
         ):
             known.append(model)
+    # A custom topology may stand in the file or in one of its own: one
+    # kind, two sections.
     for model in known:
         if "path" in value and "path" in model.model_fields:
             return model
@@ -342,6 +348,7 @@ def _fewest_faults(
     """The kind that a mapping's keys fit best; None where that is in doubt."""
     faults: dict[str, int] = {}
     for kind, model in by_kind.items():
+        # Without a key in common a section fits no better than any other.
         if value.keys() & model.model_fields.keys() - {"kind"}:
             faults[kind] = _own_faults(model, {**value, "kind": kind})
     if not faults:
@@ -372,6 +379,8 @@ def _report(
 ) -> None:
     """Adds pydantic's errors to the document, each at its place."""
     details = error.errors(include_url=False, include_context=True)
+    # Unknown keys first: a required one that is missing may be misspelt
+    # among them.
     unknown: dict[_Location, list[str]] = {}
     for detail in details:
         if detail["type"] == "extra_forbidden":
@@ -524,6 +533,7 @@ def _message(detail: ErrorDetails) -> str:
     if kind == "quantity":
         return str(context["message"])
     if kind == "literal_error":
+        # pydantic has them in its sentence alone.
         known = re.findall(r"'([^']+)'", str(context["expected"]))
         hint = did_you_mean(value, known) if isinstance(value, str) else ""
         return f"must be one of {', '.join(known)}, not {shown}{hint}"

@@ -181,6 +181,8 @@ class FeitelsonWorkload(ModelWorkload):
         """The probability of each size."""
         n = np.arange(1, self.largest + 1)
         weights = self.sizes**-self.size_exponent
+        # A power of two has a single bit; 1 is one too, and has a weight of
+        # its own.
         weights[(n & (n - 1)) == 0] *= self.power_of_two
         weights[0] = self.serial
         shares: Floats = weights / weights.sum()
@@ -225,6 +227,8 @@ class FeitelsonWorkload(ModelWorkload):
         """
         # A group's work in every gap is the load of all slots.
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)
+        # A tenth more than is needed on average: where that is too short it
+        # is prolonged below.
         half_s = 1.1 * gap_s * self.jobs / self.mean_repeats
         while True:
             submit_s, sizes, run_s = self._runs(seed, gap_s, half_s)
@@ -507,6 +511,7 @@ class JannWorkload(ModelWorkload):
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         sizes = jobs.processes
         run_s = jobs.run_s
+        # The second moment of the mixture: a class's is mean² · (1 + cv²).
         squares = float(self.shares @ self.run_means_s**2) * (
             1.0 + self.run_cv2
         )

@@ -177,6 +177,8 @@ def fitted(
         if section.load is not None:
             here.report(f"{objection}, which nothing can stretch", "load")
             return NO_JOBS
+        # Jobs that all come at once have nothing to stretch, and are taken
+        # as they are.
         natural = None
     scaled = (
         jobs.from_zero()
@@ -245,6 +247,7 @@ def _countable(
         processes = int(jobs.processes.sum(dtype=np.int64))
     hint = "take fewer jobs, smaller ones, or more processes_per_vm"
     what = "processes with a CPU use of their own"
+    # Both are asked, so that both are reported.
     return within(processes, what, cpu.report, hint) and good
 
 

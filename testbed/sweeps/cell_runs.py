@@ -55,6 +55,8 @@ class Cell:
         for name, ref in self.named.items():
             if ref.path != NOWHERE:
                 sent[name] = ref
+        # The experiment's own file is not named in it, and goes under no
+        # name.
         sent[""] = self.spec
         return sent
 
@@ -179,6 +181,7 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     from testbed.play.playing import run_simulated
 
     folder = RunFolder(place, caller())
+    # What an interrupted attempt left there would mix with this one.
     with suppress(FileNotFoundError):
         remove_folder(place)
     folder.make()

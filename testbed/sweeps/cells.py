@@ -39,6 +39,8 @@ class Cells:
             versions(),
         ]
         self._paths = {key: key_path(key) for key in keys}
+        # Thousands of cells share sections and files: each digest is made
+        # once.
         self._section = lru_cache(4096)(self._section_digest)
         self._of_files = lru_cache(1024)(self._files_after)
         heads = {str(path[0]) for path in self._paths.values()}

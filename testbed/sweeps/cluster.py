@@ -139,6 +139,7 @@ def client(cluster: Any) -> Iterator[Any]:
             client_ = distributed.Client(
                 cluster,
                 timeout=ANSWER_S,
+                # A notebook's own client stays its default.
                 set_as_default=False,
                 name="testbed-sweep",
             )

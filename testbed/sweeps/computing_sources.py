@@ -58,8 +58,10 @@ def code_digest(*, live: bool = False) -> str:
     agree on it.
     """
     digest = hashlib.sha256(modules_digest(live=live).encode())
+    # A simulated cell is not played by live_cell.
     for name in PLAYING if live else PLAYING[:2]:
         digest.update(source(name).read_bytes())
+    # Among a live run's modules the audit is already.
     for path in (
         () if live else sorted(source(JUDGING).parent.rglob("*.py"))
     ):

@@ -47,6 +47,8 @@ class ContentStore:
         """
         for path in self._candidates(content):
             with suppress(OSError):
+                # The size first: a folder of data is not read whole for
+                # each file.
                 same_size = (
                     path.is_file()
                     and path.stat().st_size == content.size_bytes
@@ -71,6 +73,7 @@ class ContentStore:
         and has a place.
         """
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
+        # A name for each sender: two of them do not write into one file.
         partial = self._folder / f".{content.sha256}.{sender}"
         # The first part empties what an interrupted transfer has left.
         flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -88,6 +91,7 @@ class ContentStore:
                 f" {content.sha256[:12]}…",
                 "start the sweep again",
             )
+        # Renamed when it is whole and right: no reader finds a part of it.
         partial.replace(self._folder / content.sha256)
         self._found[content.sha256] = self._folder / content.sha256
 

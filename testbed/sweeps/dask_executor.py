@@ -177,6 +177,8 @@ class DaskExecutor:
 
     def _hand_out(self, supply: Supply) -> None:
         refused = 0
+        # A worker that may have nothing now goes to the end; when each was
+        # asked in vain, nothing can be handed out.
         while refused < len(self._with_room) and supply.peek() is not None:
             seat = next(iter(self._with_room))
             del self._with_room[seat]
@@ -306,6 +308,7 @@ class DaskExecutor:
             case Lost(address, expected):
                 yield from self._lost(address, expected, supply)
             case Played(seat, number):
+                # A batch that was given up meanwhile is not found any more.
                 if batch := self._sent.get(seat, {}).get(number):
                     yield from self._played(batch, supply)
 
@@ -433,6 +436,7 @@ class DaskExecutor:
             reason = f"{seat}: {type(error).__name__}: {error}"
             yield from self._again(batch.orders, reason, supply)
         else:
+            # Those that were left when time was up.
             supply.again(batch.orders[len(outcomes) :])
             yield from self._judged(batch, outcomes, supply)
 

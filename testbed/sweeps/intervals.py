@@ -88,6 +88,8 @@ class Stop:
         ``columns`` are the metrics' values in the order of the seeds; None
         where a run has none.
         """
+        # The first number that will do, so that the same seeds count
+        # however many ran ahead.
         seeds = min(map(len, columns), default=0)
         for count in range(self.least, seeds + 1):
             if all(self._holds(column[:count]) for column in columns):

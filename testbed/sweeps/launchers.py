@@ -74,10 +74,11 @@ def on_hosts(hosts: tuple[str, ...], workers: int) -> Iterator[Any]:
 
     The interpreter and the product are where they are here.
     """
-    each = math.ceil(workers / len(hosts))
-    options = {"nthreads": 1, "n_workers": each}
+    per_host = math.ceil(workers / len(hosts))
+    options = {"nthreads": 1, "n_workers": per_host}
     # Every line that a worker writes, otherwise.
     logging.getLogger("distributed.deploy.ssh").setLevel(logging.WARNING)
+    # The first is the scheduler's host; the list after it has the workers.
     with _started(
         SSH, [hosts[0], *hosts], worker_options=options
     ) as cluster:

@@ -187,6 +187,7 @@ class _Process:
         spawn = multiprocessing.get_context("spawn")
         with isolated_spawn(), _without_script():
             self._pool = ProcessPoolExecutor(1, spawn, initializer=_begin)
+            # A pool starts its process with the first task.
             with _without_interrupt():
                 self._pool.submit(os.getpid)
         # From Python 3.14 on a pool has kill_workers().

@@ -271,13 +271,17 @@ def measured_scaling(
     by_name: dict[str, list[Repetition]] = {}
     for repetition in repetitions:
         by_name.setdefault(repetition.application, []).append(repetition)
-    return [_measured(name, own) for name, own in by_name.items()]
+    return [_measured(name, group) for name, group in by_name.items()]
 
 
-def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
-    requested_bps = own[0].requested_bps
-    bandwidths = {bps for repetition in own for bps, _ in repetition.times}
-    at_b = tuple(repetition.profiled_traffic for repetition in own)
+def _measured(
+    name: str, repetitions: Sequence[Repetition]
+) -> MeasuredScaling:
+    requested_bps = repetitions[0].requested_bps
+    bandwidths = {
+        bps for repetition in repetitions for bps, _ in repetition.times
+    }
+    at_b = tuple(repetition.profiled_traffic for repetition in repetitions)
     points = []
     # Each repetition against its own profile: what makes a machine slow for
     # minutes is then in both, and cancels.
@@ -286,7 +290,7 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
         estimates = []
         shares = []
         traffics = []
-        for repetition in own:
+        for repetition in repetitions:
             traffics.append(dict(repetition.traffic).get(granted_bps))
             shares.append(dict(repetition.network_shares).get(granted_bps))
             times.append(dict(repetition.times)[granted_bps])
@@ -302,7 +306,7 @@ def _measured(name: str, own: Sequence[Repetition]) -> MeasuredScaling:
                 traffics_at_b=at_b,
             )
         )
-    profiles_s = tuple(repetition.profiled_s for repetition in own)
+    profiles_s = tuple(repetition.profiled_s for repetition in repetitions)
     return MeasuredScaling(name, requested_bps, profiles_s, tuple(points))
 
 

@@ -93,6 +93,7 @@ def _parts(
     if isinstance(values, range):
         yield from (values,) if values else ()
         return
+    # A mapping can be iterated, and is one value all the same.
     alone = isinstance(values, Mapping) or not isinstance(values, Iterable)
     for value in (values,) if alone else values:
         yield (plain_value(value, (), place, problems),)

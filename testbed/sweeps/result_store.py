@@ -44,6 +44,7 @@ class ResultStore:
                 text = file.read().decode()
             first, _, second = text.partition("\n")
             record: Any = json.loads(first)
+            # Without its last line end it was torn, since it is not synced.
             if not second.endswith("\n") or record["key"] != key:
                 return None
             result: Any = record["result"]
@@ -118,6 +119,7 @@ def cell_result(
     expected.
     """
     summary = dict(summary)
+    # A result is the same to the byte wherever it was computed.
     summary.pop("wall_s", None)
     good = expected["met"] and not failed
     return {

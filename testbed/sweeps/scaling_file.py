@@ -95,8 +95,8 @@ def scaling_file(
     experiment = parse_experiment(text, path, settings)
     document = read_document(text, str(path))
     for key, value in settings.items():
-        given = read_document(value, "").data
-        document.data = with_value(document.data, key_path(key), given)
+        setting = read_document(value, "").data
+        document.data = with_value(document.data, key_path(key), setting)
     written = _written_jobs(experiment, document)
     # Each job alone: only a request says whether it sends, and how long the
     # file thinks that it takes.

@@ -83,8 +83,8 @@ def _bars(
     # No line between them: nothing was measured there.
     axes.errorbar(
         bandwidths_mbps,
-        [found.mean for found in estimates],
-        yerr=[found.half_width or 0.0 for found in estimates],
+        [estimate.mean for estimate in estimates],
+        yerr=[estimate.half_width or 0.0 for estimate in estimates],
         color=COLOURS[number % len(COLOURS)],
         marker=MARKERS[number % len(MARKERS)],
         linestyle="none",

@@ -77,7 +77,9 @@ class Scaling:
     def to_json(self) -> dict[str, Any]:
         """Content of ``scaling.json``."""
         return {
-            "applications": [each.to_json() for each in self.measured],
+            "applications": [
+                scaling.to_json() for scaling in self.measured
+            ],
             "fidelity": list(self.verdicts),
             "failures": list(self.failures),
         }

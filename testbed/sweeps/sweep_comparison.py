@@ -170,6 +170,7 @@ def stored_table(folder: Path) -> SweepTable:
         ):
             rows = csv.DictReader(text)
             columns = tuple(rows.fieldnames or ())
+            # Keys stand before the count of cells, metrics behind it.
             keys = columns[: columns.index(CELLS)]
             for row in rows:
                 values = tuple(row[key] for key in keys)

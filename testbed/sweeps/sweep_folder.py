@@ -208,6 +208,7 @@ def executor_of(
 
 def _written(run: SweepRun, options: SweepOptions) -> Sweep:
     plan = run.plan
+    # Made at the end: what stops a sweep leaves its cells, and no folder.
     folder = RunFolder.create(options.out, plan.name, None)
     folder.write_text(SPEC, plan.text)
     table = write_tables(run, folder, parquet=options.parquet)

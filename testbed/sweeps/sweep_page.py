@@ -50,6 +50,7 @@ def sweep_page(
         "sweep",
         title=plan.name,
         sentence=sentence,
+        # An SVG inside HTML has no declaration before it.
         picture=picture[picture.index("<svg") :] if picture else "",
         more=f"{number_of(left, 'more row')} in table.csv" if left else "",
         keys=len(plan.combined),

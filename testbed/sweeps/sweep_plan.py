@@ -244,6 +244,7 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
     several = isinstance(entries, list) and len(entries) > 1
     if several and POLICIES not in keys:
         keys[POLICIES] = _swept_policies(here / POLICIES)
+    # Stable: the others stay as they stand.
     return tuple(sorted(keys.values(), key=lambda swept: swept.key == SEED))
 
 
@@ -263,6 +264,8 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
         name = over[index].key
         if path[:1] == ("sweep",):
             yield Problem(place, name, "is the sweep itself")
+        # One path is the beginning of the other: either would replace the
+        # other's value.
         for before, other in zip(over, paths[:index], strict=False):
             if path[: len(other)] == other[: len(path)]:
                 yield Problem(
@@ -407,6 +410,8 @@ class _Values:
         """Loads a value beside the first ones of the other keys, and notes its
         files.
         """
+        # All other keys at their first values: loading every combination
+        # would take hours.
         key = self._over[index].key
         sample = [*self._first]
         sample[index] = value, place

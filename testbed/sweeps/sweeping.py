@@ -137,6 +137,7 @@ class SweepRun:
             self._tell()
 
     def _missing(self, cells: Iterator[Cell]) -> Iterator[Task]:
+        # A generator: cells are made as workers have room for them.
         for cell in cells:
             if self._is_there(cell):
                 self.counts.kept += 1
@@ -150,6 +151,8 @@ class SweepRun:
 
     def _is_there(self, cell: Cell) -> bool:
         record = self._stored(cell)
+        # Its result is there and its run folder is not: it is played again
+        # for that.
         if (
             self.keep is not None
             and not (self.keep / folder_of(cell.key)).is_dir()
@@ -157,6 +160,7 @@ class SweepRun:
             return False
         if record is None or not (self.again and self.plan.live):
             return record is not None
+        # Once measured in this sweep is enough, whatever came of it.
         return cell.key in self._measured or fidelity_of(record) == "ok"
 
     def _take(self, task: Task, outcome: Outcome) -> None:
@@ -246,6 +250,7 @@ def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
     digest = hashlib.sha256(plan.text.encode()).hexdigest()
     folder = RunFolder(store.absolute(), caller())
     path = folder.path / "specs" / f"{digest}.yaml"
+    # Somebody may have edited the stored text: it is known by its digest.
     if not path.is_file() or sha256_of(path) != digest:
         path = folder.write_text(f"specs/{digest}.yaml", plan.text)
     return FileRef(SPEC, digest, path)

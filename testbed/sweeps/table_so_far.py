@@ -108,6 +108,8 @@ class TableWriter:
         """
         self._counts[count] += 1
         n_keys = len(self._plan.combined)
+        # Values may be lists and mappings, which are no keys of a
+        # dictionary.
         key = tuple(map(repr, cell.values[:n_keys]))
         combination = self._combinations.get(key)
         if combination is None:
@@ -119,6 +121,7 @@ class TableWriter:
         combination.outside += (
             record is not None and record["exit_code"] != 0
         )
+        # Its line is made anew when it is written next.
         self._printed.pop(key, None)
         if time.monotonic() - self._written_s >= EVERY_S:
             with suppress(OSError, BadInput):

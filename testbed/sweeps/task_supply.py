@@ -54,6 +54,7 @@ class Supply:
         if first is None:
             return ()
         taken = [self._next.popleft()]
+        # What has lost a worker, or is live, goes alone.
         while (
             len(taken) < most
             and (order := self.peek())

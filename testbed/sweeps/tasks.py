@@ -67,6 +67,7 @@ def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
         place = above / name
         if Path(name).is_absolute():
             place = folder / "absolute" / os.path.normpath(name).lstrip("/")
+        # Cells with the same files share a folder.
         if not place.is_file():
             place.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, place)

@@ -61,6 +61,7 @@ def _fault(facts: Any) -> str:
     """Reason why a worker with these facts, or this exception in place of
     them, cannot be used; empty where it can.
     """
+    # A worker without the product answers by the error of its import.
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
         return f"has no Python package {lacks[1]!r}"
     if not isinstance(facts, worker_side.WorkerFacts):

@@ -102,6 +102,7 @@ class WorkerLink:
         """Check the workers that are there, to the last of them; report those
         that come and go.
         """
+        # Before the list is read: no worker comes unseen in between.
         self._client.subscribe_topic("all", self._on_event)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.start(self._check_all(list(workers))).result()
@@ -126,6 +127,7 @@ class WorkerLink:
                 self._report(Lost(address, bool(more.get("expected"))))
 
     async def _check(self, address: str) -> None:
+        # One that came in between is both in the list and in an event.
         if address in self._known:
             return
         self._known.add(address)
@@ -181,6 +183,8 @@ class WorkerLink:
             resources=needs,
         )
         answer: asyncio.Future[T] = asyncio.ensure_future(future)
+        # Looked at, so that asyncio does not complain of an exception that
+        # nobody waits for.
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
