@@ -276,6 +276,8 @@ class _Search:
             self.failures.append(wrong)
             raise
         finally:
+            # In place of the example's own failure, after which hypothesis
+            # would try a smaller one.
             if self._n_smaller > MOST_SMALLER:
                 raise _Enough
 

@@ -246,14 +246,14 @@ def _meant(folder: Path, wanted: Sequence[int]) -> list[int]:
     """
     meant = []
     for known in labs():
-        there = 0
+        n_present = 0
         for name in known.files:
             path = folder / name
-            there += path.is_file() and not path.is_symlink()
+            n_present += path.is_file() and not path.is_symlink()
         enough = len(known.files)
         if list(wanted) == [known.number]:
             enough = 1
-        if there >= enough:
+        if n_present >= enough:
             meant.append(known.number)
     return meant
 
@@ -270,6 +270,7 @@ def _add_lab(
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
         numbers = _meant(folder, wanted)
+        # A link that leads nowhere is a record too, and is refused as one.
         if os.path.lexists(folder / RECORD):
             numbers = [_number(folder)]
         if not numbers and match is not None:
@@ -413,6 +414,8 @@ def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
     except TestbedError as error:
         return _empty(entry, f"not graded: {error.message}")
     finally:
+        # The pipe first: a process that still has outcomes to send ends on
+        # it.
         receive.close()
         _end(process)
     points = sum(check.points for check in due)
@@ -529,6 +532,8 @@ def _bound_memory() -> tuple[int, int]:
     """Bounds the address space of this process; returns the limit before."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     _, hard = before
+    # Beyond what is mapped at the fork: a limit below that would fail its
+    # next allocation.
     most = psutil.Process().memory_info().vms + MORE_MEMORY_BYTES
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)

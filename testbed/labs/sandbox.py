@@ -215,6 +215,8 @@ def _refused_calls() -> bytes:
 def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
     arguments = [
         "bwrap",
+        # This alone asks for a user namespace only where one is to be had;
+        # --disable-userns has to have one.
         "--unshare-all",
         "--unshare-user",
         # In namespaces of its own making it would be root again.

@@ -86,6 +86,8 @@ def small_text(folder: Path, file: str) -> str:
             raise CodeFailed(file, "is no regular file")
         # In between, a program of the student's may have exchanged the file.
         with open_regular(path, itself=True) as opened:
+            # One more than may be: a larger file is told without reading it
+            # whole.
             content = opened.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise CodeFailed(file, "is not in the folder") from None
@@ -229,6 +231,7 @@ class _Process:
         if readable and os.read(output.fileno(), len(READY)) == READY:
             return child
         self._child = child
+        # Before its errors are read: they end when it has ended.
         _kill(child)
         errors = _pipe(child.stderr).read(MOST_MESSAGE)
         self.end()

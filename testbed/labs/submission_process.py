@@ -132,6 +132,8 @@ def _failed(
     printed: str = "",
 ) -> str:
     record = {"failed": why, "line": line, "printed": printed}
+    # Without its braces: the request's number stands in front of it in the
+    # reply.
     return json.dumps(record)[1:-1]
 
 
@@ -176,6 +178,8 @@ def _failure(
 def _last_line(file: str, error: BaseException) -> int | None:
     """The last line of a file that an exception has passed."""
     line = None
+    # The last frames alone: an endless recursion has as many as Python lets
+    # it, and each one's line is read from the file.
     for frame in traceback.extract_tb(
         error.__traceback__, limit=-MOST_FRAMES
     ):

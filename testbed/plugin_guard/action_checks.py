@@ -50,6 +50,8 @@ def checked_actions(answer: object, now_s: float) -> list[act.Action]:
     """The actions of an answer. Raises Nonsense where it is no list of sound
     actions.
     """
+    # An action is a tuple itself: one alone would pass for the list of its
+    # fields.
     if not isinstance(answer, list | tuple) or isinstance(answer, _ACTIONS):
         raise Nonsense(
             f"answered {kind_of(answer)} instead of a list of actions",
@@ -74,6 +76,8 @@ def kind_of(value: object) -> str:
 
 
 def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
+    # Its exact type: a subclass's fields could be properties, with another
+    # value at the next look.
     kind = type(action)
     declared = _FIELDS.get(kind)
     if declared is None:
@@ -130,6 +134,8 @@ def _job_id(value: object, _: float) -> str:
 def _text(value: object, _: float) -> str:
     if not isinstance(value, str) or not value:
         raise Nonsense(f"{_shown(value)}, not a reason in words")
+    # A text of Python's may hold half of a surrogate pair, which has no
+    # UTF-8.
     if (
         not value.isascii()
         and value.encode("utf-8", "replace").decode("utf-8") != value
@@ -141,14 +147,15 @@ def _text(value: object, _: float) -> str:
 def _texts(value: object, now_s: float) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise Nonsense(f"{_shown(value)}, not a tuple of job ids")
-    for each in value:
-        _job_id(each, now_s)
+    for job_id in value:
+        _job_id(job_id, now_s)
     if isinstance(value, tuple):
         return value
     return tuple(value)
 
 
 def _whole(value: Any) -> int:
+    # By the type itself, as True is an int to isinstance.
     if type(value) is int:
         return value
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
@@ -185,9 +192,11 @@ def _number(value: Any) -> float:
     if not known or isinstance(value, bool):
         raise Nonsense(f"{_shown(value)}, not a number")
     try:
+        # An int of hundreds of digits has no float.
         number = float(value)
     except OverflowError:
         number = math.inf
+    # `not <=` in place of `>`: this refuses NaN, too.
     if not abs(number) <= LONGEST_S:
         raise Nonsense(f"{number}, not a time within {LONGEST_S:g} s")
     if type(value) is int:
@@ -282,6 +291,8 @@ def _small(value: object) -> int:
 
 def _shown(value: object) -> str:
     """A value in a message; of an odd one its type."""
+    # Python does not write out an int of more than 4,300 digits: str()
+    # would raise in the middle of a message.
     if isinstance(value, int) and abs(value) > MAX_LINK_BPS:
         if value > 0:
             return "a number far too large"
@@ -318,7 +329,7 @@ _ACTIONS: tuple[type, ...] = get_args(act.Action)
 
 def _declared(kind: Any) -> tuple[tuple[str, Check], ...]:
     names = (
-        [each.name for each in fields(kind)]
+        [declared.name for declared in fields(kind)]
         if is_dataclass(kind)
         else kind._fields
     )

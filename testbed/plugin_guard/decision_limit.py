@@ -72,9 +72,13 @@ def within(
     left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
     handler = signal.signal(signal.SIGALRM, ring)
     try:
+        # Within the block: the alarm may ring from here on, and all that is
+        # to be put back is known by now.
         signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         return call(*arguments)
     finally:
+        # The timer before the handler: a ring in between would be the
+        # caller's.
         signal.setitimer(signal.ITIMER_REAL, 0)
         if handler is None:
             # It was not set from Python.

@@ -88,10 +88,11 @@ class ReadLedger:
         self._timeline = None
 
     def held(self, job_id: str) -> Footprint:
-        found = self._ledger.held(job_id)
-        return Footprint(found.objects.copy(), found.amounts.copy())
+        held = self._ledger.held(job_id)
+        return Footprint(held.objects.copy(), held.amounts.copy())
 
     def __getattr__(self, name: str) -> Any:
+        # Python asks here for what is not defined above.
         if name in _READS:
             return getattr(self._ledger, name)
         if name in _CHANGES:
@@ -118,6 +119,7 @@ _Copied = TypeVar("_Copied", Timeline, Pool)
 
 def _copied(of: _Copied) -> _Copied:
     """The same with arrays of its own."""
+    # A plain copy shares its arrays with the original.
     other = copy(of)
     for name, value in vars(of).items():
         if isinstance(value, np.ndarray | list):

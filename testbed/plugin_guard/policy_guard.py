@@ -129,6 +129,8 @@ class _Guarded:
         cause: BaseException | None = None
         try:
             answer = within(self._limit_s, call, *arguments)
+        # Neither is the policy's fault: an embedder's error names the
+        # embedder.
         except (KeyboardInterrupt, EmbedderFailed):
             raise
         except TimeOver as late:
@@ -170,6 +172,8 @@ class _Guarded:
         self, event: act.PolicyEvent, actions: list[act.Action]
     ) -> None:
         """Raises Nonsense where a policy has itself woken for ever."""
+        # A policy may well wake itself a million times and start something
+        # now and then; only idle wakes in a row have no end.
         idle = all(type(action) in _IDLE_ACTIONS for action in actions)
         if not isinstance(event, act.Woken) or not idle:
             self._idle_wakes = 0

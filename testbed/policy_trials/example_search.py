@@ -15,6 +15,8 @@ def same_examples() -> Generator[None, None, None]:
     from hypothesis.internal import constants_ast
     from hypothesis.internal.conjecture import providers
 
+    # Made where this version of hypothesis has no such names: then there is
+    # nothing to keep it from.
     with (
         patch.multiple(
             providers.HypothesisProvider,

@@ -31,7 +31,10 @@ class JitteredBackend(SimulatedBackend):
 
     def now_s(self) -> float:
         self._calls += 1
+        # A fixed sequence that jumps about: 7 has no divisor in common with
+        # 10, so each tenth comes once in ten calls.
         late_s = LATE_S * (self._calls * 7 % 10) / 10
+        # Never backwards, like the clock that it stands for.
         self._seen_s = max(self._seen_s, super().now_s() + late_s)
         return self._seen_s
 
@@ -45,5 +48,7 @@ class JitteredBackend(SimulatedBackend):
         share = stream(self._seed, "jitter", job.id).uniform(
             SHORTEST, LONGEST
         )
+        # The truth alone: what schedulers are told of the job stays as it
+        # was.
         late = replace(job, true_duration_s=job.true_s * float(share))
         super().start(late, placement, rate_bps, tier)

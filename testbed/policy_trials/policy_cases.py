@@ -72,6 +72,8 @@ class Case:
         if self.failures:
             file["failures"] = list(map(dict, self.failures))
         file["workload"] = dict(self.workload)
+        # A job stays on one line of the file: inner mappings inline, and no
+        # line folded.
         text: str = yaml.safe_dump(
             file, sort_keys=False, default_flow_style=None, width=1000
         )
@@ -117,6 +119,8 @@ def _jobs(
         st.sampled_from([5, 10, 20, 30, 60]),
         st.sampled_from([None, 1, 2, 5, 20]),
     )
+    # The number first: lists that hypothesis draws by itself are mostly
+    # short, and no queue comes about.
     sizes = st.integers(1, MOST_JOBS).flatmap(
         lambda n: st.lists(columns, min_size=n, max_size=n)
     )
@@ -250,7 +254,9 @@ def failing_cases() -> SearchStrategy[Case]:
         lost = draw(st.lists(servers, min_size=1, max_size=3, unique=True))
         return replace(
             case,
-            failures=tuple(_failure(draw, one, fanout[-1]) for one in lost),
+            failures=tuple(
+                _failure(draw, server, fanout[-1]) for server in lost
+            ),
         )
 
     return st.composite(add)()
@@ -261,27 +267,28 @@ def _failure(
 ) -> dict[str, Any]:
     from hypothesis import strategies as st
 
-    found = {"at": _seconds(draw(st.integers(1, 60)))}
+    failure = {"at": _seconds(draw(st.integers(1, 60)))}
     if draw(st.booleans()):
-        found["server"] = f"server {server}"
+        failure["server"] = f"server {server}"
     else:
-        found["link"] = (
+        failure["link"] = (
             f"server {server} - rack {server // servers_per_rack}"
         )
     lasts = draw(st.sampled_from([None, 10, 50]))
     if lasts is None:
-        return found
-    return found | {"lasts": _seconds(lasts)}
+        return failure
+    return failure | {"lasts": _seconds(lasts)}
 
 
 def largest(
-    found: SearchStrategy[Case], number: int, seed: int
+    cases: SearchStrategy[Case], number: int, seed: int
 ) -> list[Case]:
     """So many cases, those with the most jobs of several times as many random
     ones.
     """
     seen: list[Case] = []
-    search(found, seen.append, number=5 * number, seed=seed)
+    # Nothing is wrong with any of them: `append` returns None.
+    search(cases, seen.append, number=5 * number, seed=seed)
     return sorted(seen, key=lambda case: -case.n_jobs)[:number]
 
 
@@ -322,6 +329,8 @@ def search(
             raise _Found
         return False
 
+    # No database: what an earlier check has found is not tried first, so
+    # each check is the same.
     settings = hypothesis.settings(
         max_examples=number,
         database=None,
@@ -361,6 +370,8 @@ def smaller(failed: Failed, problem: Problem) -> Failed:
             if how is None:
                 first += left_out
             else:
+                # At the same place again, to which the next jobs have
+                # moved.
                 failed = Failed(case, how)
         left_out //= 2
     return failed
@@ -392,6 +403,8 @@ def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
     flat = family in ("flat", "leases")
     slots = 32 if family == "fat-tree" else 8
     jobs = []
+    # Half of the slots for 9 s, one every 5 s: whenever one ends, the next
+    # has been running for 4 s.
     for number in range(SMALL_ONES):
         job: dict[str, Any] = {
             "id": f"small-{number:02}",
@@ -402,6 +415,7 @@ def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
             job["deadline"] = "90 s"
         jobs.append(job)
     jobs.append(
+        # At 7 s the first two fill all slots.
         {"id": LARGE, "at": "7 s", "vms": slots, "duration": f"{large_s} s"}
     )
     asks = {"kind": "compute"} if flat else {"bandwidth": "100 Mbit/s"}

@@ -67,6 +67,8 @@ def determinism(subject: Subject) -> PolicyFinding:
         drawn = cases(family)
         chosen += largest(drawn, subject.effort.twice, subject.seed)
     texts = [case.text(subject.entry) for case in chosen]
+    # Threads that wait for a process each: the two compute at the same
+    # time.
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(in_fresh_process, texts, 1, 2)
         second = pool.submit(in_fresh_process, texts, 2, 1)
@@ -142,13 +144,13 @@ def replay(subject: Subject) -> PolicyFinding:
     were estimated.
     """
     says = "a replay of a run decides as the run did"
-    found = _searched(
+    failed = _searched(
         subject, subject.families, _replayed, subject.effort.replayed
     )
     good = (
         f"{subject.tried()}, each second one a replay: no decision differs"
     )
-    return subject.finding(says, found, good)
+    return subject.finding(says, failed, good)
 
 
 def _replayed(subject: Subject, case: Case) -> str | None:
@@ -175,6 +177,8 @@ def _replayed(subject: Subject, case: Case) -> str | None:
             )
         )
     except NoEvidence as none:
+        # A refusal of the replay alone is this check's finding. It leaves
+        # the list, which is the evidence against capacity.
         return none.refused and subject.refused.pop().how
     difference = first_difference(live, again)
     if difference is None:
@@ -193,18 +197,18 @@ def _searched(
 ) -> Failed | None:
     """The first family's smallest failing case, if there is one."""
 
-    def found_in(case: Case) -> str | None:
+    def problem_of(case: Case) -> str | None:
         try:
             return problem(subject, case)
         except NoEvidence:
             return None
 
     for family in families:
-        found = search(
-            cases(family), found_in, number=number, seed=subject.seed
+        failed = search(
+            cases(family), problem_of, number=number, seed=subject.seed
         )
-        if found is not None:
-            return found
+        if failed is not None:
+            return failed
     return None
 
 
@@ -223,12 +227,13 @@ def capacity(subject: Subject) -> PolicyFinding:
         except NoEvidence as none:
             return none.refused
 
-    found = _searched(
+    failed = _searched(
         subject, subject.families, problem, subject.effort.audited
     )
-    found = found or next(iter(subject.refused), None)
+    # Runs of the checks before, too: the engine refuses in all of them.
+    failed = failed or next(iter(subject.refused), None)
     good = f"{subject.tried()} on {', '.join(subject.families)}: ledger checked after each step"
-    return subject.finding(says, found, good)
+    return subject.finding(says, failed, good)
 
 
 def claims(subject: Subject) -> PolicyFinding:
@@ -242,12 +247,12 @@ def claims(subject: Subject) -> PolicyFinding:
     def problem(subject: Subject, case: Case) -> str | None:
         return _first(_faults(subject, case), only=CLAIMS)
 
-    found = _searched(
+    failed = _searched(
         subject, subject.families, problem, subject.effort.audited
     )
     return subject.finding(
         says,
-        found,
+        failed,
         f"{len(subject.audited)} audited runs: {', '.join(subject.claims)}",
     )
 
@@ -255,6 +260,8 @@ def claims(subject: Subject) -> PolicyFinding:
 def _faults(subject: Subject, case: Case) -> Mapping[str, str]:
     """The audit's findings on a run, one for each check that fails."""
     text = case.text(subject.entry)
+    # Capacity, claims and starvation look at the same runs: each is played
+    # and audited once.
     if text not in subject.audited:
         subject.audited[text] = _audited(subject, case, subject.play(case))
     return subject.audited[text]
@@ -344,6 +351,7 @@ def _fate(history: Sequence[Event]) -> str:
             submitted = 1
         elif isinstance(event, JobStarted):
             if event.job_id == LARGE:
+                # In two places, so that the texts sort as the numbers do.
                 return f"it starts after {overtaken:2d} of those that came later"
             overtaken += submitted
         elif isinstance(event, JobEnded) and event.job_id == LARGE:
@@ -395,6 +403,7 @@ def _with(subject: Subject, fate: str) -> Subject:
     other = Subject(
         {**subject.entry, "on_failure": fate}, subject.spec, subject.seed
     )
+    # The same objects, no copies: runs of this one count as the subject's.
     other.effort = subject.effort
     other.check = subject.check
     other.broken = subject.broken
@@ -450,11 +459,11 @@ def sound(subject: Subject) -> PolicyFinding:
     subject.count(
         *(sum(counted.values()) for counted in (subject.runs, subject.jobs))
     )
-    own = ""
+    remark = ""
     if subject.kind.source is None:
-        own = "; the testbed's own run without a guard"
+        remark = "; the testbed's own run without a guard"
     return subject.finding(
-        says, broken, f"{subject.tried()}: {_speed(subject)}{own}"
+        says, broken, f"{subject.tried()}: {_speed(subject)}{remark}"
     )
 
 

@@ -108,8 +108,8 @@ def main() -> None:
     times = int(sys.argv[1])
     # Standard output is for the result alone: a policy may print.
     with redirect_stdout(sys.stderr):
-        found = [[lines_of(text) for _ in range(times)] for text in texts]
-    json.dump(found, sys.stdout)
+        runs = [[lines_of(text) for _ in range(times)] for text in texts]
+    json.dump(runs, sys.stdout)
 
 
 if __name__ == "__main__":

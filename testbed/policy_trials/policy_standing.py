@@ -280,11 +280,13 @@ class Contest:
     seeds: tuple[int, ...] = SEEDS
 
     def __post_init__(self) -> None:
-        own = self.spec.plugin is None and not self.spec.parameters
+        plain = self.spec.plugin is None and not self.spec.parameters
+        # A policy of the testbed's own without parameters would be its own
+        # rival.
         others = [
-            one
-            for one in rivals(self.spec.kind)
-            if not own or one != {"name": self.spec.name}
+            rival
+            for rival in rivals(self.spec.kind)
+            if not plain or rival != {"name": self.spec.name}
         ]
         self.workloads = workloads_of(self.spec.kind, self.families)
         self.entries = [self.entry, *others]
@@ -348,6 +350,8 @@ def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
     metrics: dict[str, Estimate | None] = {}
     for name in METRICS:
         values = [result[name] for result in results]
+        # Of all seeds or none: a mean of fewer would be over other jobs
+        # than the rivals'.
         whole = not failures and None not in values
         metrics[name] = estimate(values) if whole else None
     return Row(policy, own, metrics, failures[0] if failures else None)

@@ -129,6 +129,8 @@ class Subject:
                 isinstance(event, JobStarted) for event in self.play(case)
             )
         except NoEvidence:
+            # It had its jobs, and broke or was refused: the checks of this
+            # family say how.
             return True
 
     def play(

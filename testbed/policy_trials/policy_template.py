@@ -56,12 +56,13 @@ def make(name: str, folder: Path) -> Repository:
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     _check(name)
+    # exists() follows links, and misses one that leads nowhere.
     if folder.exists() or folder.is_symlink():
         raise BadInput(
             f"{folder} is there already", "name another folder with --out"
         )
     module = _module(name)
-    given = {
+    variables = {
         "name": name,
         "module": module,
         "cls": _class(name),
@@ -80,7 +81,7 @@ def make(name: str, folder: Path) -> Repository:
     files = [
         written.write_text(
             path.format(module=module),
-            templates.get_template(of).render(given),
+            templates.get_template(of).render(variables),
         )
         for path, of in FILES.items()
     ]

@@ -23,6 +23,8 @@ class TimedPolicy:
         self._decided_s = decided_s
         self._left = self._most = most
         self.name = policy.name
+        # Only where it has one: by this attribute the engine knows a policy
+        # that charges.
         price = getattr(policy, "price", None)
         if price is not None:
             self.price = price

@@ -198,6 +198,7 @@ def _points(index: int, size: float, edge: float) -> dict[str, Any]:
         "color": colour,
         "linestyle": "none",
         "marker": MARKERS[index % len(MARKERS)],
+        # A ring of the same size looks smaller than a disc.
         "markersize": size + hollow,
         "markerfacecolor": "none" if hollow else colour,
         "markeredgewidth": edge,
@@ -266,6 +267,7 @@ def _rings(
 
 def _ticks(axes: Axes, bandwidths_mbps: set[float]) -> None:
     """A tick at each bandwidth that was tried, where they are few."""
+    # The labels of more would run into each other.
     if len(bandwidths_mbps) <= 8:
         places = sorted(bandwidths_mbps)
         axes.set_xticks(places, [f"{place:g}" for place in places])
@@ -282,6 +284,8 @@ def _limits(
     values += [end for end in ends if end is not None]
     low = min(values)
     high = max(values)
+    # Some height in any case: where all ratios are 1 the ends would
+    # coincide.
     margin = max(0.006, 0.12 * (high - low))
     return low - margin, high + margin
 

@@ -128,6 +128,8 @@ def draw(
 
     ``extent``: where they reach less far than the axes.
     """
+    # Labels from before count: the rows of a heat map are drawn one call
+    # each on the same axes.
     labelled = set(axes.get_legend_handles_labels()[1])
     for outage in failed:
         looks = {"zorder": 3, **_LOOKS[outage.kind], **extent}
@@ -145,6 +147,7 @@ def draw(
 
 def of_link(failed: Iterable[Outage], *links: str) -> list[Outage]:
     """Failures of any of these directed links, ``a -> b``."""
+    # Without an order: a link that is lost is lost in both directions.
     ends = [set(link.split(" -> ")) for link in links]
     shown = []
     for outage in failed:

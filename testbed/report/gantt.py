@@ -55,6 +55,7 @@ def gantt_figure(
     deadline, the outcome.
     """
     index_of = colours(rows)
+    # Lanes of one colour lie together where no two applications share one.
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[application_name(row)])
     lane_of = {row.job_id: lane for lane, row in enumerate(rows)}
@@ -77,6 +78,7 @@ def gantt_figure(
         axes.set_yticks(
             range(len(rows)), [shortened(row.job_id) for row in rows]
         )
+        # Downwards: the first job is on top.
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         _legend(axes, index_of, cut=cut)
@@ -109,6 +111,8 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 linewidth=1.6,
             )
         if row.deadline_s is not None:
+            # A deadline may be days behind the run's end, and would squeeze
+            # the run into a corner.
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= axes.get_xlim()[1]:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
@@ -242,6 +246,8 @@ def _means(
             row = row_of[span.job_id]
             series = use[index_of[application_name(row)]]
             amount = row.n_vms
+        # Means over intervals, not values at their middles: a short job
+        # between two of those would be missing.
         for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
             series[i] += amount * inside_s / step_s
     return use, waiting

@@ -65,6 +65,7 @@ def link_series(rows: Iterable[LinkRow]) -> list[Series]:
 
     A sample that leaves a link out says that nothing was there.
     """
+    # A dict as an ordered set: the samples' times in the order of the file.
     times: dict[float, None] = {}
     by_link: dict[int, dict[float, LinkRow]] = {}
     for row in rows:
@@ -107,6 +108,8 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     """Links with equal reservations together, busiest first."""
     groups: dict[tuple[int, tuple[float, ...]], list[Series]] = {}
     for link in series:
+        # To the bit: in a symmetric pattern the links of a level have the
+        # very same reservations.
         groups.setdefault(
             (link.capacity_bps, link.reserved_bps), []
         ).append(link)
@@ -259,7 +262,12 @@ def heat_figure(
         if failed:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
         bar = made.colorbar(
-            image, ax=axes, shrink=min(1.0, 10 / n), pad=0.01
+            # A bar of ten rows' height: that of the whole map would be a
+            # picture of its own.
+            image,
+            ax=axes,
+            shrink=min(1.0, 10 / n),
+            pad=0.01,
         )
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)

@@ -158,6 +158,7 @@ def _files(path: Path) -> list[NamedFile]:
     for name in files_in(path):
         hidden = name.startswith(".") or "/." in name
         if not hidden and name != names.REPORT:
+            # As part of an address `#` and `?` would end the path.
             files.append((name, quote(name)))
     return files
 

@@ -56,8 +56,12 @@ def _written(
     rows: Iterable[Sequence[Any]],
 ) -> Iterator[Path]:
     for kind, content in on_paper(drawn).items():
+        # Without waiting for the disk: a picture that a power cut takes is
+        # drawn again.
         yield folder.write_bytes(f"{name}.{kind}", content, sync=False)
     table = io.StringIO(newline="")
     csv.writer(table, lineterminator="\n").writerows(rows)
+    # A name from a foreign file may hold half of a surrogate pair, which
+    # has no UTF-8.
     content = table.getvalue().encode("utf-8", "backslashreplace")
     yield folder.write_bytes(f"{name}.csv", content, sync=False)

@@ -71,7 +71,10 @@ STYLE: Any = {
     "legend.frameon": False,
     "legend.labelcolor": TEXT,
     "patch.linewidth": 0,
+    # Text stays text, in the page's font: it can be searched, copied and
+    # read aloud.
     "svg.fonttype": "none",
+    # A fixed salt: ids in an SVG are else other ones each time.
     "svg.hashsalt": "hosenet",
     "text.color": TEXT,
     # A job may be called $x$.
@@ -113,6 +116,8 @@ def svg(made: Figure, name: str) -> str:
     from matplotlib import style as styles
 
     out = io.StringIO()
+    # Again, as in `figure`: how text and ids are written is looked up only
+    # now.
     with styles.context([OWN_SETTINGS, STYLE]):
         # Without a date the same run makes the same bytes.
         made.savefig(
@@ -126,6 +131,8 @@ def _inline(text: str, name: str) -> str:
     # Without the XML declaration and the document type before it.
     text = text[text.index("<svg") :]
     for colour, variable in VARIABLES.items():
+        # In styles alone, where a colon stands before the colour: a job may
+        # be called #1b1f24.
         text = text.replace(f": {colour}", f": var({variable})")
     text = re.sub(r'\bid="', f'id="{name}-', text)
     text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)

@@ -64,6 +64,8 @@ def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
     ones first.
     """
     if len(rows) > max_rows:
+        # Stable: within the bad ones, and within the others, jobs stay in
+        # order of submission.
         return sorted(rows, key=lambda row: not row.bad)
     first: dict[str, int] = {}
     for row in rows:

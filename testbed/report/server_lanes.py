@@ -154,6 +154,7 @@ def _legend(
     handles: list[Any] = []
     for name, index in list(index_of.items())[:6]:
         label = shortened(name)
+        # All further applications share the sixth colour.
         if index == 5 and len(index_of) > len(SERIES):
             label = "others"
         handles.append(Patch(color=series_colour(index), label=label))

@@ -92,6 +92,8 @@ class ServerUses:
 def _uses(
     job_id: str, placed: _Placed, end_s: float, end: UseEnd
 ) -> Iterable[ServerUse]:
+    # A job that leaves at the instant at which it came would be a bar
+    # without a width.
     if end_s <= placed.since_s:
         return
     for server, n_vms in placed.vms_on:
@@ -195,6 +197,8 @@ def server_lanes(uses: Sequence[ServerUse]) -> ServerLanes:
         by_server[use.server].append(use)
         busy_s[use.server] += use.n_slots * (use.end_s - use.start_s)
     lanes: dict[int, tuple[list[SlotRows], int]] = {}
+    # The first that does not fit ends the choice: a smaller one behind it
+    # is not the next busiest.
     n_bars = 0
     for server in sorted(by_server, key=lambda server: -busy_s[server]):
         placed, n_rows = in_rows(by_server[server])

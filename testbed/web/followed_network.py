@@ -60,6 +60,8 @@ class FollowedNetwork:
         self._now_s = 0.0
         self._rates: deque[LinkRates] = deque(maxlen=KEPT_SAMPLES)
         self._totals: deque[dict[str, float]] = deque(maxlen=KEPT_TOTALS)
+        # Without a lock: appending to a deque and taking from its other end
+        # are atomic in Python.
         self._waiting: deque[str] = deque()
         # A pipe holds less than a large network's sample: read in the
         # server's own loop, such a line would stop it until its end is there.
@@ -247,6 +249,8 @@ class FollowedNetwork:
             "title": f"tenant {shown(name)}",
             "facts": _tenant_facts(tenant),
             "lines": [],
+            # Not by `shown`, which cuts at 300 characters: the feed has cut
+            # it.
             "text": plain_text(self._texts.get(name, "")),
             "command": f"sudo testbed tenant show {shlex.quote(name)}",
         }

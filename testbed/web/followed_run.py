@@ -353,6 +353,7 @@ class Player:
         self.seek(self.at_s + self.speed * elapsed_s)
         if self.at_end:
             self.speed = 0.0
+            # The last step may have passed the run's end.
             self.at_s = self._run.state.now_s
 
     def frame(self) -> dict[str, Any]:

@@ -73,6 +73,8 @@ class FollowedSweep:
                 f"{name}-sweep"
             ):
                 folders.append((written.stat().st_mtime, path))
+        # An older folder is an earlier sweep's of the same name. A second
+        # of grace, as files' times are coarser than the clock.
         if not folders or max(folders)[0] < self._began_unix_s - 1:
             return False
         self._finish(max(folders)[1])

@@ -106,6 +106,8 @@ class PageLayout:
         )
         drawn = np.zeros(2 * len(self.links))
         known = self._drawn >= 0
+        # Where an index is repeated, plain indexing would keep the last
+        # value.
         np.maximum.at(drawn, self._drawn[known], shares[known])
         return drawn
 
@@ -195,8 +197,9 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
     for server in range(n_servers):
         switch = above[server]
         if switch == NO_PARENT:
-            # Servers without a switch, as of a flat data centre, are drawn in
-            # at most MAX_GROUPS. A number of no switch.
+            # Servers without a switch, as of a flat data centre, are drawn
+            # in some MAX_GROUPS groups. A negative number is no switch's,
+            # and -1 stands for none.
             switch = -2 - server // per_group
         drawn[server] = rack_of.setdefault(switch, len(rack_of))
     n_drawn = len(rack_of)

@@ -174,6 +174,8 @@ class PageServer:
                 (r"/(.*)", StaticFile, {"contents": self._files}),
             ],
             websocket_max_message_size=LONGEST_MESSAGE_BYTES,
+            # A browser that has vanished without closing (asleep, its
+            # tunnel cut) answers no ping, and is let go.
             websocket_ping_interval=30,
             log_function=_log_nothing,
         )
@@ -247,6 +249,8 @@ class _Guarded(RequestHandler):
         require_own_host(self.request.host)
 
     def set_default_headers(self) -> None:
+        # For errors, too: Tornado calls this again when it has cleared what
+        # the handler had set.
         for name, value in HEADERS.items():
             self.set_header(name, value)
         # Tornado's release is nobody's business.
@@ -312,9 +316,14 @@ class Viewer(WebSocketHandler):
         self.has_layout = False
 
     def prepare(self) -> None:
+        # Beside Tornado's own check, which compares the Origin with the
+        # Host: of a site whose name resolves to loopback both are the
+        # site's.
         require_own_host(self.request.host)
 
     def open(self, *_: str, **__: str) -> None:
+        # A browser's script says the token at once; what connects and says
+        # nothing holds memory.
         asyncio.get_running_loop().call_later(
             TOKEN_WITHIN_S, self._require_token
         )
