@@ -26,13 +26,14 @@ from reproductions.figure_tables import (
     corrections_table,
 )
 from reproductions.live_figure import LiveFigure
-from reproductions.published_figure import Reproduced
+from reproductions.published_figure import AnyFigure, Reproduced
 from reproductions.stored_results import (
     DATA,
     FOLDER,
     Stored,
     StoredResult,
     has_curves,
+    sections,
     stored,
     take_in,
     trimmed,
@@ -74,7 +75,8 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
         of_paper = _of_paper(every, paper)
         if of_paper:
             figures = [
-                _section(name, result) for name, result in of_paper.items()
+                _section(name, result, every)
+                for name, result in of_paper.items()
             ]
             parts[paper] = "\n\n".join(
                 [_brief(of_paper), _table(of_paper, ""), *figures]
@@ -109,6 +111,7 @@ def _overview(every: Stored) -> str:
     ]
     if live:
         tables += ["Measured on the live network:", _table(live, "link")]
+    tables += _without_results(every)
     again = _commands(every)
     if again:
         tables += [
@@ -116,6 +119,19 @@ def _overview(every: Stored) -> str:
             f"```console\n{again}\n```",
         ]
     return "\n\n".join(tables)
+
+
+def _without_results(every: Stored) -> list[str]:
+    """Figures that have rules and were never taken; nothing if all were."""
+    lines = [
+        f"| {name} | {figure.title} | {len(figure.claims)} | `{_take(figure)}` |"
+        for name, figure in sections().items()
+        if name not in every
+    ]
+    if not lines:
+        return []
+    header = ["| figure | what | claims | command |", f"|{'---|' * 4}"]
+    return ["With rules, and never taken:", "\n".join([*header, *lines])]
 
 
 def _fates(every: Stored) -> str:
@@ -331,7 +347,8 @@ def _took_s(record: Mapping[str, Any]) -> float:
     return float(record["cpu_s"])
 
 
-def _section(name: str, result: StoredResult) -> str:
+def _section(name: str, result: StoredResult, every: Stored) -> str:
+    """A figure's section; ``every`` has the figures that look for causes."""
     done, record = result.done, result.record
     figure = done.figure
     size = f"{figure.size}; {_seeds(done, record)}"
@@ -354,7 +371,7 @@ def _section(name: str, result: StoredResult) -> str:
     if corrections:
         parts.append("Corrected rules and verdicts:\n\n" + corrections)
     causes = [
-        f"- *{judged.claim.text}*: {judged.claim.cause}"
+        f"- *{judged.claim.text}*: {_cause(judged.claim.cause, every)}"
         for judged in done.judged
         if judged.verdict == "not reproduced" and judged.claim.cause
     ]
@@ -365,6 +382,21 @@ def _section(name: str, result: StoredResult) -> str:
     if result.live:
         parts.append(" ".join(_of_runs(record["runs"])))
     return "\n\n".join(parts)
+
+
+def _cause(cause: str, every: Stored) -> str:
+    """A cause; what it says of figures that do not count is marked."""
+    remarks = []
+    for name in sections():
+        if not re.search(rf"{name}(?![\w-])", cause):
+            continue
+        if name not in every:
+            remarks.append(f"{name} is not taken yet")
+        elif every[name].old:
+            remarks.append(f"{name} is old")
+    if not remarks:
+        return cause
+    return f"{cause} **({'; '.join(remarks)})**"
 
 
 def _taken(result: StoredResult) -> str:
@@ -400,12 +432,18 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _command(done: Reproduced, seeds: int) -> str:
     """The command that takes a figure with so many seeds, or in its stages."""
-    figure = done.figure
-    command = f"testbed reproduce {figure.name} --seeds {seeds}"
-    if done.stages:
-        first, most = done.stages[0], done.stages[-1]
-        stages = f"--seeds {first} --most-seeds {most}"
-        command = f"testbed reproduce {figure.name} {stages}"
+    if not done.stages:
+        return _take(done.figure, seeds)
+    first, most = done.stages[0], done.stages[-1]
+    stages = f"--seeds {first} --most-seeds {most}"
+    return f"testbed reproduce {done.figure.name} {stages}"
+
+
+def _take(figure: AnyFigure, seeds: int = 0) -> str:
+    """The command that takes a figure; without ``seeds`` with its own number."""
+    command = (
+        f"testbed reproduce {figure.name} --seeds {seeds or figure.seeds}"
+    )
     if isinstance(figure, LiveFigure):
         return f"sudo {command} --live"
     return command

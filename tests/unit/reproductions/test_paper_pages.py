@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,41 @@ def test_pictures_are_drawn_from_the_values(
     assert not re.search(r"[ \t]$", first, re.MULTILINE)
     paper_pages.draw_pictures(tmp_path)
     assert drawn.read_text() == first
+
+
+def test_causes_tell_figures_without_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = Claim(
+        "a is above b",
+        "a > b",
+        more(YIELD, "a", ("b",), [1.0]),
+        cause="made-fig2 looks for it",
+    )
+    done = replace(made(), figure=figure(wrong))
+    other = figure(RIGHT, name="made-fig2")
+    monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
+    monkeypatch.setattr(
+        stored_results,
+        "FIGURES",
+        {"made-fig1": done.figure, "made-fig2": other},
+    )
+    monkeypatch.setattr(stored_results, "LIVE_FIGURES", {})
+    data = tmp_path / "data"
+    data.mkdir()
+    record = compact(to_json(done, [], WHERE))
+    (data / "made-fig1.json").write_text(record, "utf-8")
+    parts = generated_parts(tmp_path)
+    assert "looks for it **(made-fig2 is not taken yet)**" in parts["jsa"]
+    assert "| made-fig2 |" in parts["README"]
+    assert "`testbed reproduce made-fig2 --seeds" in parts["README"]
+    (data / "made-fig2.json").write_text(record, "utf-8")
+    parts = generated_parts(tmp_path)
+    assert "is not taken yet" not in parts["jsa"]
+    assert "never taken" not in parts["README"]
+    old = {"made-fig2": {"old": "its commit is not in the repository"}}
+    (data / "verdicts.json").write_text(json.dumps(old), "utf-8")
+    assert "(made-fig2 is old)" in generated_parts(tmp_path)["jsa"]
 
 
 def test_a_page_without_its_marks_is_refused() -> None:
