@@ -236,6 +236,7 @@ def _unfit_finish(ended: events.JobEnded, *, started: bool) -> str:
 def accounts(history: History) -> Findings:
     submitted = len(history.of_kind(events.JobSubmitted))
     count = dict.fromkeys(OUTCOMES, 0)
+    # Unknown outcomes are counted too: another check names them.
     for ended in history.of_kind(events.JobEnded):
         count[ended.outcome] = count.get(ended.outcome, 0) + 1
     total = sum(count.values())

@@ -252,8 +252,8 @@ class _Jobs:
 
 
 class _Profiles:
-    """ProfileWork by profile, each looked up once for a number of VMs: profiles of
-    profiles may name the same ones many times, or themselves.
+    """The work of profiles, looked up once for each number of VMs: a profile of
+    profiles may name the same ones many times, or itself.
     """
 
     def __init__(self, profiles: dict[str, Any]) -> None:

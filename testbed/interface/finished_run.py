@@ -47,6 +47,8 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
     parts = []
     for policy_folder in folders:
         label = policy_of(policy_folder)
+        # A policy that was killed before its first line says nothing of
+        # itself.
         if label is not None:
             parts.append((policy_folder, label, None))
     if not parts:

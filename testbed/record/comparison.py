@@ -401,6 +401,7 @@ def _without(
 
 def _pair(first: JobRow, second: JobRow) -> JobPair:
     difference = None
+    # A time until a kill says nothing of the work.
     finished = first.outcome == second.outcome == "finished"
     if finished and first.measured_s and second.measured_s:
         difference = (

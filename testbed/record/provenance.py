@@ -302,6 +302,7 @@ def _output(
     time.
     """
     environment = {
+        # Versions are found among a program's English words.
         "LC_ALL": "C",
         # Looking at a work tree must not write to it.
         "GIT_OPTIONAL_LOCKS": "0",

@@ -50,8 +50,9 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class HowFar:
-    """Progress of a run: its policy, number_of from 1 (0: before the first), its
-    jobs that have ended, and the time on the experiment's clock.
+    """Progress of a run: its policy and that one's number from 1 (0: before
+    the first), its jobs that have ended, and the time on the experiment's
+    clock.
     """
 
     number: int

@@ -77,6 +77,7 @@ class Cmbf:
         self.name = name
         self._has_background = background
         self._head_only = head_only
+        # Without a background the CPU use decides nothing.
         self._blind = cpu == "unknown" or not background
         self._cost_s = cost_s
         self._nodes: NodeCapacity | None = None

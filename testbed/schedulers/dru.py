@@ -307,6 +307,8 @@ def increases_loop(
     points: Points,
 ) -> FloatArray:
     """By how much every point would raise U: shape (points, components)."""
+    # Of thousands of servers a job touches some hundred: only these, and
+    # what is above them, are noted.
     needed = _touched(nodes, points)
     pieces = _pieces(nodes, record, free, changes, now_s, needed)
     out = np.zeros((len(points.offset), nodes.n_components))

@@ -229,6 +229,8 @@ def least_option(candidate: ReadyJob, now_s: float) -> int | None:
         limit_s += SLACK * max(1.0, abs(due_s))
     for k, (_, took_s) in enumerate(candidate.options):
         if took_s <= limit_s:
+            # Options rise in bandwidth and fall in time: the first that is
+            # fast enough takes least.
             return k
     return None
 
@@ -354,6 +356,7 @@ class Rounds:
         ready = [self._candidate(view, job_id) for job_id in view.waiting()]
         if not ready:
             return []
+        # What the last round started is in the engine's residual by now.
         room = Room(
             view.datacentre,
             view.residual(view.now_s, None),

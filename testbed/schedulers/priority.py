@@ -179,6 +179,8 @@ class Priority(LeasePolicy):
         for other in self.capacity.leases.values():
             if self.priorities.of(other) < mine:
                 lower.append(other)
+        # If even all lower ones together leave too little, nobody is put
+        # off.
         on = first_hosts(self._room(lease, lower), lease.request.n_vms)
         # The lowest priority first, and among equals the latest start.
         lower.sort(

@@ -11,7 +11,7 @@ messages, simulator and audit:
     POLICIES = (
         PolicyKind(
             "patient", "fcfs that tries a few behind the head",
-            lambda embedder, given: Patient(embedder, given.depth),
+            lambda embedder, chosen: Patient(embedder, chosen.depth),
             PatientParameters, embeds=True, claims=("no-preemption",),
         ),
     )

@@ -112,6 +112,7 @@ def near(name: str, known: Sequence[str]) -> str | None:
     """The known name closest to ``name``."""
     if len(known) > _MOST_COMPARED:  # a file may ask as often
         return None
+    # Case, dashes and underscores are what people mix up.
     folded = {name.lower().replace("_", "-"): name for name in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
@@ -206,6 +207,7 @@ class Location:
     def is_sound(self) -> bool:
         """True while no problem is reported here or below."""
         name = dotted(self.path)
+        # Below is behind a dot or a bracket: `job` is not above `jobs`.
         below = (f"{name}.", f"{name}[")
         for problem in self.document.problems:
             if problem.path == name or problem.path.startswith(below):
@@ -274,6 +276,8 @@ def _read_bytes(path: FilePath) -> bytes:
     source = Place(str(path))
     try:
         with path.open("rb") as file:
+            # A byte more than there may be: it tells too long a file from
+            # one that just fits.
             return file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
         raise _refused(source, "is a directory, not a file") from None
@@ -309,6 +313,8 @@ def file_at(
 
     ``elsewhere`` are further paths that it may have.
     """
+    # What came with the experiment stands for its name, whatever lies
+    # beside the file here.
     path = here.document.supplied.get(name) or find_file(
         name, here.document.folder, elsewhere
     )
@@ -497,6 +503,7 @@ class _Reader:
             )
             return None
         here = (*path, key)
+        # PyYAML would keep the last of both, without a word.
         if key in known:
             first = self.document.key_places[here]
             message = f"is a duplicate: it stands in line {first.line} too"
@@ -536,6 +543,7 @@ def _key(node: yaml.Node) -> str:
         raise ScalarError("a key must be a word, not a list or a mapping")
     if node.value == "":
         raise ScalarError("a key is empty")
+    # Quotes say that the word is meant.
     if node.style:
         return _quoted(node.value)
     return plain_key(node.value)

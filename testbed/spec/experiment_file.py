@@ -282,6 +282,7 @@ def parse_experiment(
     """
     document = read_document(text, str(path))
     document.supplied = files or {}
+    # As text, as on the command line: both are read by the same rules.
     texts = {key: str(value) for key, value in (overrides or {}).items()}
     for key, value in texts.items():
         _override(document, key, value)
@@ -299,6 +300,8 @@ def _checked(
     """
     here = Location(document)
     file = _form(here)
+    # Defaults stand in for what cannot be read, so that the meaning of the
+    # rest is checked all the same.
     known = file.with_defaults()
     embedder = _embedder(file, here / "embedder")
     # First what others depend on: the workload is checked against the data

@@ -211,6 +211,7 @@ class TenantWorkload(WorkloadSection):
         jobs = tenants.requests(
             self.arrivals_s(here, context.seed), context.seed
         )
+        # None would be names that are not known; these jobs have none.
         return LoadedWorkload(
             jobs, {job.id: here.place for job in jobs}, ()
         )

@@ -130,6 +130,8 @@ def _checked(made: Any) -> Iterator[JobRequest]:
             )
         if not isinstance(job, JobRequest):
             raise UnsoundJob(f"{shown_value(job)}, which is no JobRequest")
+        # The first objection is enough: the function is at fault, not a
+        # line of the file.
         for wrong in _objections(job, seen, last_s):
             raise UnsoundJob(f"job {job.id!r}: {wrong}")
         plain = _plain(job)

@@ -278,6 +278,7 @@ def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
         return None
     names: dict[str, None] = {}
     for entry in entries:
+        # One that cannot be read may be any: then no name is wrong.
         if not entry.is_readable("id", "application", "sweep"):
             return None
         name = _application(entry)
@@ -580,6 +581,7 @@ def _check_rates(
     """Bandwidths against each other and against the servers' links."""
     asked: int | None = entry["bandwidth"]
     rates: list[tuple[Location, int]] = []
+    # The application of a bandwidth sweep is granted nothing of its own.
     if isinstance(entry, JobEntry):
         rates = _granted(here, entry)
     for where, rate in rates:

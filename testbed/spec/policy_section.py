@@ -52,6 +52,7 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     ``workload`` is its kind: not every policy schedules leases, and a bandwidth
     sweep is given.
     """
+    # A default has to be able to play the workload.
     if here.path[-1] not in here.document.data:
         if workload == SWEEP_WORKLOAD:
             return SWEEP_POLICIES

@@ -176,6 +176,8 @@ def read_option(text: str) -> SweptKey:
             "write it as KEY=VALUE,…, as workload.load=0.2,0.4"
         )
         raise SpecErrors(document.problems)
+    # As a list in YAML, so that commas and quotes mean what they do in a
+    # file.
     document = read_document(f"[{values}]", source)
     # Places in the option's text are no places of a file.
     document.places = dict.fromkeys(document.places, Place(source))

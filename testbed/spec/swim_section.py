@@ -238,6 +238,8 @@ class SwimWorkload(TraceWorkload):
         values: Mapping[str, float],
         batch: int,
     ) -> JobRequest:
+        # The trace has no running times: start-up and rate stand in for
+        # what JSA's authors measured.
         took_s = self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
         bandwidth_bps = int(values["bandwidth"])
         profile = linear_profile(bandwidth_bps, took_s, values["speedup"])

@@ -161,6 +161,7 @@ def _known(module: ModuleType) -> dict[str, Any]:
 
 
 def _looks_like_topo(value: object) -> bool:
+    # By its methods: the file may bring a copy of Mininet's class.
     return all(
         callable(getattr(value, name, None)) for name in TOPO_METHODS
     )

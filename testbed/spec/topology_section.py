@@ -538,6 +538,7 @@ def _regular(
     datacentre = _built(here, whole.build, section.builder_names)
     if datacentre is None:
         return context
+    # As far as they were read: nothing is compared with a stand-in.
     return replace(
         context,
         datacentre=datacentre,
@@ -614,6 +615,8 @@ def _other_document(here: Location, name: str | None) -> Location | None:
     except SpecErrors as errors:
         key = dotted(here.path)
         for problem in errors.problems:
+            # A problem of the file as a whole is shown under the key that
+            # names it.
             here.document.problems.append(
                 replace(problem, path=problem.path or key)
             )

@@ -60,6 +60,7 @@ class EndedProcess:
         self, args: Any, *_positional: Any, **options: Any
     ) -> None:
         self.args = args
+        # Each of these makes a process's streams those of text.
         named = ("text", "universal_newlines", "encoding")
         self._text = any(map(options.get, named))
         self.stdin = self._file()

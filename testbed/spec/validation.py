@@ -67,6 +67,7 @@ def descriptions(model: type[SpecModel]) -> Mapping[str, str]:
     below them in the model's source.
     """
     described: dict[str, str] = {}
+    # From the base down, so that a subclass's own words win.
     for base in reversed(model.__mro__):
         if not issubclass(base, SpecModel):
             continue
@@ -203,6 +204,7 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
     sections = _sections(model, name)
     if not sections:
         return _adapters(model)[name].validate_python(value)
+    # A field holds one section, a list of them, or a mapping.
     origin = _origin(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
         return [
@@ -266,6 +268,7 @@ def _models(annotation: Any) -> Iterator[type[SpecModel]]:
     """
     if isinstance(annotation, type) and issubclass(annotation, SpecModel):
         yield annotation
+    # The arguments of a Literal are values, not types.
     elif get_origin(annotation) is not Literal:
         for argument in getattr(annotation, "__args__", ()):
             yield from _models(argument)
@@ -292,6 +295,8 @@ def kind_tag(value: Any, union: Any, group: Group) -> Any:
 
 @cache
 def _tags(union: Any) -> frozenset[str]:
+    # An annotated union: its first argument holds the members, each
+    # annotated with its tag.
     members = get_args(get_args(union)[0])
     return frozenset(get_args(member)[1].tag for member in members)
 

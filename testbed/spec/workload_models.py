@@ -130,6 +130,8 @@ class ModelWorkload(ParallelWorkload):
         calibration = self.calibration(jobs)
         if self.overestimate is not None:
             jobs = jobs.overestimated(self.overestimate, context.seed)
+        # Keys that all kinds of parallel jobs have are among their facts
+        # already.
         known = {
             **self.model_dump(
                 exclude=set(ParallelWorkload.model_fields) - {"kind"}
@@ -199,6 +201,7 @@ class FeitelsonWorkload(ModelWorkload):
         return 1.0 + self._long(self.sizes) * (self.long_over_short - 1.0)
 
     def _long(self, n: Floats) -> Floats:
+        # A single size has nothing to rise over.
         rise = (n - 1.0) / max(1, self.largest - 1)
         return (
             self.long_at_one

@@ -185,6 +185,7 @@ def fitted(
         if section.load is None
         else jobs.at_load(section.load, slots)
     )
+    # After scaling: a low load stretches arrivals over ages.
     if not _countable(section, here, scaled):
         return NO_JOBS
     demand = _demand(section, datacentre)
@@ -196,6 +197,7 @@ def fitted(
     if section.cpu is not None:
         scaled = _with_cpu(scaled, section.cpu, context.seed)
     facts = _facts(scaled, slots, natural, section, demand)
+    # Columns until somebody looks: a log's requests are made one by one.
     requests = Requests(scaled, pattern=section.pattern)
     notes = (*notes, *_sentences(facts))
     return LoadedWorkload(

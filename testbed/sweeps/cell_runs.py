@@ -92,11 +92,14 @@ class Cell:
         """Raises RunFailed for files that the key does not name, or names with
         another content.
         """
+        # Two values together may read what neither reads alone; the key was
+        # made of single ones.
         if unknown := experiment.files.keys() - self.named.keys():
             raise RunFailed(
                 f"the cell reads {', '.join(sorted(unknown))}, as none of its values alone does",
                 "sweep one key that holds both values together",
             )
+        # The key was made where the sweep began, with what lay there.
         for name, ref in used_files(experiment).items():
             known = self.named.get(name)
             if known is None or known.sha256 != ref.sha256:
@@ -116,6 +119,7 @@ class Cell:
                 places[name] = context.path(ref)
                 moved |= places[name] != ref.path
         python_files = [name for name in places if name.endswith(".py")]
+        # Where every file is at its own path nothing is copied.
         if not moved or not python_files:
             return places
         # A module imports the one beside it: together they make a folder,
@@ -192,6 +196,8 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     (record,) = run_simulated(
         experiment, folder, unseen, ["testbed", *sys.argv[1:]]
     )
+    # Of the file as it is on the disk: the same bytes as are hashed in
+    # memory elsewhere.
     with open_regular(place / EVENTS) as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return _result(

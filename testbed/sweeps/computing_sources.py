@@ -74,6 +74,7 @@ def modules_digest(*, live: bool = False) -> str:
     """The digest of all modules that runs are computed with, or measured with."""
     digest = hashlib.sha256()
     for name, path in computing_modules(live=live):
+        # With its name: a module that moved is another program.
         digest.update(f"{name}\0".encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()

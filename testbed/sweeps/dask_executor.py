@@ -334,6 +334,8 @@ class DaskExecutor:
         if none will do.
         """
         refused = []
+        # All that were there have been looked at: what was found is in the
+        # inbox.
         while not self._inbox.empty():
             match self._inbox.get():
                 case Joined(seat):

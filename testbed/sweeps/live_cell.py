@@ -155,6 +155,7 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
     summary = dict(record)
     for apart in ("expectations", "folder", "audit_passed"):
         del summary[apart]
+    # The record says whether the audit passed, not what failed.
     failed = [] if record["audit_passed"] else ["see testbed audit"]
     with open_regular(folder / EVENTS) as file:
         digest = hashlib.sha256(file.read()).hexdigest()

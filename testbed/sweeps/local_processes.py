@@ -81,6 +81,7 @@ class Processors:
                 if result is not None:
                     yield result
         finally:
+            # Whoever takes no more results wants no more computed.
             if self._is_busy:
                 self._end()
 
@@ -161,6 +162,8 @@ class Processors:
         self._say(
             f"{reason}: {number_of(number, 'task is', 'tasks are')} done again"
         )
+        # The task that was computed is to blame; the others waited behind
+        # it.
         order.losses += 1
         if order.losses < LOSSES:
             supply.again([order, *others])
@@ -172,6 +175,7 @@ class Processors:
         return order.task, Outcome(None, TaskFailure(why))
 
     def _end(self) -> None:
+        # All are killed before the first is waited for.
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -232,6 +236,7 @@ def _without_script() -> Iterator[None]:
 @contextmanager
 def _without_interrupt() -> Iterator[None]:
     """Starts processes that Ctrl-C does not reach: the driver ends them."""
+    # A process inherits the signals that are blocked when it starts.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -246,7 +246,7 @@ class MeasuredScaling:
 
     @property
     def profiled(self) -> Estimate:
-        """P at b."""
+        """Mean of the profiled times p at b."""
         return estimate(self.profiles_s)
 
     @property

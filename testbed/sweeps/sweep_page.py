@@ -75,7 +75,7 @@ def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
 
 
 def _fidelity(table: Sequence[TableRow]) -> str:
-    """Verdicts on live cells, number_of; nothing where all are simulated."""
+    """Verdicts on live cells, each with its number; empty without live cells."""
     verdicts: Counter[str] = Counter()
     for row in table:
         verdicts.update(row.fidelity)

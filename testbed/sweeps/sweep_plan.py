@@ -276,7 +276,7 @@ def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
 
 
 def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
-    """Values that a key has twice: swept seed would count as two."""
+    """Values that a key has twice: one seed would count as two."""
     for swept in over:
         # One part is a value, or a range, which has none twice.
         twice = _twice(swept) if len(swept.parts) > 1 else {}
@@ -430,6 +430,7 @@ class _Values:
     def _change(self, refs: Mapping[str, FileRef]) -> FileChange:
         """The files that differ from those of the base."""
         change: dict[str, FileRef | None] = {}
+        # In order, so that a cell's key does not depend on that of a set.
         for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
@@ -477,6 +478,8 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
     they are now, those of plug-ins as they were executed. Installed plug-ins
     are known by version and sources.
     """
+    # Plug-ins first: their digests are of what was executed, not of what
+    # the files hold by now.
     files = _plugin_refs(experiment)
     for name, path in experiment.files.items():
         files.setdefault(

@@ -65,6 +65,7 @@ def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
     laid = {}
     for name, path in files.items():
         place = above / name
+        # Joined to the folder, an absolute name would leave it.
         if Path(name).is_absolute():
             place = folder / "absolute" / os.path.normpath(name).lstrip("/")
         # Cells with the same files share a folder.
@@ -133,6 +134,8 @@ class TaskFailure:
     @property
     def error(self) -> TestbedError:
         """The error to raise where the failure is to end everything."""
+        # Between processes an error is its words and its exit code: the
+        # class follows from that.
         kinds = {kind.exit_code: kind for kind in (BadInput, MachineCannot)}
         return kinds.get(self.exit_code, RunFailed)(self.message, self.hint)
 

@@ -207,6 +207,8 @@ class WorkerLink:
     async def _bring(self, seat: Seat, tasks: Sequence[Task]) -> None:
         wanted: dict[str, FileRef] = {}
         for task in tasks:
+            # By content: equal files are sent once, whatever they are
+            # called.
             for ref in task.files.values():
                 wanted[ref.sha256] = ref
         for sha256 in wanted.keys() - seat.files:
