@@ -68,6 +68,7 @@ def _due(declared: Any, n_nodes: int) -> dict[str, Any]:
 
 def _custom(declared: Any) -> dict[str, Any]:
     servers = declared["servers"]
+    # Servers first, as in the run's arrays.
     names = [server["name"] for server in servers]
     names += declared["switches"]
     number = {name: at for at, name in enumerate(names)}

@@ -106,6 +106,7 @@ class _Walk:
                 ):
                     yield f"node {event.switch} is no switch"
             case events.JobSubmitted():
+                # A job that computes needs no link.
                 kind = event.job.get("kind")
                 self.requests[str(event.job["id"])] = kind != "compute"
             case _:
@@ -243,6 +244,7 @@ class _Walk:
                     event,
                     f"{job_id} {wrong}; nothing is done about it by {now_s:.6g} s",
                 )
+                # Reported once.
                 del self.due[job_id]
 
 

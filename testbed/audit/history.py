@@ -380,6 +380,7 @@ class Topology:
             self.capacity_down_bps,
         )
         if len(set(map(len, arrays))) > 1:
+            # Whatever looks further would raise on the shorter one.
             return ["the links' arrays differ in length"]
         problems = []
         fewest_slots = min(self.slots, default=0)

@@ -48,6 +48,8 @@ def _hint(hint: Any) -> Any:
     """The type of a value that is there: ``float`` of ``float | None``."""
     if get_origin(hint) not in (Union, UnionType):
         return hint
+    # One type beside None: any other union raises here, as soon as such a
+    # field is added.
     (kind,) = set(get_args(hint)) - {NoneType}
     return kind
 

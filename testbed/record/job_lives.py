@@ -326,6 +326,7 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     life.iperf3 = event.detail.get("iperf3", {})
     life.delay_s = float(max(event.detail.get("delay_s", (0.0,))))
     life.loses = bool(event.detail.get("loss_share"))
+    # Live jobs alone bring evidence.
     evidence = event.detail.get("evidence")
     if isinstance(evidence, Mapping):
         life.possible_error = str(evidence.get("possible_error", ""))

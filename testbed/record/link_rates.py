@@ -106,6 +106,8 @@ def simulated_rows(
         for link in links:
             name, capacity = known[link]
             mean_bps = bits[link][i] / step_s
+            # The time of a row is the end of its interval, as a sample's
+            # is.
             yield LinkRow(
                 (i + 1) * step_s, name, link, None, mean_bps, capacity
             )

@@ -369,6 +369,7 @@ class Tally:
         self._sampled_s = 0.0
 
     def feed(self, event: events.Event) -> None:
+        # Events of jobs end here; the others are the run's own.
         if self.lives.follow(event) is not None:
             return
         match event:

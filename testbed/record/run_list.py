@@ -202,6 +202,8 @@ def _verdict(entry: dict[str, Any]) -> RunVerdict:
     if entry.get("status") != "completed":
         return "interrupted"
     fidelity = _within(entry, "fidelity").get("verdict")
+    # Before the expectations: what an invalid run measured proves nothing
+    # about them.
     if fidelity == "invalid":
         return "invalid"
     if _within(entry, "expectations").get("met") is False:

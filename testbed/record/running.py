@@ -159,6 +159,7 @@ def how_far(run: RunningRun) -> HowFar:
         return HowFar(0, None, 0, 0.0)
     ended = 0
     at_s = 0.0
+    # The file that was written last is the present policy's.
     for event in stream_events(max(begun, key=_age)):
         ended += isinstance(event, JobEnded)
         at_s = max(at_s, event.t)

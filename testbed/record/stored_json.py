@@ -181,6 +181,7 @@ def read_json(path: Path) -> Any:
         return None
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from error
+    # Before ValueError, of which it is a kind: it knows the line.
     except json.JSONDecodeError as error:
         raise BadInput(
             f"{path}:{error.lineno}: damaged: {error.msg}", CHANGED

@@ -252,6 +252,8 @@ class Cmbf:
         """
         job_id = entry[3]
         at = self._foreground.give_back(job_id)
+        # Line 9 of Algorithm 2: to the background of the same nodes where
+        # all of it is idle, otherwise saved and suspended.
         if (
             at is not None
             and self._has_background

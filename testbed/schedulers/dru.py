@@ -147,6 +147,7 @@ class Utilisation:
             component=self.component,
             parent=np.stack([tree.parent for tree in dc.trees]),
             above_start=np.concatenate(([0], np.cumsum(n_above))),
+            # By child: the parents of a node stand together.
             above=above[np.argsort(child, kind="stable")],
             switches=switches,
             per_inner=1.0 / inner,
@@ -481,6 +482,7 @@ def _state(
     inner = np.zeros(n_nodes)
     carried = np.zeros(n_nodes)
     dru = np.zeros(n_nodes)
+    # A link counts at its lower end: uplinks of a node add up there.
     for link in range(len(nodes.lower)):
         here = nodes.n_servers + link
         carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
@@ -489,6 +491,8 @@ def _state(
     capacity = nodes.capacity
     per_inner = nodes.per_inner
     per_uplink = nodes.per_uplink
+    # Servers first and switches by level: the sum of a node's children is
+    # whole when it is its turn.
     for server in range(nodes.n_servers):
         inner[server] = capacity[server] - free[server]
         dru[server] = max(
@@ -532,6 +536,7 @@ def _change(
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
         here = objects[j]
+        # What happens on a link happens to the node below it.
         node = here if here < n_servers else lower[here - n_servers]
         if not matters[node]:
             continue

@@ -254,6 +254,7 @@ def admit(
             continue
         rate_bps = candidate.options[option][0]
         held = room.place(candidate.job.n_vms, rate_bps)
+        # It waits for the next round, and holds up nobody behind it.
         if held is None:
             waiting.append((candidate, rate_bps))
         else:

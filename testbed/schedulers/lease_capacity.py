@@ -407,6 +407,7 @@ class LeaseCapacity:
         lease.state = "running"
         self.leases[lease.id] = lease
         placement = self._placement(lease)
+        # It has progress, which a Start would lose.
         if lease.began:
             return [
                 Migrate(
@@ -440,6 +441,7 @@ class LeaseCapacity:
 
     def reserve(self, lease: HeldLease) -> list[Action]:
         """An advance reservation is accepted; it starts by itself."""
+        # A Reserve begins later than now.
         if lease.start_s <= self.now_s:
             return self.start(lease)
         lease.state = "reserved"

@@ -161,6 +161,7 @@ def never_fits(
     it could.
     """
     cores = lease.vm_size.cores
+    # Leases have no bandwidth (assumption 3 of Section 3; decision 36).
     if lease.request.bandwidth_bps and n_links:
         return (
             "it asks for bandwidth, and leases have cores and memory alone"

@@ -139,6 +139,7 @@ def controller_choice(
     if section is None or not section.is_readable("app", "remote"):
         return None
     if section.remote is not None:
+        # These are about a controller that is started here.
         for key in ("app", "options", "python", "packages", "confined"):
             if key in section.model_fields_set:
                 here.report(

@@ -413,6 +413,7 @@ def _expectation(section: ExpectSection | None) -> Expectation:
 def _default_name(path: FilePath) -> str:
     """The file's name without its ending, made safe."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem)
+    # Names begin with a letter or a digit.
     return name.lstrip("._-")[:64] or "experiment"
 
 

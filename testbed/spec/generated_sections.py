@@ -67,6 +67,7 @@ class Distribution(SpecModel):
             return value
         keys = ", ".join(cls.model_fields)
         hint = ""
+        # Tried out, so that the hint is given only where it would do.
         if not isinstance(value, list):
             try:
                 cls.model_validate({"mean": value})

@@ -56,6 +56,7 @@ class InstalledWorkload(WorkloadSection):
         """
         plugin = plugin_function(here / "kind", "workloads", self.kind)
         parameters = None if plugin is None else plugin.read(here)
+        # What is missing has been reported already.
         if (
             plugin is None
             or parameters is None

@@ -389,6 +389,7 @@ def requests(
             value=entry.reward or 0.0,
         )
         jobs.append(job)
+        # The next one of the sweep waits for this one.
         after = job_id
     return jobs
 
@@ -552,6 +553,7 @@ def _check_demand(here: Location, entry: Section) -> None:
         if step.until <= reached:
             message = f"{format_share(step.until)} is not above {format_share(reached)} before it"
             here.report(message, "demand", index, "until")
+        # The highest so far: one step that is too low is one complaint.
         reached = max(reached, step.until)
     if steps and reached != 1.0:
         message = (
@@ -664,6 +666,8 @@ def _followed(
     owner = {}
     for entry in entries:
         if entry["id"] is not None:
+            # Under all its names: who waits for a job of a sweep waits for
+            # the sweep.
             for name in (entry.id, *_ids(entry)):
                 owner[name] = entry.id
     follows: dict[str, str] = {}

@@ -59,6 +59,8 @@ def experiment_schema() -> dict[str, Any]:
         )
     )
     properties = schema["properties"]
+    # Names are known when the schema is made: installed packages add
+    # theirs.
     properties["embedder"] |= {
         "anyOf": [{"enum": list(embedder_names())}, _EMBEDDER_CLASS],
         "default": DEFAULT_EMBEDDER,
@@ -100,6 +102,7 @@ def _with_demands(entry: dict[str, Any]) -> None:
     for kind in kinds:
         name = kind.use.name
         entry["properties"]["kind"]["enum"].append(name)
+        # Each kind has parameters of its own, which a condition brings in.
         is_kind = {
             "properties": {"kind": {"const": name}},
             "required": ["kind"],

@@ -44,6 +44,7 @@ def read_network(
     file = None if name is None else file_at(here / "path", name)
     if file is None:
         return None
+    # Asked before the child starts, which could only name a failed import.
     if find_spec("mininet") is None:
         raise MachineCannot(
             f"{here.place}: Mininet is missing", install_hint()

@@ -120,6 +120,8 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
             use, loaded.found, _section(group, plugin.name, loaded.found)
         )
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
+        # pydantic's messages have several lines; the first names the
+        # fault.
         reason = str(error).splitlines()[0]
         raise PluginError(
             f"{loaded.source}: its parameters cannot be read: {reason}"

@@ -370,6 +370,7 @@ def check_policies(
         kind = policy.kind
         parameters = dict(policy.parameters)
         entry = (here / "policies" / index).nearest
+        # A default policy has no entry: too large is then the workload.
         where = entry if entry.path else here / "workload"
         if kind.leases:
             slot_s = float(str(parameters.get("slot", _SLOT_S)))

@@ -199,6 +199,7 @@ class SwimWorkload(TraceWorkload):
                 f"{self.jobs} jobs asked, {len(fit)} have {self.largest} VMs or less"
             )
         order = stream(seed, "swim", "sample").permutation(len(fit))
+        # Sorted, since a sample keeps the trace's order.
         chosen = np.sort(fit[order[: self.jobs]])
         mean_size = float(np.mean(np.array(sizes)[chosen]))
         return Sample(tuple(chosen.tolist()), mean_size, 0)

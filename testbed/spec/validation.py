@@ -92,6 +92,7 @@ def _docstrings(model: type[SpecModel]) -> dict[str, str]:
     tree = ast.parse(textwrap.dedent(source))
     declared = cast("ast.ClassDef", tree.body[0])
     docstrings: dict[str, str] = {}
+    # A string that follows a field describes it.
     for field, below in pairwise(declared.body):
         match field, below:
             case (

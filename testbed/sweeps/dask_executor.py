@@ -120,10 +120,13 @@ class DaskExecutor:
         self._with_room: dict[Seat, None] = {}
         self._sent: dict[Seat, dict[int, Batch]] = {}
         self._on_machine: Counter[str] = Counter()
+        # Machines on which a live task runs: nothing else is sent there.
         self._quiet: set[str] = set()
+        # Machines that have proved unfit for live tasks.
         self._unfit: set[str] = set()
         self._had_live = False
         self._left_out = ""
+        # How long a task takes, by those that are done.
         self._task_s: float | None = None
         self._stack = ExitStack()
 

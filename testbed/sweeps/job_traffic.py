@@ -53,6 +53,7 @@ def job_traffic(
 def _traffic(detail: Mapping[str, Any]) -> JobTraffic | None:
     rows = detail.get("traffic") or ()
     ends_s = [row["took_s_raw"] for row in detail.get("ranks") or ()]
+    # A simulated job has neither, nor has one without launched programs.
     if not rows or not ends_s:
         return None
     sent_bytes = 0

@@ -177,6 +177,7 @@ def _scaled(
             f"{where} asks for {human_bandwidth(asked_bps)}, less than {human_bandwidth(most_bps)}",
             "bandwidth scaling gives a job what it asks for, or less",
         )
+    # A bandwidth that is named twice is run once.
     falling = tuple(sorted(set(granted_bps), reverse=True))
     return ScaledJob(job.entry, request, falling)
 

@@ -172,6 +172,8 @@ def computed(
     say: Callable[[str], None],
 ) -> SweepRun:
     """Computes what is missing of a sweep's cells. Raises what stops it."""
+    # Live cells here are played by `testbed run`; on a cluster each worker's
+    # machine is examined for itself.
     if plan.live and options.cluster is None and os.geteuid() != 0:
         raise MachineCannot(
             "live cells need root", f"sudo {' '.join(options.command)}"

@@ -123,6 +123,8 @@ def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
         axis = swept.axis
         if axis is not None:
             return Across(axis.title, (place,), partial(_x, axis, place))
+    # Policies are told apart by colour: they stand along x only where
+    # nothing else varies.
     columns = plan.columns[: len(plan.combined)]
     keys = tuple(at for at, name in enumerate(columns) if name != "policy")
     keys = keys or tuple(range(len(columns)))
@@ -206,6 +208,7 @@ def _draw_line(
     halves = []
     for place, estimates in zip(line.xs, line.estimates, strict=True):
         around = estimates[metric]
+        # Where all cells failed there is no mean.
         if around.n:
             places.append(place + aside)
             means.append(around.mean)

@@ -113,6 +113,7 @@ def table_row(
         by_seed = [numbers(row.record, plan.rule_metrics) for row in rows]
         needed = plan.stop.needed(list(zip(*by_seed, strict=True)))
     estimates = []
+    # A run without a value (no job finished, say) is left out of the mean.
     for name in plan.metrics:
         values = [number(record, name) for record in records]
         estimates.append(

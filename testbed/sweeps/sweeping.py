@@ -122,6 +122,8 @@ class SweepRun:
             ]
             if not growing:
                 return
+            # As far ahead of the rule as processors would be idle
+            # otherwise.
             ahead = max(1, self.executor.width // len(growing))
             waves = [
                 combination.next_cells(stop, ahead)

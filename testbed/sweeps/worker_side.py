@@ -69,6 +69,8 @@ async def facts(dask_worker: Any) -> WorkerFacts:
     return WorkerFacts(
         name=str(dask_worker.name),
         host=socket.gethostname(),
+        # Of the running kernel: containers on one machine have it in
+        # common.
         boot_id=Path("/proc/sys/kernel/random/boot_id")
         .read_text("ascii")
         .strip(),
