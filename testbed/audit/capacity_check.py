@@ -655,6 +655,9 @@ _links = attrgetter("links")
 def links(history: History) -> Findings:
     topology = history.topology
     has = list(map(topology.carries_bps, range(topology.n_directed)))
+    # Only the calendar shows a future that is booked beyond capacity and
+    # never comes; only the order of the file shows a late kill that
+    # overlaps the next job (decision 19).
     for changes, word in (
         (occupied(history), "in use"),
         (_booked(history), "booked"),

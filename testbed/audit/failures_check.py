@@ -244,7 +244,6 @@ class _Walk:
                     event,
                     f"{job_id} {wrong}; nothing is done about it by {now_s:.6g} s",
                 )
-                # Reported once.
                 del self.due[job_id]
 
 

@@ -91,8 +91,7 @@ class Outages:
         another root.
         """
         # In the order in which they were cut: the first has the first claim
-        # on another root.
-        # A copy: jobs that get on leave the dictionary.
+        # on another root. A copy, since jobs that get on leave it.
         for job_id in list(self._cut):
             job = self._engine.jobs.get(job_id)
             if job is None or job.phase != "running":
@@ -177,6 +176,9 @@ class Outages:
         return sorted(placed, key=lambda job: job.order)
 
     def _link_failed(self) -> None:
+        # By arrival, each to the first root with room: moving several at
+        # once might place more of them, but nobody could foretell who moves
+        # (decision 01).
         for job in filter(
             self._lacks_link, self._placed("running", "reserved")
         ):
@@ -201,6 +203,8 @@ class Outages:
             self._stop(job, reason)
             return
         job_id = job.request.id
+        # It keeps its reservation, so that it needs no second admission
+        # when its link is back.
         self._cut[job_id] = None
         self._engine.backend.cut(job_id)
         self._engine.emit(events.JobCut(self._engine.now_s, job_id, reason))

@@ -218,6 +218,9 @@ class Reservations:
                 return
         ledger = self.ledger(tier)
         with refusing():
+            # Twice: by a check that shares no code with the embedders, and
+            # by the ledger, which refuses to be over-committed (decision
+            # 01).
             free = ledger.free_at(placement, rate_bps, start_s, end_s, size)
             wrong = check_placement(
                 self._datacentre, free, placement, n_vms, rate_bps, size

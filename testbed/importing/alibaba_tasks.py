@@ -217,6 +217,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
         jobs.append(
             Job(
                 name=name_of[task],
+                # The trace has no submissions.
                 at_s=task.start_s - ordered[0].start_s,
                 vms=task.instances,
                 # As in logs of parallel machines: 0 s is less than 1 s.

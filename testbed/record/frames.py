@@ -18,6 +18,8 @@ from testbed.record.columns import CATEGORIES, SUMMARY, TABLES, Columns
 from testbed.record.parquet_tables import ARROW, read_table, schema
 from testbed.record.stored_json import CHANGED
 
+# Nullable types: a missing number does not make whole numbers floats
+# (decision 45).
 DTYPES: dict[str, Any] = {
     "string": pd.StringDtype("pyarrow", pd.NA),
     "json": pd.StringDtype("pyarrow", pd.NA),

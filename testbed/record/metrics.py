@@ -111,6 +111,9 @@ class JobRow:
     @property
     def bounded_slowdown(self) -> float | None:
         """Response over max(Γ, running time), for finished jobs."""
+        # Without a floor of 1, as both papers print it; max(1, t_a), as one
+        # of them has the divisor, is a misprint for max(Γ, t_e) (decision
+        # 20).
         response_s = self.response_s
         if response_s is None or self.measured_s is None:
             return None
@@ -322,6 +325,7 @@ def quantile(values: Sequence[float], q: float) -> float:
     """The q-quantile of sorted ``values``, linear between the neighbouring
     order statistics.
     """
+    # As numpy does by default.
     place = q * (len(values) - 1)
     below = int(place)
     above = min(below + 1, len(values) - 1)

@@ -194,6 +194,7 @@ def other_complaints(
     # Best-effort jobs have no estimate, so that there is nothing to check.
     if not expect.estimate_ratio or any(map(_best_effort, rows)):
         return
+    # The loss of every result must not turn into a pass (decision 21).
     if all(verdict.verdict == "open" for verdict in judged):
         yield Complaint(
             "no job",

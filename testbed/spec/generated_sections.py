@@ -48,6 +48,8 @@ from testbed.spec.workload_section import (
     WorkloadSection,
 )
 
+# G was fitted: of some fifty interpretations of the paper's distributions
+# it comes nearest to the published figures (decision 25).
 Interpretation = Literal["G", "literal", "literal-clamped"]
 Sigma = Annotated[float, Field(ge=0, le=1e6)]
 

@@ -120,7 +120,7 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
             use, loaded.found, _section(group, plugin.name, loaded.found)
         )
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
-        # pydantic's messages have several lines; the first names the
+        # A message of pydantic's has several lines; the first names the
         # fault.
         reason = str(error).splitlines()[0]
         raise PluginError(

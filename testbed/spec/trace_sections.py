@@ -143,6 +143,8 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
     kind: Literal["swf"]
     first: Annotated[int, Field(ge=1, le=100_000_000)] | None = None
     """only so many records from its beginning (default all)"""
+    # With the records of 0 s KTH has the 28,476 jobs that papers count
+    # (decision 27).
     zero_run_time: ZeroRun = "raise"
     """what becomes of records that ran for 0 s: raise them to 1 s
     (default) or skip

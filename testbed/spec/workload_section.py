@@ -98,6 +98,8 @@ class BandwidthRule(SpecModel):
     which always gives Max_B; mean: as clip for one size of job, scaled
     to exactly that mean
     """
+    # Without the cap the rule gives means above 10 Gbit/s on logs for which
+    # AdaBa's Table 1 has 250 Mbit/s (decision 27).
     max_b_cap: BandwidthCap = CAP_BPS
     """the greatest Max_B, or none (default 455 Mbit/s: 250 on average)"""
     mean: PositiveBandwidth | None = None
@@ -180,6 +182,7 @@ def fitted(
         # Jobs that all come at once have nothing to stretch, and are taken
         # as they are.
         natural = None
+    # Distances between arrivals are multiplied: order and bursts stay.
     scaled = (
         jobs.from_zero()
         if section.load is None

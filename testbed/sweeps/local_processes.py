@@ -190,6 +190,8 @@ class _Process:
         self.sent: dict[Future[Outcome], Order] = {}
         spawn = multiprocessing.get_context("spawn")
         with isolated_spawn(), _without_script():
+            # A pool of many breaks as a whole when a process is lost, and
+            # does not say which task was with it (decision 44).
             self._pool = ProcessPoolExecutor(1, spawn, initializer=_begin)
             # A pool starts its process with the first task.
             with _without_interrupt():
@@ -255,6 +257,8 @@ def _end_with_driver() -> None:
     """Ends this process when the driver is gone, which a pool's own process
     does not notice.
     """
+    # A pool's process holds both ends of its queue, and so sees no end of
+    # it when the driver is killed (decision 44).
     driver = multiprocessing.parent_process()
     if driver is not None:
         driver.join()

@@ -531,5 +531,7 @@ def _identity(source: Source) -> list[str | None]:
     contents = [
         hashlib.sha256(file.text).hexdigest() for file in source.files
     ]
+    # By its sources too: the version of an editable installation stays
+    # while they change.
     sources = imported_digest(source.module or "")
     return [source.distribution, source.version, sources, *contents]

@@ -156,6 +156,7 @@ class WorkerLink:
             )
             if not seat.examined["doctor"]["can_run"]:
                 raise UnfitMachine(seat.examined["doctor"]["verdict"])
+        # As bytes, which Dask neither searches for futures nor hashes.
         batch = pickle.dumps(tuple(tasks))
         scratch = str(seat.facts.scratch)
         answer = await self._done(
