@@ -198,6 +198,8 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="one JSON object on standard output",
     )
+    # Parsed twice: which options there are depends on the benchmark that is
+    # named.
     name = common.parse_known_args(argv)[0].name
     module = importlib.import_module(BENCHMARKS[name][0]) if name else None
     about = __doc__ if module is None else module.__doc__
@@ -208,8 +210,8 @@ def main(argv: list[str] | None = None) -> int:
         module.add_options(parser)
     args = parser.parse_args(argv)
     if args.list or module is None:
-        for each, (_, what) in BENCHMARKS.items():
-            sys.stdout.write(f"{each:20} {what}\n")
+        for benchmark, (_, what) in BENCHMARKS.items():
+            sys.stdout.write(f"{benchmark:20} {what}\n")
         return 0
     where = machine()
     results = _results(module, args)
@@ -232,8 +234,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
     """A benchmark that has options of its own gets them beside ``quick``."""
-    own = (args,) if hasattr(module, "add_options") else ()
-    results: list[Result] = module.run(args.quick, *own)
+    options = (args,) if hasattr(module, "add_options") else ()
+    results: list[Result] = module.run(args.quick, *options)
     return results
 
 

@@ -86,6 +86,7 @@ def attacked(attack: Any) -> Result:
         can_harm = weak.through > 0
     tries = attack.on_testbed()
     extra["attempts"] = tries.attempts
+    # An attack of which nothing was tried shows nothing.
     held = tries.through == 0 and tries.attempts > 0
     return Result(
         name=attack.name,

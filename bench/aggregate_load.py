@@ -57,9 +57,9 @@ def ratios_at(
     for tenant in tenants:
         emulation.admit(tenant)
     ratios = [
-        one.ratio
+        result.ratio
         for _ in range(repeats)
-        for one in transfer(emulation, tenants, DURATION_S)
+        for result in transfer(emulation, tenants, DURATION_S)
     ]
     for tenant in tenants:
         emulation.dismiss(tenant)

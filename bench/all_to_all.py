@@ -46,14 +46,14 @@ def run(quick: bool) -> list[Result]:
                 drops[(vms, mbps), order] += dropped
     results = []
     for (vms, mbps), order in cases:
-        found = ratios[(vms, mbps), order]
+        measured = ratios[(vms, mbps), order]
         results.append(
             Result(
                 f"{vms} VMs, {mbps} Mbit/s each, {order}",
                 "ratio",
-                tuple(found),
+                tuple(measured),
                 "every one within 1 % of 1",
-                all(abs(ratio - 1) <= WITHIN for ratio in found),
+                all(abs(ratio - 1) <= WITHIN for ratio in measured),
                 {"drops": drops[(vms, mbps), order]},
             )
         )

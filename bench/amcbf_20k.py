@@ -54,6 +54,7 @@ def _row(
         Engine(machine, Requests(jobs), policy, backend, tally).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
+    # A run that leaves jobs out is fast for want of work.
     if summary.finished != len(jobs):
         raise AssertionError(
             f"{len(jobs) - summary.finished} jobs never finished"

@@ -264,9 +264,11 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     ).audit
     if stopped and (full_s is None or "disk" not in stopped):
         tally.problems.append(f"the run stopped: {stopped}")
-    failed = [one for one in checked.results if one.status == "failed"]
+    failed = [
+        result for result in checked.results if result.status == "failed"
+    ]
     tally.problems += [
-        f"audit: {one.name}: {one.findings[0]}" for one in failed
+        f"audit: {result.name}: {result.findings[0]}" for result in failed
     ]
     tally.memory_mib = _memory(emulation)
     return tally
@@ -427,23 +429,25 @@ class Shaken:
         """SIGSTOP to any process of the run, its own among them; another wakes
         it.
         """
-        own = psutil.Process()
+        testbed = psutil.Process()
         name, pid = self._rng.choice(
             [
                 *(
-                    (each.name(), each.pid)
-                    for each in own.children(recursive=True)
+                    (child.name(), child.pid)
+                    for child in testbed.children(recursive=True)
                 ),
                 *(
                     ("ovs-vswitchd", pid)
                     for pid in self._emulation.network.switch_pids
                     if pid
                 ),
-                *[("the run", own.pid)] * 3,
+                *[("the run", testbed.pid)] * 3,
             ]
         )
         self._tally.done[f"{name} stopped"] += 1
-        if pid == own.pid:
+        if pid == testbed.pid:
+            # By a process that is not stopped with it, as a thread's timer
+            # would be.
             waker = f"sleep 1; kill -CONT {pid}"
             subprocess.Popen(
                 ["/bin/sh", "-c", waker], start_new_session=True
@@ -460,6 +464,8 @@ class Shaken:
         self._tally.done["disk filled"] += 1
         with (self._folder / "filled").open("wb") as file:
             free = os.statvfs(self._folder)
+            # The blocks themselves: a file of that length alone would be a
+            # hole, and leave them to others.
             os.posix_fallocate(
                 file.fileno(), 0, free.f_bavail * free.f_frsize
             )
@@ -514,7 +520,7 @@ class Shaken:
             for t in tenants
             for vm in t.vms
         }
-        given = TenantPlans(tenants, names, network.borrowing)
+        plans = TenantPlans(tenants, names, network.borrowing)
         lost = {
             link.lower.name
             for number, link in enumerate(plan.links)
@@ -525,7 +531,9 @@ class Shaken:
                 if kind == "server"
             )
         }
-        for check in islice(checks(layout, given), 3):
+        # Links, limits and flows. The packets that come after them would
+        # take bandwidth from the jobs.
+        for check in islice(checks(layout, plans), 3):
             self._tally.compared += check.compared
             if check.name == "links":
                 down = {text.split()[0] for text in check.problems}
@@ -623,6 +631,8 @@ def _small_disk() -> Iterator[Path]:
         subprocess.run(
             ["mount", "-t", "tmpfs", "-o", size, "tmpfs", path], check=True
         )
+        # Lazily: a process that is on its way out may still have a file
+        # open there.
         stack.callback(subprocess.run, ["umount", "-l", path], check=True)
         yield Path(path)
 

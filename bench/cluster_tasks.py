@@ -77,8 +77,8 @@ def spread(count: int, most_in_batch: int) -> dict[str, float]:
         patch.object(dask_executor, "MOST_IN_BATCH", most_in_batch),
         started() as cluster,
     ):
-        with executor(cluster.scheduler_address, 2, print) as there:
-            timed = _timed(there, count, began_s)
+        with executor(cluster.scheduler_address, 2, print) as runs:
+            timed = _timed(runs, count, began_s)
         done_s = time.perf_counter()
     return {**timed, "end_s": time.perf_counter() - done_s}
 
@@ -94,12 +94,12 @@ def local(count: int) -> dict[str, float]:
 
 def _timed(runs: Executor, count: int, began_s: float) -> dict[str, float]:
     # The first two tasks are those for which processes are started here.
-    found = sum(1 for _ in runs.results(drawn(2)))
+    n_back = sum(1 for _ in runs.results(drawn(2)))
     ready_s = time.perf_counter()
-    found += sum(1 for _ in runs.results(drawn(count)))
+    n_back += sum(1 for _ in runs.results(drawn(count)))
     done_s = time.perf_counter()
-    if found != count + 2:
-        raise AssertionError(f"{found - 2} of {count} tasks came back")
+    if n_back != count + 2:
+        raise AssertionError(f"{n_back - 2} of {count} tasks came back")
     return {"start_s": ready_s - began_s, "tasks_s": done_s - ready_s}
 
 
@@ -120,8 +120,8 @@ def run(quick: bool) -> list[Result]:
     single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
     results.append(Result("per batch of one task", "ms", (single_ms,)))
     times = range(QUICK_STARTS if quick else STARTS)
-    one = {"count": 1, "most_in_batch": 1}
-    dask_starts = [measured(spread, one).returned for _ in times]
+    single_task = {"count": 1, "most_in_batch": 1}
+    dask_starts = [measured(spread, single_task).returned for _ in times]
     results += _ends("two workers", dask_starts)
     starts = [measured(local, {"count": 1}).returned for _ in times]
     results += _ends("two processes", starts)

@@ -60,6 +60,7 @@ def run(quick: bool) -> list[Result]:
     state = DesiredState(controller_switches(network), tenants)
     with tempfile.TemporaryDirectory(prefix="bench-controller-") as folder:
         place = Path(folder) / "state"
+        # The controller is another user's by then, and has to get in.
         Path(folder).chmod(0o755)
         saved_by_the_api(place, state)
         rows = _reconciling(place, state, repeats)
@@ -92,6 +93,8 @@ def _reconciling(
                 process.process.send_signal(signal.SIGKILL)
                 switches.disconnect()
             sent = switches.settle()
+            # That the rules are right shows little: those that were there
+            # are not to be sent again.
             if switches.rules != wanted or sent != due:
                 raise RuntimeError(
                     f"{name}: {sent} changes were sent, not {due}"
@@ -124,6 +127,8 @@ def _moving(
             sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
             switches = FakeSwitches(desired_flows(state))
             again = place.with_name("again")
+            # A copy: a move is saved, and each repetition begins from the
+            # same state.
             shutil.copytree(place, again)
             with controller(again) as process:
                 reconciled(process, switches, gone)
@@ -135,8 +140,8 @@ def _moving(
                 switches.disconnect()
             shutil.rmtree(again)
             switches.settle()
-            for dpid, own in switches.rules.items():
-                if dpid not in gone and own != frozenset(wanted[dpid]):
+            for dpid, rules in switches.rules.items():
+                if dpid not in gone and rules != frozenset(wanted[dpid]):
                     raise RuntimeError(
                         f"{name}: switch {dpid} has not what it is to have"
                     )
@@ -229,11 +234,11 @@ def reconciled(
     """Seconds from the first hello until all switches, ``without`` some, have
     confirmed.
     """
-    there = [dpid for dpid in switches.rules if dpid not in without]
+    present = [dpid for dpid in switches.rules if dpid not in without]
     with ControllerClient(process.api_port, process.token) as client:
         begin_s = time.perf_counter()
-        switches.connect(process.openflow_port, there)
-        client.wait_connected(there, timeout_s=TIMEOUT_S)
+        switches.connect(process.openflow_port, present)
+        client.wait_connected(present, timeout_s=TIMEOUT_S)
         return time.perf_counter() - begin_s
 
 

@@ -93,6 +93,7 @@ def _plot(
         axes.spines[["top", "right"]].set_visible(False)
     left.set_xscale("log")
     left.set_yscale("log")
+    # Its label would touch its neighbour's on the logarithmic axis.
     ticks = [n for n in by_size if n != 64_000]
     left.set_xticks(ticks, [f"{n:,}" for n in ticks])
     left.set_yticks(

@@ -50,18 +50,18 @@ def run(quick: bool) -> list[Result]:
         [sys.executable, "-c", _CHILD, str(count)],
         capture_output=True, text=True, timeout=3600, check=True,
     )  # fmt: skip
-    found = json.loads(done.stdout)
-    if found["ended"] != count:
+    counted = json.loads(done.stdout)
+    if counted["ended"] != count:
         raise AssertionError(
-            f"{count - found['ended']} jobs never finished"
+            f"{count - counted['ended']} jobs never finished"
         )
     extra = {
         "jobs": count,
-        "after drawing [MB]": round(found["drawn_mb"], 1),
-        "processor time [s]": round(found["s"], 1),
-        "jobs/s": round(count / found["s"]),
+        "after drawing [MB]": round(counted["drawn_mb"], 1),
+        "processor time [s]": round(counted["s"], 1),
+        "jobs/s": round(count / counted["s"]),
     }
-    peak_mb = found["peak_mb"]
+    peak_mb = counted["peak_mb"]
     target = f"at most {TARGET_MB:g} MB for {JOBS:,} jobs"
     meets = None if quick else peak_mb <= TARGET_MB
     return [

@@ -72,6 +72,7 @@ class _Noted:
             else None
         )
         free = view.residual(view.now_s, end_s)
+        # Upward alone: in these trees both directions are alike.
         links = free.free_bps[::2].copy()
         self.seen.append(
             (free.free_slots.copy(), links, job.n_vms, job.bandwidth_bps)
@@ -162,13 +163,13 @@ def run(
                 "path": path,
                 "repeats": 1 if quick else 3,
             }
-            found = measured(embed_all, asking).returned
-            rows.append(_row(title, found, limits_ms[servers]))
+            timings = measured(embed_all, asking).returned
+            rows.append(_row(title, timings, limits_ms[servers]))
     return rows
 
 
-def _row(name: str, found: dict[str, object], limit_ms: float) -> Result:
-    samples = found["ms"]
+def _row(name: str, timings: dict[str, object], limit_ms: float) -> Result:
+    samples = timings["ms"]
     if not isinstance(samples, list):
         raise TypeError("a measurement returned no list")
     return Result(
@@ -177,5 +178,5 @@ def _row(name: str, found: dict[str, object], limit_ms: float) -> Result:
         tuple(samples),
         f"median at most {limit_ms:g} ms",
         summary(samples)["median"] <= limit_ms,
-        {"placed": found["placed"], "slots_used": found["slots_used"]},
+        {"placed": timings["placed"], "slots_used": timings["slots_used"]},
     )

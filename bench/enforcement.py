@@ -82,12 +82,12 @@ class Try:
 
 
 def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
-    lent = tuple(one.lent for one in tries)
-    back_ms = tuple(1e3 * one.back_s for one in tries)
-    behind_ms = tuple(1e3 * one.behind_s for one in tries)
-    kept = tuple(100 * one.kept for one in tries)
-    ratios = tuple(one.ratio for one in tries)
-    least = [round(100 * one.least, 1) for one in tries]
+    lent = tuple(attempt.lent for attempt in tries)
+    back_ms = tuple(1e3 * attempt.back_s for attempt in tries)
+    behind_ms = tuple(1e3 * attempt.behind_s for attempt in tries)
+    kept = tuple(100 * attempt.kept for attempt in tries)
+    ratios = tuple(attempt.ratio for attempt in tries)
+    least = [round(100 * attempt.least, 1) for attempt in tries]
     target, meets = "at least 0.95", min(lent) >= LENDS
     if mode == "strict":
         target, meets = "at most 0.02", max(lent) <= STAYS
@@ -100,10 +100,10 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
             *rows,
             Result(f"{name}: transfer", "measured/estimate", ratios),
         ]
-    for what, found in (("given back", back_ms), ("behind", behind_ms)):
-        good = max(found) <= 1e3 * WITHIN_S
+    for what, samples in (("given back", back_ms), ("behind", behind_ms)):
+        good = max(samples) <= 1e3 * WITHIN_S
         rows.append(
-            Result(f"{name}: {what}", "ms", found, "within 100 ms", good)
+            Result(f"{name}: {what}", "ms", samples, "within 100 ms", good)
         )
     good = min(kept) >= 100 * KEEPS
     rows.append(
@@ -173,8 +173,10 @@ def _borrowing(tenant: TenantPlan) -> Iterator[None]:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
+            # Callbacks run backwards: it is killed, then waited for.
             processes.callback(process.wait)
             processes.callback(process.kill)
+            # iperf3's client does not wait for a server.
             time.sleep(0.3)
         time.sleep(WARM_UP_S)
         yield

@@ -76,6 +76,7 @@ class _Switch:
                     openflow13.OFPT_BARRIER_REPLY, xid
                 )
             case openflow13.OFPT_MULTIPART_REQUEST:
+                # The library's handshake asks for the ports, too.
                 asked, _ = openflow13.MULTIPART.unpack_from(body)
                 empty = openflow13.MULTIPART.pack(asked, 0)
                 nothing = [
@@ -142,8 +143,8 @@ class FakeSwitches:
 
     def __init__(self, rules: Mapping[int, Iterable[Flow]]) -> None:
         self._switches = {
-            dpid: _Switch(dpid, {flow.key: flow for flow in own})
-            for dpid, own in rules.items()
+            dpid: _Switch(dpid, {flow.key: flow for flow in flows})
+            for dpid, flows in rules.items()
         }
         self._sockets: list[socket.socket] = []
         self._thread: threading.Thread | None = None
@@ -153,15 +154,15 @@ class FakeSwitches:
     def rules(self) -> dict[int, frozenset[Flow]]:
         """The rules that each has, of what was carried out."""
         return {
-            dpid: frozenset(each.rules.values())
-            for dpid, each in self._switches.items()
+            dpid: frozenset(switch.rules.values())
+            for dpid, switch in self._switches.items()
         }
 
     def settle(self) -> int:
         """Carry out all that came; how many changes it was. Not while they are
         being sent any.
         """
-        return sum(each.settle() for each in self._switches.values())
+        return sum(switch.settle() for switch in self._switches.values())
 
     def forget(self, dpids: Iterable[int]) -> None:
         """These switches lose all their rules."""
@@ -172,12 +173,12 @@ class FakeSwitches:
     def connect(self, port: int, dpids: Iterable[int]) -> None:
         """Connect these and say hello; a thread serves them from then on."""
         selector = selectors.DefaultSelector()
-        for each in map(self._switches.__getitem__, dpids):
+        for switch in map(self._switches.__getitem__, dpids):
             connection = socket.create_connection(("127.0.0.1", port))
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._sockets.append(connection)
-            each.begun.clear()
-            selector.register(connection, selectors.EVENT_READ, each)
+            switch.begun.clear()
+            selector.register(connection, selectors.EVENT_READ, switch)
             connection.sendall(openflow13.message(openflow13.OFPT_HELLO, 1))
         self._thread = threading.Thread(
             target=_serve, args=(selector,), daemon=True

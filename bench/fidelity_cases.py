@@ -82,7 +82,7 @@ def _case(
     *,
     good: bool,
 ) -> Result:
-    verdicts, ratios, finished, found = [], [], [], []
+    verdicts, ratios, finished, findings_of = [], [], [], []
     for _ in range(repeats):
         recorded, findings = _one(settings, spoil)
         summary = recorded.results.summary
@@ -90,7 +90,7 @@ def _case(
         ratio = summary.estimate_ratio
         ratios.append(0.0 if ratio is None else ratio.max)
         finished.append(f"{summary.finished} of {summary.jobs}")
-        found.append(findings)
+        findings_of.append(findings)
     target = (
         "every verdict ok" if good else "no verdict ok unless within 2 %"
     )
@@ -105,7 +105,7 @@ def _case(
         tuple(ratios),
         target,
         right,
-        {"verdicts": verdicts, "finished": finished, "found": found},
+        {"verdicts": verdicts, "finished": finished, "found": findings_of},
     )
 
 

@@ -248,7 +248,9 @@ def planned(seed: int) -> list[Batch]:
 
 def _quick() -> list[Batch]:
     """Some disturbances of fixed strength, once."""
-    some = [each for each in GRADED if each.name in QUICK]
+    some = [
+        disturbance for disturbance in GRADED if disturbance.name in QUICK
+    ]
     batches = []
     for place, workload in enumerate(("transfers", "demand curve")):
         disturbances = [NOTHING] * 2 + some[place::2] + [NOTHING]
@@ -297,6 +299,8 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
     @contextmanager
     def spoiling(*_: object) -> Iterator[Sink]:
         """The progress bar's place: between the preflight and the last job."""
+        # The run before this one is over: it is written down before this
+        # one can fail.
         note(recorded)
         disturbance = next(left)[1]
         with disturbance.spoilt():
@@ -313,6 +317,8 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
         file = Path(folder) / "verdicts.yaml"
         file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
         experiment = load_experiment(file, {"scale.rate": batch.rate})
+        # A run for each disturbance, as if they were policies: these share
+        # a network.
         policies = experiment.policies * len(batch.runs)
         experiment = replace(experiment, policies=policies)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, 1)
@@ -442,6 +448,8 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
         if usual:
             distances.append(abs(ratio / median(usual) - 1.0))
     ended = set.intersection(*map(_jobs, calm))
+    # A job that finishes undisturbed, and not here, is off by all of its
+    # time.
     if not ended <= _jobs(run_.ratios):
         distances.append(1.0)
     return max(distances)

@@ -180,6 +180,8 @@ def loop_rows(mbps: int, rounds: int) -> list[Result]:
             (vm_limits.VM_PROCESSES_PER_CPU, today),
             (ONCE_PER_CPU, once),
         ]
+        # In changing order: what the machine does meanwhile is not always
+        # one side's.
         if number % 2:
             turns.reverse()
         for weight, made in turns:
@@ -282,6 +284,8 @@ def _start_loops(
     nothing = subprocess.DEVNULL
     streams = ProgramStreams(nothing, nothing, nothing)
     shell = start_process(place, ["sh", "-c", loops], streams)
+    # Callbacks run backwards: the VM's processes are ended, then the shell
+    # is waited for.
     processes.callback(shell.wait)
     cgroup = emulation.cgroup
     processes.callback(cgroup.end_vm, vm.slot.server, vm.slot.index)
@@ -320,6 +324,7 @@ def _attack(
     with ExitStack() as processes:
         for _, receiver, port in pairs:
             _started(processes, receiver, "-s", "-p", port)
+        # iperf3's client does not wait for a server.
         time.sleep(0.3)
         for sender, receiver, port in pairs:
             to = ("-c", str(receiver.ip), "-p", port)

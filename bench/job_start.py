@@ -106,7 +106,7 @@ def one_by_one(
 
 def _counted(emulation: Emulation) -> dict[str, float]:
     """Numbers and sizes of everything that a job makes."""
-    own = psutil.Process()
+    testbed = psutil.Process()
     switch = [
         p
         for p in psutil.process_iter(["name"])
@@ -114,8 +114,8 @@ def _counted(emulation: Emulation) -> dict[str, float]:
     ]
     mark = f"**/hosenet/{emulation.cgroup.paths[0].name}/**/"
     return {
-        "testbed_mib": own.memory_info().rss / 2**20,
-        "testbed_files": own.num_fds(),
+        "testbed_mib": testbed.memory_info().rss / 2**20,
+        "testbed_files": testbed.num_fds(),
         "agents_server_mib": psutil.Process(emulation.agents.pid)
         .memory_info()
         .rss
@@ -127,7 +127,7 @@ def _counted(emulation: Emulation) -> dict[str, float]:
         "switch_mib": switch[0].memory_info().rss / 2**20
         if switch
         else 0.0,
-        "processes": len(own.children(recursive=True)),
+        "processes": len(testbed.children(recursive=True)),
         "cgroups": sum(1 for path in Path("/sys/fs/cgroup").glob(mark)),
         "namespaces": sum(1 for _ in Path("/run/netns").iterdir()),
         "tc_classes": sum(

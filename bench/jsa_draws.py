@@ -35,8 +35,8 @@ def run(quick: bool) -> list[Result]:
     with ProcessPoolExecutor() as processes:
         for name, figure in FIGURES.items():
             cells = [
-                (name, one, x, k)
-                for one in figure.series
+                (name, series, x, k)
+                for series in figure.series
                 for x in figure.xs
                 for k in draws
             ]
@@ -54,17 +54,17 @@ def _rows(
     draws: range,
 ) -> Iterator[Result]:
     for x in figure.xs:
-        for one in figure.series:
-            of_draws = tuple(rewards[name, one, x, k] for k in draws)
-            yield Result(f"{name}, {x:g}: {one}", "%", of_draws)
-        for one, other in combinations(figure.series, 2):
+        for series in figure.series:
+            of_draws = tuple(rewards[name, series, x, k] for k in draws)
+            yield Result(f"{name}, {x:g}: {series}", "%", of_draws)
+        for series, other in combinations(figure.series, 2):
             gaps = tuple(
-                rewards[name, one, x, k] - rewards[name, other, x, k]
+                rewards[name, series, x, k] - rewards[name, other, x, k]
                 for k in draws
             )
             mean = {"mean and its 95 % interval": estimate(gaps).show(2)}
             yield Result(
-                f"{name}, {x:g}: {one} - {other}",
+                f"{name}, {x:g}: {series} - {other}",
                 "points",
                 gaps,
                 extra=mean,

@@ -64,11 +64,18 @@ def run(quick: bool) -> list[Result]:
     rows = []
     for policy in ("jsa", *(() if quick else BASELINES)):
         repeats = 3 if policy == "jsa" and not quick else 1
-        found = measured(measure, {"policy": policy, "repeats": repeats})
-        samples = tuple(found.returned["wall"])
+        measurement = measured(
+            measure, {"policy": policy, "repeats": repeats}
+        )
+        samples = tuple(measurement.returned["wall"])
         meets = max(samples) <= LIMIT_S if policy == "jsa" else None
         target = f"at most {LIMIT_S:g} s" if policy == "jsa" else ""
-        cpu_s = [round(one, 2) for one in found.returned["cpu"]]
-        extra = {"processor_s": cpu_s, "peak_mib": round(found.peak_mib)}
+        cpu_s = [
+            round(seconds, 2) for seconds in measurement.returned["cpu"]
+        ]
+        extra = {
+            "processor_s": cpu_s,
+            "peak_mib": round(measurement.peak_mib),
+        }
         rows.append(Result(policy, "s", samples, target, meets, extra))
     return rows

@@ -91,18 +91,18 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
                 results += times_of(lab)
                 wrong_ones = live_wrong_answers(lab)
             with busy_loop() if args.busy else noise():
-                rounds, found = live_rounds(lab, times, wrong_ones)
-        results += _rows(lab, rounds, found)
+                rounds, found_wrong = live_rounds(lab, times, wrong_ones)
+        results += _rows(lab, rounds, found_wrong)
         for outcome in [
-            one
-            for each in rounds
-            for one in each
-            if one.verdict != "passed"
+            outcome
+            for outcomes in rounds
+            for outcome in outcomes
+            if outcome.verdict != "passed"
         ]:
             progress.say(
                 f"lab {lab.number}: {outcome.check}: {outcome.sentence}"
             )
-        for wrong, outcome in found:
+        for wrong, outcome in found_wrong:
             progress.say(
                 f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}"
             )
@@ -122,7 +122,11 @@ def times_of(lab: Lab) -> list[Result]:
         outcomes = list(run_checks(lab.checks, Submission(lab.path("solution"), lab.files),
                                    network=network))  # fmt: skip
         took_s = time.monotonic() - since
-        extra = {"checks": sum(one.verdict == "passed" for one in outcomes)}
+        extra = {
+            "checks": sum(
+                outcome.verdict == "passed" for outcome in outcomes
+            )
+        }
         good, name = took_s <= most_s, f"{_title(lab)}: {what}"
         rows.append(
             Result(name, "s", (took_s,), f"at most {most_s} s", good, extra)
@@ -153,7 +157,7 @@ def live_rounds(
                 for k in range(times)
             )
         ]
-        found = []
+        found_wrong = []
         for k, wrong in enumerate(wrong_ones):
             handed_in, due = (
                 answered(lab, folder / f"wrong-{k}", wrong),
@@ -162,8 +166,8 @@ def live_rounds(
             for outcome in live_checked(lab, handed_in, network, due):
                 if outcome.verdict == "failed":
                     break
-            found.append((wrong, outcome))
-    return rounds, found
+            found_wrong.append((wrong, outcome))
+    return rounds, found_wrong
 
 
 def live_checked(
@@ -230,9 +234,9 @@ def least_margin(rounds: list[list[CheckOutcome]]) -> float | None:
     """
     margins = [
         margin.share
-        for each in rounds
-        for one in each
-        for margin in one.margins
+        for outcomes in rounds
+        for outcome in outcomes
+        for margin in outcome.margins
     ]
     return min(margins, default=None)
 
@@ -255,17 +259,18 @@ def _title(lab: Lab) -> str:
 def _rows(
     lab: Lab,
     rounds: list[list[CheckOutcome]],
-    found: list[tuple[WrongAnswer, CheckOutcome]],
+    found_wrong: list[tuple[WrongAnswer, CheckOutcome]],
 ) -> list[Result]:
     title = _title(lab)
     earned = tuple(
-        float(sum(one.earned for one in each)) for each in rounds
+        float(sum(outcome.earned for outcome in outcomes))
+        for outcomes in rounds
     )
-    full = float(sum(one.points for one in rounds[0]))
+    full = float(sum(outcome.points for outcome in rounds[0]))
     missed = [
-        w.name
-        for w, one in found
-        if one.verdict != "failed" or one.check != w.fails
+        wrong.name
+        for wrong, outcome in found_wrong
+        if outcome.verdict != "failed" or outcome.check != wrong.fails
     ]
     rows = [
         Result(
@@ -293,7 +298,7 @@ def _rows(
             what,
             "",
             (float(len(missed)),),
-            f"0 of {len(found)}",
+            f"0 of {len(found_wrong)}",
             not missed,
             more,
         )

@@ -170,13 +170,13 @@ def _lose(draw: random.Random, net: StandingNetwork) -> Loss:
     layout = ask(ShowLayout(), NetworkLayout)
     links = ask(ShowLinks(), tuple[LinkState, ...])
     way = [
-        each
-        for each in links
-        if each.tenants and not each.name.startswith(("server", "a."))
+        part
+        for part in links
+        if part.tenants and not part.name.startswith(("server", "a."))
     ]
     port = draw.choice(draw.choice(way).ports)
     bridge = next(
-        each.bridge for each in layout.plan.ports if each.name == port
+        part.bridge for part in layout.plan.ports if part.name == port
     )
     netns = layout.switches[bridge][1]
     inside = ("-n", netns) if netns else ()
@@ -197,7 +197,7 @@ def _lose(draw: random.Random, net: StandingNetwork) -> Loss:
 @contextmanager
 def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
     """TCP from the first server's VMs to the last one's: our own, and iperf3."""
-    one, two, far_one, far_two = vms
+    near_one, near_two, far_one, far_two = vms
     with ExitStack() as stack:
 
         def start(
@@ -213,20 +213,20 @@ def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
             return process
 
         start(far_one, "received.txt", sys.executable, "-c", RECEIVE)
-        each = ("-i", "0.1", "-f", "k", "--forceflush")
-        start(far_two, "server.txt", "iperf3", "-s", "-1", *each)
+        intervals = ("-i", "0.1", "-f", "k", "--forceflush")
+        start(far_two, "server.txt", "iperf3", "-s", "-1", *intervals)
         time.sleep(1.0)
-        start(one, "sent.txt", sys.executable, "-c", SEND, far_one.ip)
+        start(near_one, "sent.txt", sys.executable, "-c", SEND, far_one.ip)
         lasts_s = round(n * (DOWN_S + UP_S + 1.0)) + 10
         start(
-            two,
+            near_two,
             "client.txt",
             "iperf3",
             "-c",
             far_two.ip,
             "-t",
             str(lasts_s),
-            *each,
+            *intervals,
         )
         time.sleep(2.0)
         yield
@@ -297,6 +297,7 @@ def _moved_ms(log: str, loss: Loss) -> float:
                 line[:23], "%Y-%m-%d %H:%M:%S,%f"
             ).astimezone()
             late_s = at.timestamp() - loss.at_unix_s
+            # The log's instants are cut to milliseconds.
             if 0 <= late_s + 0.001 < DOWN_S:
                 return late_s * 1000
     return float("inf")

@@ -137,9 +137,9 @@ def pss_bytes(pid: int) -> int:
 
 def named(name: str) -> list[int]:
     """Processes of a name."""
-    found = psutil.process_iter(["name"])
+    processes = psutil.process_iter(["name"])
     return [
-        process.pid for process in found if process.info["name"] == name
+        process.pid for process in processes if process.info["name"] == name
     ]
 
 
@@ -147,19 +147,21 @@ def processes_of(testbed_pid: int) -> dict[str, list[int]]:
     """Kind -> the processes of a live run. Only one runs on a machine at a
     time.
     """
-    found: dict[str, list[int]] = {kind: [] for kind in KINDS}
-    found["testbed"] = [testbed_pid]
-    found["switches"] = named("ovs-vswitchd")
-    found["switch databases"] = named("ovsdb-server")
+    pids_of: dict[str, list[int]] = {kind: [] for kind in KINDS}
+    pids_of["testbed"] = [testbed_pid]
+    pids_of["switches"] = named("ovs-vswitchd")
+    pids_of["switch databases"] = named("ovsdb-server")
     for child in psutil.Process(testbed_pid).children():
         with suppress(psutil.Error):
             arguments = child.cmdline()
             if "controller.launch" in arguments:
-                found["controller"].append(child.pid)
+                pids_of["controller"].append(child.pid)
             elif "jobs.live.forkserver" in arguments:
-                found["fork server"].append(child.pid)
-                found["agents"] += [agent.pid for agent in child.children()]
-    return found
+                pids_of["fork server"].append(child.pid)
+                pids_of["agents"] += [
+                    agent.pid for agent in child.children()
+                ]
+    return pids_of
 
 
 def shares(
@@ -181,6 +183,7 @@ def main(testbed_pid: int, pieces: int) -> None:
     of_kind = processes_of(testbed_pid)
     everybody = [pid for pids in of_kind.values() for pid in pids]
     cores: dict[str, list[float]] = defaultdict(list)
+    # The first call begins the interval of the next one.
     psutil.cpu_times_percent(interval=None)
     at, before = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
     for _ in range(pieces):
@@ -197,12 +200,12 @@ def main(testbed_pid: int, pieces: int) -> None:
         idle = psutil.cpu_times_percent(interval=None).idle
         cores[MACHINE].append((1 - idle / 100) * (os.cpu_count() or 1))
         at, before = now, after
-    pss = [pss_bytes(pid) for pid in of_kind["agents"]]
+    agents_pss = [pss_bytes(pid) for pid in of_kind["agents"]]
     counts = {kind: len(pids) for kind, pids in of_kind.items()}
     cost = {
         "cores": cores,
         "processes": counts,
-        "agents_pss_bytes": [each for each in pss if each],
+        "agents_pss_bytes": [pss for pss in agents_pss if pss],
     }
     sys.stdout.write(json.dumps(cost) + "\n")
 

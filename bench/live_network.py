@@ -285,6 +285,8 @@ def collect(
                 case _:
                     pass
         if not unready and not begin_ns:
+            # Ahead, so that all agents have heard of the instant when it
+            # comes.
             begin_ns = time.monotonic_ns() + 3_000_000
             emulation.agents.begin(names, begin_ns)
     missing = sorted(set(names) - set(reports))

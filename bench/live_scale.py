@@ -170,7 +170,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _parts(text: str) -> tuple[int | None, ...]:
     return tuple(
-        None if each == PLANNED else int(each) for each in text.split(",")
+        None if part == PLANNED else int(part) for part in text.split(",")
     )
 
 
@@ -182,31 +182,31 @@ class Task:
     work: Callable[[Progress], list[Result]]
 
 
-def run(quick: bool, given: argparse.Namespace) -> list[Result]:
+def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """Everything asked for; ``quick``: shorter jobs, fewer rates."""
-    sizes = [SIZES[k] for k in given.k]
+    sizes = [SIZES[k] for k in options.k]
     played = [size for size in sizes if size.n_jobs]
     tasks: list[Task] = []
-    if "rtt" in given.only:
+    if "rtt" in options.only:
         tasks += [
             _round_trip(size, n)
-            for n in given.parts or (None, 1)
+            for n in options.parts or (None, 1)
             for size in sizes
         ]
-    if {"exact", "cost"} & set(given.only):
+    if {"exact", "cost"} & set(options.only):
         tasks += [
-            _exact(size, n, quick, given.only)
-            for n in given.parts or (None,)
+            _exact(size, n, quick, options.only)
+            for n in options.parts or (None,)
             for size in played
         ]
-    if "crossing" in given.only:
+    if "crossing" in options.only:
         tasks += [
             _exact(size.crossing, n, quick, ("exact",))
-            for n in given.parts or (None,)
+            for n in options.parts or (None,)
             for size in played
         ]
-    if "sweep" in given.only:
-        parts = given.parts or SWEEP_PARTS
+    if "sweep" in options.only:
+        parts = options.parts or SWEEP_PARTS
         tasks += [_sweep(size, n, quick) for n in parts for size in played]
         tasks.append(_loads(parts, quick))
     progress = Progress([task.step for task in tasks])
@@ -316,8 +316,8 @@ class Played:
     def to_json(self) -> dict[str, Any]:
         """All but the samples of cost, of which the medians."""
         cores = {
-            kind: round(median(each), 3)
-            for kind, each in self.cost.cores.items()
+            kind: round(median(samples), 3)
+            for kind, samples in self.cost.cores.items()
         }
         return {
             "rate per VM, Mbit/s": self.rate_mbps,
@@ -440,7 +440,9 @@ def _exactness(name: str, size: Size, played: Played) -> Result:
 
 def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
     """Nothing sampled, because a job had not started, is a missed target."""
-    largest = size.k == max(k for k, each in SIZES.items() if each.n_jobs)
+    largest = size.k == max(
+        k for k, candidate in SIZES.items() if candidate.n_jobs
+    )
     rows = []
     for kind, samples in (
         cost.cores or {"testbed": [nan], MACHINE: [nan]}
@@ -463,7 +465,9 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
                 about,
             )
         )
-    pss = tuple(each / 1e6 for each in cost.agents_pss_bytes) or (nan,)
+    pss = tuple(
+        size_bytes / 1e6 for size_bytes in cost.agents_pss_bytes
+    ) or (nan,)
     target = f"at most {AGENT_TARGET_MB:g} MB each"
     meets = max(pss) <= AGENT_TARGET_MB
     return [

@@ -145,6 +145,8 @@ def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
         SimulatedBackend(),
         count,
     )
+    # What was left by drawing the leases is not to be collected in the
+    # run's time.
     gc.collect()
     gc.callbacks.append(policy.collector)
     began_s = time.process_time()
@@ -164,6 +166,7 @@ def run(quick: bool) -> list[Result]:
     """The large run, then a row a cluster; ``quick``: a tenth of the leases,
     smaller clusters.
     """
+    # Once before: imports, compiled code.
     play(50, leases(50, 500))
     hosts, count = 1_000, 10_000 if quick else 100_000
     whole_s, policy_s, collector_s, ends = play(hosts, leases(hosts, count))

@@ -135,6 +135,7 @@ def _once(
                 psutil.Process(pid).memory_info().rss
                 for pid in network.switch_pids
             )
+            # At the end of the block: what follows is the way down.
             began = time.perf_counter()
         return up_s, time.perf_counter() - began, held >> 20
 

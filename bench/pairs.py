@@ -35,25 +35,29 @@ def main() -> int:
         default=6,
         help="at least 2 (default %(default)s)",
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     rounds = []
-    for number in range(given.rounds):
-        sides = (given.folder, HERE) if number % 2 else (HERE, given.folder)
-        medians = {side: medians_of(given.name, side) for side in sides}
-        rounds.append((medians[given.folder], medians[HERE]))
-        print(f"round {number + 1} of {given.rounds}", file=sys.stderr)
+    for number in range(options.rounds):
+        sides = (
+            (options.folder, HERE) if number % 2 else (HERE, options.folder)
+        )
+        medians = {side: medians_of(options.name, side) for side in sides}
+        rounds.append((medians[options.folder], medians[HERE]))
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
     print(
         f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles"
     )
     for row in [row for row in rounds[0][1] if row in rounds[0][0]]:
-        there, here = (
-            [each[0][row] for each in rounds],
-            [each[1][row] for each in rounds],
-        )
-        ratios = [b / a for a, b in zip(there, here, strict=True)]
+        other_medians = [other[row] for other, _ in rounds]
+        here_medians = [here[row] for _, here in rounds]
+        ratios = [
+            here / other
+            for other, here in zip(other_medians, here_medians, strict=True)
+        ]
         low, middle, high = quantiles(ratios, n=4, method="inclusive")
         print(
-            f"{row:44} {median(there):>10.4g} {median(here):>10.4g} {middle:>10.3f}"
+            f"{row:44} {median(other_medians):>10.4g}"
+            f" {median(here_medians):>10.4g} {middle:>10.3f}"
             f"  {low:.3f} to {high:.3f}"
         )
     return 0

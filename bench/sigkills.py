@@ -145,6 +145,8 @@ def _killed(file: Path, moment_s: float) -> float:
         start_new_session=True,
     ) as process:
         time.sleep(moment_s)
+        # Itself alone: its switch, controller and agents are left, as after
+        # any crash.
         process.send_signal(signal.SIGKILL)
         process.wait()
     return time.monotonic() - began
@@ -153,32 +155,32 @@ def _killed(file: Path, moment_s: float) -> float:
 def _everything() -> set[str]:
     """All that a run makes, by the machine's own tools, whoever it belongs to."""
     shown = _out("ip", "-o", "link")
-    found = {
+    things = {
         f"device {line.split(': ')[1].split('@')[0]}"
         for line in shown.splitlines()
     }
-    found |= {
+    things |= {
         f"namespace {path.name}" for path in Path("/run/netns").glob("*")
     }
     for kind in ("list-br", "show"):
-        found |= {
+        things |= {
             f"switch {line.strip()}"
             for line in _out("ovs-vsctl", kind).splitlines()
         }
-    found |= {
+    things |= {
         f"queueing {line}"
         for line in _out("tc", "qdisc", "show").splitlines()
     }
     for group in GROUPS:
         for path in Path("/sys/fs/cgroup", group).glob("hosenet*/*"):
-            found.add(f"group {path}")
+            things.add(f"group {path}")
     for process in psutil.process_iter(["name", "cmdline"]):
         words = " ".join(process.info["cmdline"] or [])
         if re.search(
             r"jobs\.live|controller\.launch|hosenet|testbed\.cli", words
         ):
-            found.add(f"process {process.pid} {words[:80]}")
-    return found
+            things.add(f"process {process.pid} {words[:80]}")
+    return things
 
 
 def _out(*argv: str) -> str:

@@ -76,8 +76,8 @@ def _apart(cells: int, processes: int) -> dict[str, Any]:
     done = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True
     )
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    measurements: dict[str, Any] = json.loads(done.stdout)
+    return measurements
 
 
 def measured(cells: int, processes: int) -> dict[str, Any]:

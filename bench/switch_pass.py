@@ -18,7 +18,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 from pathlib import Path
 from unittest import mock
@@ -113,16 +113,18 @@ def run(quick: bool) -> list[Result]:
     rows += fit(taken)
     for name, environment in allocators.items():
         with progress.step(), _allocator(environment):
-            found = measured(*ALLOCATOR_CASE, tcp=True)
+            taken_pass = measured(*ALLOCATOR_CASE, tcp=True)
             about = {
-                "daemon, ms a ping": round(found.ms_per_ping, 3),
-                "daemon, cores": round(found.tcp_cores, 3),
-                "page faults a second": round(found.faults_per_s),
-                "daemon's memory, MiB": found.memory_mib,
+                "daemon, ms a ping": round(taken_pass.ms_per_ping, 3),
+                "daemon, cores": round(taken_pass.tcp_cores, 3),
+                "page faults a second": round(taken_pass.faults_per_s),
+                "daemon's memory, MiB": taken_pass.memory_mib,
             }
             stream = f"{name}: TCP at {TCP_MBPS} Mbit/s"
             rows.append(
-                Result(stream, "Mbit/s", (found.tcp_mbps,), extra=about)
+                Result(
+                    stream, "Mbit/s", (taken_pass.tcp_mbps,), extra=about
+                )
             )
     return rows
 
@@ -135,14 +137,14 @@ def _named(bridges: int, ports: int) -> str:
     )
 
 
-def _row(name: str, found: Pass) -> Result:
+def _row(name: str, taken_pass: Pass) -> Result:
     about = {
-        "daemon, ms a ping": round(found.ms_per_ping, 3),
-        "daemon idle, cores": round(found.idle_cores, 4),
-        "daemon's memory, MiB": found.memory_mib,
+        "daemon, ms a ping": round(taken_pass.ms_per_ping, 3),
+        "daemon idle, cores": round(taken_pass.idle_cores, 4),
+        "daemon's memory, MiB": taken_pass.memory_mib,
     }
     return Result(
-        f"ping beside {name}", "ms", found.round_trips_ms, extra=about
+        f"ping beside {name}", "ms", taken_pass.round_trips_ms, extra=about
     )
 
 
@@ -151,16 +153,19 @@ def fit(taken: Sequence[Pass]) -> list[Result]:
     its memory.
     """
     matrix = np.array(
-        [[1.0, each.bridges * each.ports, each.bridges] for each in taken]
+        [
+            [1.0, taken_pass.bridges * taken_pass.ports, taken_pass.bridges]
+            for taken_pass in taken
+        ]
     )
-    us = np.array([1e3 * each.ms_per_ping for each in taken])
+    us = np.array([1e3 * taken_pass.ms_per_ping for taken_pass in taken])
     (alone, port, bridge), *_ = np.linalg.lstsq(matrix, us, rcond=None)
     off = {
         "largest residual, µs": round(
             float(np.abs(us - matrix @ (alone, port, bridge)).max())
         )
     }
-    mib = np.array([float(each.memory_mib) for each in taken])
+    mib = np.array([float(taken_pass.memory_mib) for taken_pass in taken])
     (empty, port_mib, bridge_mib), *_ = np.linalg.lstsq(
         matrix, mib, rcond=None
     )
@@ -195,18 +200,19 @@ def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
             cpu_s(pid) - before - idle_cores * (time.monotonic() - began)
         )
         memory = psutil.Process(pid).memory_info().rss >> 20
-        found = Pass(
+        taken_pass = Pass(
             bridges,
             ports,
             trips,
+            # The three pings that find their way cost the daemon as much.
             1e3 * spent_s / (len(trips) + 3),
             idle_cores,
             memory,
         )
-        return _with_tcp(found, pid, netns) if tcp else found
+        return _with_tcp(taken_pass, pid, netns) if tcp else taken_pass
 
 
-def _with_tcp(found: Pass, pid: int, netns: tuple[str, str]) -> Pass:
+def _with_tcp(taken_pass: Pass, pid: int, netns: tuple[str, str]) -> Pass:
     inside = [("ip", "netns", "exec", name) for name in netns]
     server = subprocess.Popen(
         [*inside[1], "iperf3", "-s", "-1"],
@@ -240,15 +246,18 @@ def _with_tcp(found: Pass, pid: int, netns: tuple[str, str]) -> Pass:
         server.terminate()
         server.wait()
     received = done["end"]["sum_received"]["bits_per_second"] / 1e6
-    memory = psutil.Process(pid).memory_info().rss >> 20
-    return Pass(
-        found.bridges, found.ports, found.round_trips_ms, found.ms_per_ping, found.idle_cores,
-        memory, received, cores, faults / lasted_s,
-    )  # fmt: skip
+    return replace(
+        taken_pass,
+        memory_mib=psutil.Process(pid).memory_info().rss >> 20,
+        tcp_mbps=received,
+        tcp_cores=cores,
+        faults_per_s=faults / lasted_s,
+    )
 
 
 def _minor_faults(pid: int) -> int:
     text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    # Fields count from the name's end, as it may hold blanks and brackets.
     return int(text.rpartition(")")[2].split()[7])
 
 
@@ -326,7 +335,9 @@ def one_daemon(
             EmulatedNetwork(plan, journal, 0, parts)
         )
         _forward(parts[0].switch, plan)
-        network.allow_borrowing()  # the stream is no tenant's: else it has a thousandth of the link
+        # The stream is no tenant's: without borrowing it would have a
+        # thousandth of the link.
+        network.allow_borrowing()
         pid = network.switch_pids[0]
         if pid is None:
             raise MachineCannot("the daemon has ended")

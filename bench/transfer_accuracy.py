@@ -25,11 +25,11 @@ def run(quick: bool) -> list[Result]:
                 for _ in range(repeats)
             ]
             emulation.dismiss(tenant)
-            again = sum(one.retransmits for one in runs)
+            again = sum(result.retransmits for result in runs)
             results.append(
                 _row(
                     f"single {mbps} Mbit/s",
-                    [one.ratio for one in runs],
+                    [result.ratio for result in runs],
                     again,
                 )
             )
@@ -37,15 +37,15 @@ def run(quick: bool) -> list[Result]:
         for tenant in four:
             emulation.admit(tenant)
         runs = [
-            one
+            result
             for _ in range(repeats)
-            for one in transfer(emulation, four, DURATION_S)
+            for result in transfer(emulation, four, DURATION_S)
         ]
-        again = sum(one.retransmits for one in runs)
+        again = sum(result.retransmits for result in runs)
         results.append(
             _row(
                 "four at once, 100 Mbit/s",
-                [one.ratio for one in runs],
+                [result.ratio for result in runs],
                 again,
             )
         )

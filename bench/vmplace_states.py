@@ -117,8 +117,8 @@ def run(quick: bool) -> list[Result]:
                 "path": path,
                 "repeats": 1 if quick else 3,
             }
-            found = measured(embed_all, asking).returned
-            samples, limit_ms = tuple(found["ms"]), SIZES[machines][1]
+            timings = measured(embed_all, asking).returned
+            samples, limit_ms = tuple(timings["ms"]), SIZES[machines][1]
             rows.append(
                 Result(
                     f"{machines:,} machines, N={N_VMS}",
@@ -127,8 +127,8 @@ def run(quick: bool) -> list[Result]:
                     f"median at most {limit_ms:g} ms",
                     summary(samples)["median"] <= limit_ms,
                     {
-                        "placed": found["placed"],
-                        "slots_used": found["slots_used"],
+                        "placed": timings["placed"],
+                        "slots_used": timings["slots_used"],
                     },
                 )
             )
