@@ -332,6 +332,7 @@ class Contest:
 
 
 def _key(workload: Workload, who: int, seed: int) -> str:
+    # By number, as a policy with parameters may bear a rival's name.
     return f"{workload.case.name}, policy {who}, seed {seed}"
 
 
@@ -358,6 +359,7 @@ def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
 
 
 def _rank(row: Row) -> tuple[float, float, str]:
+    # Those without a mean stand last.
     success = row.metrics["success_rate"]
     slowdown = row.metrics["bounded_slowdown_mean"]
     return (

@@ -73,6 +73,7 @@ def make(name: str, folder: Path) -> Repository:
             "testbed.policy_trials", "policy_template_files"
         ),
         undefined=StrictUndefined,
+        # jinja takes a template's last line end away otherwise.
         keep_trailing_newline=True,
         autoescape=False,  # noqa: S701 - Python and YAML, of a name of letters and hyphens
     )
@@ -97,6 +98,8 @@ def _check(name: str) -> None:
     if name in own_policies():
         hint = f"choose another, as my-{name}"
         raise BadInput(f"a policy of the testbed is called {name}", hint)
+    # Tests have the repository's folder first on Python's path: its module
+    # would stand in place of the other.
     module = _module(name)
     if (
         keyword.iskeyword(module)

@@ -77,6 +77,7 @@ def _ratio(ratio: Spread | None) -> str:
 def _received(ratio: Spread | None) -> str:
     if ratio is None:
         return "–"
+    # The other end than of a time's ratio: a rate is bad where it is small.
     return f"{ratio.median:.4f} (least {ratio.min:.4f})"
 
 
@@ -87,6 +88,7 @@ def most_different(
 
     def order(pair: JobPair) -> tuple[bool, float, str]:
         away = abs(pair.later_s or 0.0)
+        # False sorts before true: other outcomes first.
         return (len(set(pair.outcomes)) == 1, -away, pair.job_id)
 
     return sorted(comparison.jobs, key=order)[:count]

@@ -118,9 +118,9 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
         if row.outcome != "finished" and row.end_s is not None:
             marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
-            ended = min(
-                row.end_s / unit_s, axes.get_xlim()[1]
-            )  # events may be out of order
+            # Events may be out of order: an end behind the axis is marked
+            # at its edge.
+            ended = min(row.end_s / unit_s, axes.get_xlim()[1])
             axes.plot(
                 ended,
                 lane,
@@ -153,6 +153,7 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
         )
     )
     if cut:
+        # Any colour will do: pale is what it explains.
         handles.append(
             Patch(color=series_colour(0), label="cut off", **_PALE)
         )
@@ -186,6 +187,8 @@ def occupancy_figure(
     most_wait = max(waiting)
     labels = ["" for _ in use]
     for name, index in index_of.items():
+        # The sixth application shares its colour with all after it, and
+        # with it the label.
         labels[index] = "others" if labels[index] else shortened(name)
     with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
         if most_wait > 0:
@@ -221,6 +224,7 @@ def occupancy_rows(
     use, waiting = _means(rows, all_spans, index_of, step_s)
     labels = ["" for _ in use]
     for name, index in index_of.items():
+        # As in the picture: one name for all that share a colour.
         labels[index] = "others" if labels[index] else name
     yield ["time_s", *(f"slots of {label}" for label in labels), "waiting"]
     for point in range(POINTS):

@@ -289,6 +289,7 @@ def _heat(axes: Axes, shown: Sequence[Series], width: float) -> AxesImage:
         vmin=0,
         vmax=most,
         interpolation="nearest",
+        # Rows' middles at whole numbers, the first one on top.
         extent=(0, width, len(shown) - 0.5, -0.5),
     )
     axes.set_yticks(range(len(shown)), [_arrow(link) for link in shown])

@@ -387,6 +387,8 @@ def _verb(run: RecordedRun) -> str:
 
 def _shown(value: Any) -> Any:
     """A value as a page shows it; what is marked as made here stays."""
+    # By this method markup says that it is to be taken as it is: jinja asks
+    # for it too.
     if hasattr(value, "__html__"):
         return value
     return plain_text(str(value))
@@ -399,9 +401,12 @@ def rendered(name: str, **context: Any) -> str:
     templates = Environment(
         loader=PackageLoader("testbed.report"),
         autoescape=True,
+        # A name that a template misspells is else an empty place in the
+        # page.
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        # On each value before it is escaped.
         finalize=_shown,
     )
     return templates.get_template(f"{name}.html.j2").render(

@@ -58,7 +58,12 @@ def files(made: Figure) -> dict[str, bytes]:
     ):
         out = io.BytesIO()
         made.savefig(
-            out, format=kind, dpi=150, metadata=dict.fromkeys(without)
+            # matplotlib notes its version and, in an SVG, the date unless
+            # the key is None.
+            out,
+            format=kind,
+            dpi=150,
+            metadata=dict.fromkeys(without),
         )
         saved[kind] = out.getvalue()
     return saved
@@ -68,5 +73,7 @@ def on_paper(made: Figure) -> dict[str, bytes]:
     """A page's figure as files of its own, on white."""
     from matplotlib import style as styles
 
+    # Drawn already, and without a background: of the style only what is
+    # looked up at saving still counts.
     with styles.context([OWN_SETTINGS, _FILE_STYLE]):
         return files(made)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# Six colours and four dashes, each counted on its own, come together again
+# after twelve.
 MAX_POLICIES = 12
 ROUNDING = 1e-6
 DASHES: tuple[Any, ...] = (
@@ -206,6 +208,8 @@ def _figure(quantity: Quantity, curves: Curves) -> Figure:
             _draw(axes, number, policy, [value / size for value in values])
         axes.set_xlabel(label)
         axes.set_ylabel("share of jobs [%]")
+        # Room above 100 %, where every curve ends: on the edge half of its
+        # line would be cut off.
         axes.set_ylim(0, 103)
         # Outside: the curves end in the upper right, and begin anywhere.
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
@@ -218,6 +222,7 @@ def _draw(
     n = len(values)
     shares = [100 * rank / n for rank in range(1, n + 1)]
     axes.step(
+        # The least value twice: the curve rises from zero there.
         [values[0], *values],
         [0.0, *shares],
         where="post",

@@ -69,6 +69,7 @@ class ServerUses:
             and placed.vms_on == life.vms_on
             and placed.tier == life.tier
         )
+        # Most of a job's events move no VM.
         if same:
             return
         if placed is not None:
@@ -142,6 +143,8 @@ def in_rows(uses: Iterable[ServerUse]) -> tuple[list[SlotRows], int]:
         rows: list[int] = []
         n_wanted = min(use.n_slots, MAX_ROWS)
         for row, free_s in enumerate(free_from_s):
+            # Free at the very instant at which its use ends: the next one
+            # may begin then.
             if free_s <= use.start_s and len(rows) < n_wanted:
                 rows.append(row)
         while len(rows) < n_wanted:

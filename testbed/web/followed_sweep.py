@@ -69,6 +69,8 @@ class FollowedSweep:
         folders = []
         for path in self.path.parent.glob("*-sweep*"):
             written = path / SWEEP
+            # A folder's name begins with the time, without a hyphen, as in
+            # 20261120T141500Z-NAME-sweep.
             if written.is_file() and path.name.partition("-")[2].startswith(
                 f"{name}-sweep"
             ):

@@ -34,6 +34,8 @@ _RULES = (
     "default-src 'none'; script-src '{digest}';"
     " style-src 'unsafe-inline'; img-src data:"
 )
+# The recording is in a script of a type that browsers do not run: they
+# leave its text as it is.
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -77,6 +79,8 @@ def shared_page(path: Path) -> str:
 
 def _digest(script: str) -> str:
     """A script's source expression for a content security policy."""
+    # Browsers digest all that stands between the tags: not even a line may
+    # be added around the script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
     return f"sha256-{digest.decode()}"
 
