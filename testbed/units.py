@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
+from itertools import product
 from typing import Final
 
 MAX_BANDWIDTH_BPS: Final = 10**15
@@ -68,23 +69,21 @@ def _powers(base: int, *names: str) -> dict[str, Decimal]:
 
 
 def _bytes_per_s() -> Mapping[str, Decimal]:
-    """Spellings of bytes per second, in bit/s."""
+    """Spellings of bytes per second, in bit/s; whoever leaves the time out
+    means a second.
+    """
     known = {}
+    spellings = product(
+        ("B", "byte", "bytes", "Byte", "Bytes"), ("/s", "ps", "/sec", "")
+    )
+    tails = ["".join(parts) for parts in spellings]
     for prefix, factor in _powers(1000, "", "k", "M", "G", "T").items():
         binary = Decimal(1024) ** "_kMGT".index(prefix or "_")
-        for tail in (
-            "B/s",
-            "Bps",
-            "byte/s",
-            "bytes/s",
-            "Byte/s",
-            "Bytes/s",
-        ):
-            known[f"{prefix}{tail}"] = 8 * factor
-            known[f"{prefix.upper()}{tail}"] = 8 * factor
-            if prefix:
-                known[f"{prefix.upper()}i{tail}"] = 8 * binary
-                known[f"{prefix}i{tail}"] = 8 * binary
+        for tail in tails:
+            for written in (prefix.lower(), prefix.upper()):
+                known[f"{written}{tail}"] = 8 * factor
+                if prefix:
+                    known[f"{written}i{tail}"] = 8 * binary
     return known
 
 
@@ -108,7 +107,7 @@ BANDWIDTH: Final = Dimension(
         **{
             f"{p.lower()}{tail}": f"{p}bit/s"
             for p in ("", *"kMGT")
-            for tail in ("bps", "b/s", "bits/s", "bit")
+            for tail in ("bps", "b/s", "bits/s", "bit", "b")
         },
     },
     MAX_BANDWIDTH_BPS,
@@ -168,6 +167,9 @@ SIZE: Final = Dimension(
             for prefix, factor in _powers(1000, "", *"kMGT").items()
             for tail in ("bit", "bits")
         },
+        # In lower case, kb and mb, they are likelier a wrong kB and MB.
+        "Mb": Decimal(10) ** 6 / 8,
+        "Gb": Decimal(10) ** 9 / 8,
         "PB": Decimal(10) ** 15,
         "PiB": Decimal(1024) ** 5,
     },
@@ -330,14 +332,19 @@ def _bare(dimension: Dimension, number: str) -> UnitError:
 
 
 def _unreadable(dimension: Dimension, text: str) -> UnitError:
-    example = f"5 {dimension.example_unit}"
+    hint = f"write a number and a unit, as 5 {dimension.example_unit}"
     if re.match(r"[0-9][0-9,_' ]*[,_' ][0-9]", text):
-        return UnitError(
-            f"{text!r} is not a {dimension.name}: write the number without separators"
-        )
-    return UnitError(
-        f"{text!r} is not a {dimension.name}: write a number and a unit, as {example}"
-    )
+        hint = _without_comma(text) or "write the number without separators"
+    return UnitError(f"{text!r} is not a {dimension.name}: {hint}")
+
+
+def _without_comma(text: str) -> str:
+    """A hint for a decimal comma; empty where it may separate thousands."""
+    decimal = re.fullmatch(r"([0-9]+),([0-9]+)( ?\D*)", text)
+    if decimal is None or len(decimal[2]) == 3:
+        return ""
+    number = f"{decimal[1]}.{decimal[2]}{decimal[3]}"
+    return f"write a point in place of the comma, {number}"
 
 
 def _unknown_unit(
@@ -345,6 +352,11 @@ def _unknown_unit(
 ) -> UnitError:
     if re.match(r"[,_'. ]*[0-9]", unit) or unit[0] in ",.'_":
         return _unreadable(dimension, text)
+    if re.search("[0-9]", unit):
+        hint = "write one number and one unit"
+        if re.match(r"[eE][+-]?[0-9]", unit):
+            hint = "write the number without an exponent"
+        return UnitError(f"{text!r} is not a {dimension.name}: {hint}")
     if unit in dimension.foreign:
         return _converted(dimension, text, Decimal(number), unit)
     lowered = unit.lower()
@@ -373,6 +385,10 @@ def _converted(
     if dimension is BANDWIDTH and re.search("B|byte", unit):
         return UnitError(
             f"{text!r} counts bytes: bandwidths are in bits, {same}"
+        )
+    if dimension is SIZE and "b" in unit:
+        return UnitError(
+            f"{text!r} counts bits: sizes are in bytes, {same}"
         )
     return UnitError(f"unknown unit {unit!r} of {dimension.name} ({same})")
 

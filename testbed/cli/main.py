@@ -18,6 +18,7 @@ import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from itertools import takewhile
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -139,7 +140,7 @@ def run(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        shown = _usage_error(error) or _refused_by_the_system(
+        shown = _usage_error(error, arguments) or _refused_by_the_system(
             error, arguments
         )
         if shown is None:
@@ -303,7 +304,9 @@ def _global_options(
     """
 
 
-def _usage_error(error: Exception) -> BadInput | None:
+def _usage_error(
+    error: Exception, arguments: Sequence[str]
+) -> BadInput | None:
     """A mistake on the command line, as typer raises it; None for any other
     exception.
     """
@@ -314,9 +317,22 @@ def _usage_error(error: Exception) -> BadInput | None:
         return None
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "testbed"
-    return BadInput(
-        str(format_message()).rstrip("."), f"see {command} --help"
-    )
+    hint = f"see {command} --help"
+    runs = [argument for argument in arguments if _names_a_run(argument)]
+    if "extra argument" in str(format_message()) and len(runs) > 1:
+        hint = (
+            f"these are {len(runs)} runs: name one, as latest or {runs[-1]}"
+        )
+    return BadInput(str(format_message()).rstrip("."), hint)
+
+
+def _names_a_run(argument: str) -> bool:
+    """True for the folder of a run or of its policy, as a shell puts several of
+    them in the place of a pattern.
+    """
+    from testbed.record.folder import is_a_runs
+
+    return any(map(is_a_runs, Path(argument).parts))
 
 
 # What the verbs with --out write lies below it.

@@ -70,7 +70,7 @@ class JobEvidence:
     ``excess``: the share of a limit's rate that it let through beyond it.
     ``waited_s``: how long its slowest agent was ready and had no processor;
     ``lost_s``: by how much an agent with a pace of its own fell behind for
-    good. ``stood_s``: how long the switch, or an agent, made no progress.
+    good; None: not known. ``stood_s``: how long the switch, or an agent, made no progress.
     ``held_s``: the most by which waits for a processor can have held up a
     program of its own, or VMs that compute, or by which traffic without a
     reservation fell behind its VMs' caps; None: not known. ``queued``: the
@@ -92,7 +92,7 @@ class JobEvidence:
     tail_s: float = 0.0
     excess: float = 0.0
     waited_s: float = 0.0
-    lost_s: float = 0.0
+    lost_s: float | None = None
     stood_s: float = 0.0
     held_s: float | None = None
     queued: float = 0.0
@@ -118,7 +118,7 @@ class JobEvidence:
     def is_complete(self) -> bool:
         """All that bears on its time was looked at."""
         if self.kind == "one VM":
-            return True
+            return self.lost_s is not None
         if self.kind == "compute":
             return self.is_unhindered
         watched = self.watched_s >= LEAST_WATCHED * self.length_s
@@ -158,7 +158,7 @@ class JobEvidence:
         An agent catches up most waits; traffic that is counted shows by itself
         what a wait has cost.
         """
-        return self.lost_s / max(self.length_s, 1e-9)
+        return (self.lost_s or 0.0) / max(self.length_s, 1e-9)
 
     @property
     def stood(self) -> float:
@@ -198,7 +198,7 @@ class JobEvidence:
         if self.kind == "best effort":
             return False
         if self.kind in CURVES:
-            return True
+            return self.lost_s is not None
         # What it lacks is seen all the same: up to here it is a doubt.
         lack_s = INVALID * self.length_s
         return self.held_s is not None and self.held_s <= lack_s
@@ -285,7 +285,7 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     excess = f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
     late = max(jobs, key=lambda job: job.late)
     lost = (
-        f"an agent of job {late.job_id} fell behind by {late.lost_s:.2f} s, "
+        f"an agent of job {late.job_id} fell behind by {late.lost_s or 0.0:.2f} s, "
         f"{late.late:.1%} of the job's time; it had no processor for "
         f"{late.waited_s:.2f} s"
     )

@@ -129,7 +129,16 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
 
 
 def _no_policy(run: Path, rest: list[str], policies: list[str]) -> BadInput:
-    return BadInput(
-        f"{run} has no policy {'/'.join(rest)!r}",
-        f"it has: {', '.join(policies)}",
-    )
+    name = "/".join(rest)
+    hint = f"it has: {', '.join(policies)}"
+    for folder in reversed(_folders(run.parent)):
+        if _has_policy(folder, run, name):
+            hint += f"; {folder / name} is an earlier run's"
+            break
+    return BadInput(f"{run} has no policy {name!r}", hint)
+
+
+def _has_policy(folder: Path, run: Path, name: str) -> bool:
+    """True for a run of the same experiment and seed with such a policy."""
+    is_alike = _without_time(folder.name) == _without_time(run.name)
+    return is_alike and (folder / name / EVENTS).is_file()

@@ -236,19 +236,30 @@ def _refused(place: Place, message: str) -> SpecErrors:
 
 
 def _meant(path: FilePath) -> str:
-    """A hint for a path without a file: the file beside it whose ending was left
-    out, or the example of that name.
+    """A hint for a path without a file: the file beside it, or the example, of
+    that name or the closest one; its ending may be left out.
     """
-    file = path.with_name(f"{path.name.removesuffix('.yaml')}.yaml")
-    if file.is_file():
-        return f" (did you mean {file}?)"
-    known = sorted(file.name for file in EXAMPLES.glob("*.yaml"))
-    if file.name in known:
-        return (
-            f"; {file.stem} is an example: after `testbed examples`,"
-            f" it is examples/{file.name}"
-        )
+    name = path.name.removesuffix(".yaml")
+    beside = _experiment_names(path.parent)
+    examples = _experiment_names(EXAMPLES)
+    exact = [known for known in (beside, examples) if name in known]
+    for known in exact or (beside, examples):
+        meant = near(name, known)
+        if meant is not None and known is beside:
+            return f" (did you mean {path.with_name(f'{meant}.yaml')}?)"
+        if meant is not None:
+            return (
+                f"; {meant} is an example: after `testbed examples`,"
+                f" it is examples/{meant}.yaml"
+            )
     return ""
+
+
+def _experiment_names(folder: FilePath) -> list[str]:
+    """Names of a folder's experiment files, without their ending."""
+    if not folder.is_dir():
+        return []
+    return sorted(file.stem for file in folder.glob("*.yaml"))
 
 
 def read_text(path: FilePath) -> str:

@@ -315,11 +315,21 @@ def read_embedder(here: Location) -> str | None:
         return None
     if isinstance(written, str):
         return written if _is_embedder(here, written) else None
-    if not isinstance(written, dict) or list(written) != ["class"]:
+    if not isinstance(written, dict):
         wanted = (
             "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
         )
         here.report(f"must be {wanted}, not {kind_of(written)}")
+        return None
+    for key in written:
+        if key != "class":
+            hint = did_you_mean(key, ["class"]) or "; known key: class"
+            here.report(f"is an unknown key{hint}", key, at_key=True)
+    if "class" not in written:
+        here.report(
+            "has no class, as {class: ./mine.py:MyEmbedder};"
+            " one of the testbed's is its name alone, as oktopus"
+        )
         return None
     return _embedder_of_class(here / "class")
 

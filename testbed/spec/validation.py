@@ -495,7 +495,12 @@ def _report_kind(field: FieldInfo, here: Location) -> None:
     known = kinds_of(models)
     choice = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
-        here.report(f"must be a mapping with a kind, not {kind_of(value)}")
+        example = ""
+        if isinstance(value, list) and "jobs" in known:
+            example = ": write {kind: jobs, jobs: [...]}"
+        here.report(
+            f"must be a mapping with a kind, not {kind_of(value)}{example}"
+        )
         return
     kind = value.get("kind")
     if "kind" not in value:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -463,7 +464,8 @@ class _Values:
         for key in [varied] if varied else written:
             text, place = written[key]
             if problem.place.source == f"--set {key}={text}":
-                return Problem(place, problem.path, problem.message)
+                message = problem.message + _brackets(place)
+                return Problem(place, problem.path, message)
         if not varied:
             return problem
         text, place = written[varied]
@@ -471,6 +473,16 @@ class _Values:
         return Problem(
             place, varied, f"with {text}, {where}{problem.message}"
         )
+
+
+def _brackets(place: Place) -> str:
+    """A hint for an option's values in brackets, as a file has them: there they
+    are a single value.
+    """
+    option, _, values = place.source.partition("=")
+    if option.startswith("--over ") and re.fullmatch(r"\[[^][]*\]", values):
+        return f": several values stand without brackets, {option}=A,B"
+    return ""
 
 
 def used_files(experiment: Experiment) -> dict[str, FileRef]:

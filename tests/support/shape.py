@@ -76,6 +76,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "a stopped controller is told": 420,
     "units of elsewhere, embedders from files, all errors without a kind": 1400,
     "verdicts on times that are two-sided; transfers of one VM": 400,
+    "what to write for bytes, commas, misspelt files, several runs; unknown paces": 521,
     # Drops by their cost, wake-ups by a job's band, each part of a switch,
     # traffic without a reservation and of what moved; all jobs in the bench.
     "direct evidence of all kinds of jobs and of each part of a switch": 3_785,

@@ -179,6 +179,15 @@ def test_a_defect_of_ours_is_not_hidden(
             "error: --set seed: write it as KEY=VALUE",
         ),
         (["--frob"], "error: No such option: --frob"),
+        (
+            [
+                "explain",
+                "runs/20260101T000000Z-day-s1/fcfs",
+                "runs/20260101T000001Z-day-s1/fcfs",
+                "second",
+            ],
+            "\nhint: these are 2 runs: name one, as latest or runs/20260101T000001Z-day-s1/fcfs",
+        ),
     ],
 )
 def test_wrong_usage_is_2(

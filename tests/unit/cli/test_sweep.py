@@ -147,6 +147,7 @@ def test_a_wrong_section_is_one_sentence(
         (["--over", "workload.lod=0.2"], "is an unknown key (did you mean 'load'?)"),
         (["--over", "workload.load=[0.2"], "--over workload.load=[0.2"),
         (["--over", "policies=[fcfs, easy]"], "policies"),
+        (["--over", "workload.load=[0.2, 0.4]"], "not a list: several values stand without brackets, --over workload.load=A,B"),
         (["--stop", "much"], "--stop much"),
         (["--metric", "waits_mean_s"], "unknown metric 'waits_mean_s'"),
         (["--again"], "--again is for live cells"),

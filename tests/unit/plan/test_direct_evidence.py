@@ -92,7 +92,7 @@ def test_a_reason_names_the_jobs_of_which_not_all_was_seen(
 
 
 def test_a_demand_curve_leaves_a_doubt() -> None:
-    curve = JobEvidence("d", "demand curve", 6.0)
+    curve = JobEvidence("d", "demand curve", 6.0, lost_s=0.0)
     assert of_busy(curve).level == "suspect"
     later = replace(curve, began_s=100.0)
     assert of_busy(GOOD, later).level == "suspect"
@@ -101,7 +101,7 @@ def test_a_demand_curve_leaves_a_doubt() -> None:
 def test_counted_traffic_beside_a_demand_curve_speaks_for_its_switch() -> (
     None
 ):
-    curve = JobEvidence("d", "demand curve", 6.0, began_s=2.0)
+    curve = JobEvidence("d", "demand curve", 6.0, began_s=2.0, lost_s=0.0)
     assert of_busy(GOOD, curve).level == "ok"
     assert of_busy(GOOD, replace(curve, lost_s=0.2)).level == "suspect"
 
@@ -186,7 +186,7 @@ def test_the_possible_error_in_words() -> None:
     assert GOOD.possible_error == "at most +0.2% from lack of processor"
     assert GOOD.record()["possible_error"] == GOOD.possible_error
     assert not JobEvidence("c", "command", 6.0).possible_error
-    lone = JobEvidence("d", "one VM", 12.0)
+    lone = JobEvidence("d", "one VM", 12.0, lost_s=0.0)
     assert lone.possible_error == "at most +0.0% from lack of processor"
 
 
@@ -298,6 +298,7 @@ def test_drops_count_by_what_they_cost_the_job(
 
 
 COUNTED = {"watched_s": 5.0}
+IN_PACE = {"lost_s": 0.0}
 UNHINDERED = {"held_s": 0.01}
 # The table of evidence in docs/runs-and-fidelity.md: of a job by itself full
 # processors are so where it lacked nothing, and beside counted traffic so.
@@ -305,9 +306,12 @@ EVIDENCE: tuple[tuple[Kind, dict[str, float], str, str], ...] = (
     ("ring", COUNTED, "ok", "ok"),
     ("shuffle", COUNTED, "ok", "ok"),
     ("iperf3", COUNTED, "ok", "ok"),
-    ("one VM", {}, "ok", "ok"),
+    ("one VM", IN_PACE, "ok", "ok"),
+    # One that was preempted or migrated.
+    ("one VM", {}, "invalid", "invalid"),
     ("demand curve", COUNTED, "ok", "ok"),
-    ("demand curve", {}, "suspect", "ok"),
+    ("demand curve", IN_PACE, "suspect", "ok"),
+    ("demand curve", {}, "invalid", "invalid"),
     ("compute", UNHINDERED, "ok", "ok"),
     ("compute", {"held_s": 0.1}, "suspect", "suspect"),
     ("compute", {"held_s": 0.13}, "invalid", "invalid"),

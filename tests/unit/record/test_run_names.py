@@ -106,3 +106,13 @@ def test_the_only_policy_of_a_run_is_named_too(
     assert run_folder(Path("pair/vc")) == run
     with pytest.raises(BadInput, match="has no policy 'fcfs'"):
         run_folder(Path("pair/fcfs"))
+    # An earlier run of that name may have had others.
+    earlier = run.with_name(f"20000101T000000Z-pair-s{run.name[-1]}")
+    (earlier / "fcfs").mkdir(parents=True)
+    (earlier / "fcfs" / "events.jsonl").touch()
+    with pytest.raises(BadInput) as caught:
+        run_folder(Path("pair/fcfs"))
+    assert (
+        caught.value.hint
+        == f"it has: vc; {earlier}/fcfs is an earlier run's"
+    )

@@ -174,6 +174,8 @@ def test_a_missing_file_that_was_meant_is_named(
             "failures",
             r"is an example: after `testbed examples`, it is examples/failures",
         ),
+        ("mien", r"no such file \(did you mean mine\.yaml\?\)$"),
+        ("quickstrat.yml", r"quickstart is an example: after"),
         ("other", r"no such file$"),
     ):
         with pytest.raises(SpecErrors, match=told):

@@ -548,7 +548,18 @@ def test_two_files_embedders_of_one_name_stay_apart(tmp_path: Path) -> None:
     [
         ("{class: ./lean.py:Nothing}", "is no embedder: it has no method"),
         ("{class: ./lean.py:Lena}", "there is no 'Lena' in"),
-        ("{class: ./lean.py:Lean, b: 1}", "a name, or a mapping such as"),
+        (
+            "{class: ./lean.py:Lean, b: 1}",
+            "b: is an unknown key; known key: class",
+        ),
+        (
+            "{clas: ./lean.py:Lean}",
+            "clas: is an unknown key (did you mean 'class'?)",
+        ),
+        (
+            "{name: oktopus}",
+            "one of the testbed's is its name alone, as oktopus",
+        ),
         ("[greedy]", "must be a name, or a mapping such as"),
         ("gredy", "did you mean 'greedy'?"),
     ],

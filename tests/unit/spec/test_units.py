@@ -128,6 +128,13 @@ def test_rates_per_hour(value: object, per_hour: float) -> None:
             "2 MiB/s",
             "'2 MiB/s' counts bytes: bandwidths are in bits, write 16777216 bit/s",
         ),
+        *(
+            (
+                f"12.5 {unit}",
+                f"'12.5 {unit}' counts bytes: bandwidths are in bits, write 100 Mbit/s",
+            )
+            for unit in ("MB", "mB/s", "Mbyte/s", "MB/sec", "MBytes")
+        ),
         (
             "3 Mibit/s",
             "unknown unit 'Mibit/s' of bandwidth (write 3145728 bit/s)",
@@ -149,7 +156,15 @@ def test_rates_per_hour(value: object, per_hour: float) -> None:
             "1 000 Mbit/s",
             "'1 000 Mbit/s' is not a bandwidth: write the number without separators",
         ),
-        ("1e3 Mbit/s", "unknown unit 'e3 Mbit/s' of bandwidth"),
+        (
+            "1e3 Mbit/s",
+            "'1e3 Mbit/s' is not a bandwidth: write the number without an exponent",
+        ),
+        (
+            "0,5 Gbit/s",
+            "'0,5 Gbit/s' is not a bandwidth: write a point in place of the comma, 0.5 Gbit/s",
+        ),
+        ("1 Gb", "unknown unit 'Gb' of bandwidth (did you mean 1 Gbit/s?)"),
         (
             "Mbit/s",
             "'Mbit/s' is not a bandwidth: write a number and a unit, as 5 Mbit/s",
@@ -190,6 +205,11 @@ def test_a_refused_bandwidth_comes_with_a_hint(
         ("5 ns", "unknown unit 'ns' of time (write 0.005 us)"),
         ("3 weeks", "unknown unit 'weeks' of time (write 21 d)"),
         ("5 µs", "unknown unit 'µs' of time (did you mean 5 us?)"),
+        ("1h30", "'1h30' is not a time: write one number and one unit"),
+        (
+            "1 h 30 min",
+            "'1 h 30 min' is not a time: write one number and one unit",
+        ),
         (
             "200000 d",
             "200000 d is more than any time here (at most 36500 d)",
@@ -313,10 +333,11 @@ def test_how_quantities_are_shown(shown: str, expected: str) -> None:
 
 
 def test_a_size_in_bits_is_converted_not_renamed() -> None:
-    with pytest.raises(
-        UnitError, match=r"^unknown unit 'Gbit' .*write 500 MB"
-    ):
-        units.parse_size("4 Gbit")
+    for text in ("4 Gbit", "4 Gb"):
+        with pytest.raises(
+            UnitError, match=f"^'{text}' counts bits: .*write 500 MB"
+        ):
+            units.parse_size(text)
 
 
 @given(
