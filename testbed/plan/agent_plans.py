@@ -95,6 +95,8 @@ def time_limit_s(
 
     Time on its nodes counts, and it is ``least_s`` at least.
     """
+    # With less bandwidth than it asks a transfer takes longer in proportion
+    # (p·b/b').
     slower = 1.0
     if job.demand.network:
         slower = max(1.0, job.bandwidth_bps / max(1, rate_bps))
@@ -237,6 +239,8 @@ def _measurements(
 
     iperf3 counts whole seconds: the job's time is rounded up to them.
     """
+    # A whole number of seconds that the division has made a little larger
+    # stays what it was.
     seconds = max(1, math.ceil(job.true_s / scale.time - ROUNDING_S))
     plans = []
     for vm in tenant.vms:
@@ -287,6 +291,8 @@ def _programs(
     job: JobRequest, demand: Program, tenant: TenantPlan
 ) -> tuple[Plan, ...]:
     """Plans of a launched program; the first VM runs its launcher."""
+    # The same in all VMs, each of which has a /tmp of its own: launchers
+    # start ranks in their own working folder.
     folder = f"/tmp/{job.id}"  # noqa: S108 - in the VM
     counts = [ranks_in(demand, vm.index) for vm in tenant.vms]
     plans: list[Plan] = []

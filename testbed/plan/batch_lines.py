@@ -296,6 +296,8 @@ class BatchLine:
 
         A route goes with its VM's address.
         """
+        # A neighbour's line is a replace, and what it has made is deleted
+        # all the same.
         if self.verb == "add" or isinstance(self.item, Neighbour):
             return BatchLine("del", self.item)
         if self.before is None:
@@ -312,6 +314,7 @@ class BatchSection:
 
     def undo(self) -> BatchSection:
         lines = []
+        # In reverse: what a line needs was made before it.
         for line in reversed(self.lines):
             undo = line.undo()
             if undo is not None:

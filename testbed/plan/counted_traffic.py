@@ -121,6 +121,7 @@ class HeldUp:
     ) -> None:
         """``links``: those on the way to it that may be full; None: unknown."""
         for link in links:
+            # Neither watched nor lacking: the time says nothing.
             if link is None or link.idle is None:
                 return
             # Another time than the VM's, as one of them has just begun.
@@ -171,6 +172,7 @@ class Counted:
             self.watched_s += length_s
             self.due_bits += due_bits
             self.sent_bits += sent_bits
+            # Kept apart: it holds what a start costs, once (`lack_in`).
             if self._first is None:
                 self._first = (self.watched_s, self.lack_bits)
         self.at_s = at_s
@@ -179,9 +181,13 @@ class Counted:
 
     def _is_in(self, disturbed: Disturbance, at_rate: bool) -> bool:
         """True if the time since the last count is the experiment's own."""
+        # It began since the last count: the time before it cannot be told
+        # apart.
         if self.at_s < disturbed.from_s:
             return True
         if at_rate:
+            # It has kept up since the last count, so whatever had stopped
+            # it was over by then.
             self._at_rate_s = self.at_s
         is_over = self._at_rate_s >= disturbed.from_s
         return not is_over and self.at_s < disturbed.until_s
@@ -205,6 +211,7 @@ class Counted:
 
     def seconds(self, bits: float) -> float:
         """The time that bits take at the limiter's rate, of several the mean."""
+        # Nothing was due yet: only the present rate is known.
         if self.due_bits <= 0:
             return bits / max(1.0, self._rate_bps)
         return bits * self.watched_s / self.due_bits

@@ -30,6 +30,8 @@ def crowded_links(
         # VMs of one server, or of a flat data centre, meet on no link.
         if not tenant.edges:
             continue
+        # By their caps, not by what they reserve: a VM without a
+        # reservation sends as much as its cap lets it.
         tree = tree_of(datacentre, placement.root)
         asked_bps.update(hose_bps(tree, placement, tenant.cap_bps))
     crowded = []

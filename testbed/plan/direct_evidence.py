@@ -179,6 +179,8 @@ class JobEvidence:
     @property
     def late_wake(self) -> float:
         """Lateness of the run's own process, as a share of its band."""
+        # A job that may be late by much can bear that its stop or move
+        # comes late.
         return self.late_wake_s / max(self.band * self.length_s, 1e-9)
 
     @property
@@ -380,6 +382,7 @@ def controller_finding(
     if share > SUSPECT:
         reason += f": {share:.1%} of the shortest job's time"
     level = _level(share)
+    # What waited for it is a guess here, and a guess makes no run invalid.
     if not is_ours and level == "invalid":
         level = "suspect"
     figures = {"stood_s": stood_s, "held_up_s": held_up_s}
@@ -405,6 +408,8 @@ def weighed(
     ``ok``, where it was seen in part ``suspect`` at most; where a kind of job
     has no evidence they count in full.
     """
+    # None: there is a job of which nothing tells, and the machine's checks
+    # keep their level.
     worst: Level | None = None
     if jobs and all(is_settled(job, jobs) for job in jobs):
         worst = "ok"

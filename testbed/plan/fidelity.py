@@ -143,6 +143,8 @@ def preflight(
     delivered = achieved_share
     for finding in lacking:
         delivered = min(delivered, finding.metrics.get("share", 1.0))
+    # A test of which nothing arrived has a very large load, and not an
+    # infinite one.
     delivered = min(1.0, max(delivered, 0.001))
     load = _tested_load(
         delivered, busy_share, taken_share, kept_up=not lacking
@@ -178,6 +180,8 @@ def _tested_load(
     if taken_share:
         available = 1.0 - taken_share
         if delivered < KEPT_UP or not kept_up:
+            # Also where all was delivered and something else lacked: the
+            # load is then a little above what was left.
             return available / min(delivered, KEPT_UP)
         if busy_share > 1.0 - 2 * taken_share:
             # A switch that polls is as busy at half of this: no more is known
@@ -231,6 +235,7 @@ def fitting_rate(
     loads: dict[float, float] = {}
     fit = 0.0
     rate = start
+    # A rate that comes up again brings nothing new.
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
         fit, over = _bracket(loads, limit)
@@ -302,7 +307,8 @@ def _next_range(
         return over / 8, over * 0.4
     if over == inf:
         return 2 * fit, 8 * fit
-    # Not at the ends, or the bracket would shrink by nearly nothing.
+    # Not at the ends, or the bracket would shrink by nearly nothing. Rates are
+    # compared by how many times one is the other: it shrinks by powers.
     width = over / fit
     return fit * width**0.2, fit * width**0.8
 
@@ -384,6 +390,8 @@ class Starved:
         streaks = self._streaks + sample
         # A packet more or less is allowed once a streak, not once a sample.
         streaks[4] = np.maximum(self._streaks[4], sample[4])
+        # A row that does not count now ends its streak, which is judged as
+        # a whole.
         if self.whole:
             self._judge(self._streaks, np.flatnonzero(~counts))
             self._streaks = np.where(counts, streaks, 0.0)
@@ -437,6 +445,7 @@ class Starved:
 
     def finding(self) -> Finding:
         """The judgement over all streaks; the last ones end here."""
+        # Renumbered to no rows at all, every streak ends and is judged.
         self.renumber(np.zeros(0, dtype=np.int64))
         share = self._worst_share
         if share is None:
@@ -582,6 +591,8 @@ class ReceivedShares:
         sums = self._sums_by_tenant(tenants, interval_s, samples)
         self._recent.append((interval_s.mean(), sums))
         self._forget_before(max(enough_s, 1e-9))
+        # A tenant that has just come is left out until all kept samples
+        # have it: its first packets are still on their way.
         known = [
             tenant
             for tenant in sums
@@ -614,6 +625,8 @@ class ReceivedShares:
         columns = (
             np.bincount(tenants, samples.sent_bps * interval_s),
             np.bincount(tenants, samples.rate_bps * interval_s),
+            # Packets that are late by chance add up like deviations, by
+            # their squares.
             np.bincount(tenants, samples.packet_bits**2),
         )
         sums = np.transpose(columns)[numbers]
@@ -635,6 +648,8 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
     if not samples:
         return []
     idle = [sample.idle for sample in samples]
+    # Samples in which nothing lacked count as idle: a switch that polls
+    # uses all that it gets.
     judged = list(idle)
     for at, sufficed in enumerate(nothing_lacked(samples)):
         if sufficed:

@@ -48,6 +48,7 @@ MIN_RECEIVE_BUFFER_BYTES = 2 * LONG_GSO_BYTES
 # the queues. Below the first of these, VMs have it anyway (VM_SYSCTLS).
 BUFFER_SHARE = 4
 RECEIVE_BUFFER_BYTES = 1 << 20
+# What the kernel lets a receive buffer grow to by default.
 MOST_BUFFER_BYTES = 6 << 20
 
 
@@ -90,9 +91,11 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
     narrowest_bps = min(link.narrower_bps for link in tenant.edges)
     # The hose of a link is min(X, N-X)·B: its VMs on the smaller side.
     fewer = max(bps // tenant.rate_bps for _, bps in tenant.link_bps)
+    # Each VM on one side may have a connection to each on the other.
     connections = fewer * (len(tenant.vms) - fewer)
     on_the_way = bytes_in(narrowest_bps, path_delay(tenant).round_trip_s)
     queue_bytes = port_queue_bytes(narrowest_bps)
+    # Delayed packets are in no queue: there is that much more room.
     share_bytes = (queue_bytes + on_the_way) // connections
     return max(MIN_RECEIVE_BUFFER_BYTES, share_bytes)
 
@@ -100,6 +103,8 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
 def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     """Settings in every VM of a tenant that are not those of all VMs."""
     most_bytes = receive_buffer_bytes(tenant)
+    # tcp(7): the least, what a connection begins with, and what its buffer
+    # may grow to.
     if most_bytes:
         return (("net.ipv4.tcp_rmem", f"4096 {most_bytes} {most_bytes}"),)
     round_trip_s = path_delay(tenant).round_trip_s

@@ -41,10 +41,12 @@ from topologies.datacentre import LinkQuality
 MAX_GSO_BYTES = 65_536
 LOW_RATE_GSO_BYTES = 16_384
 LONG_GSO_BYTES = 32_768
+# Six segments of 1,448 bytes, under one header of 66.
 MIN_GSO_BYTES = 8_754
 GSO_S = 0.005
 PACKETS_OF_A_VM = 200
 
+# Above all tenants' numbers (MAX_TENANT), which are those of their classes.
 LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
@@ -76,6 +78,7 @@ PACKET_MPU_BYTES = (
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
+# Nine packets of LONG_GSO_BYTES.
 MIN_PORT_QUEUE_BYTES = 300_000
 # The delay line of a link: more than tc's own default, as all must be in it.
 LEAST_DELAYED_PACKETS = 2_000
@@ -164,6 +167,8 @@ def delay_line(
 ) -> Netem:
     """The delay line of a link's port, with room for all that can be in it."""
     longest_s = quality.delay_s + quality.jitter_s
+    # All that can come in while a packet is on its way: what a full line
+    # drops would be a loss that no link has.
     bits = network.arriving_bps(port) * longest_s
     packets = math.ceil(bits / (8 * FRAME_BYTES))
     return Netem(
@@ -266,6 +271,8 @@ def tenant_limits(
 
 
 def _vm_packets_per_s(network: NetworkPlan, tenant: TenantPlan) -> int:
+    # Its own rate stands for the link of a server without one, as of a flat
+    # data centre: no share can be above 1.
     uplinks_bps = [tenant.rate_bps]
     for vm in tenant.vms:
         link = network.uplink.get(vm.slot.port.bridge)
@@ -330,6 +337,8 @@ def reserved_catch_up_s(tenant: TenantPlan) -> float:
     """
     if tenant.lent_bps:
         return CATCH_UP_S
+    # A bucket that does not hold a packet sends it on credit, and a late
+    # one would be lost to its class.
     packet_s = 8 * largest_packet_bytes(tenant) / tenant.rate_bps
     return max(RESERVED_CATCH_UP_S, packet_s)
 
@@ -365,6 +374,8 @@ def _tenant_classes(
 def _weighted_class(
     network: NetworkPlan, minor: int, directed: int, weight: int
 ) -> HtbClass:
+    # HTB serves classes that borrow in turns, each for its quantum: by that
+    # they share in proportion to their weights.
     return HtbClass(
         dev=network.sending_port(directed).name,
         parent_minor=LINK_MINOR,
@@ -536,6 +547,8 @@ def removal_lines(
                     classes.append(limited_class)
                 case HtbRoot() as root:
                     roots[root.dev] = root
+        # A VM's port is its tenant's alone and loses all with its root; a
+        # link's root is of all tenants, and stays.
         below_no_root = [item for item in classes if item.dev not in roots]
         doomed = [*filters, *below_no_root, *roots.values()]
         lines = tuple(BatchLine("del", item) for item in doomed)

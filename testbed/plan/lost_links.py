@@ -38,6 +38,7 @@ def groups(tenant: TenantPlan, lost: Collection[str]) -> list[list[str]]:
     A single group: all VMs reach all.
     """
     above = {}
+    # A tree's cables lead upward from each bridge to one other at most.
     for edge in tenant.edges:
         if edge.lower.name not in lost:
             above[edge.lower.bridge] = edge.upper.bridge

@@ -25,10 +25,12 @@ def _hosenet(
     makes one of its name.
     """
     try:
-        given = load_experiment(str(path))
+        experiment = load_experiment(str(path))
         return mininet_topo(
             network_plan(
-                given.datacentre, str(prefix), rate or given.scale.rate
+                experiment.datacentre,
+                str(prefix),
+                rate or experiment.scale.rate,
             )
         )
     except TestbedError as error:

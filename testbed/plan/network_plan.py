@@ -37,6 +37,8 @@ TENANT_BITS = 10
 # The least that tc can pace: a job without bandwidth still has a capped
 # interface.
 MIN_WIRE_BPS = 8_000
+# 10.0.0.0/8 leaves 24 bits: 14 are a tenant's number, TENANT_BITS a VM's in
+# it.
 MAX_TENANT = (1 << 14) - 1
 MAX_TENANT_VMS = (1 << TENANT_BITS) - 3
 ANY_ADDRESS = IPv4Network("0.0.0.0/0")
@@ -190,6 +192,8 @@ class NetworkPlan:
         self, number: int, up_bps: int, down_bps: int
     ) -> NetworkPlan:
         """The plan with other capacities of one link, in bit/s of the wire."""
+        # A copy has none of the cached properties, which depend on the
+        # links.
         links = list(self.links)
         links[number] = replace(
             links[number], up_bps=up_bps, down_bps=down_bps
@@ -210,6 +214,8 @@ class NetworkPlan:
 
     def receiving_port(self, directed_link: int) -> Port:
         """The port at the other end of a directed link."""
+        # The link's other direction leaves by the port at which this one
+        # arrives.
         return self.sending_port(directed_link ^ 1)
 
 
@@ -455,6 +461,7 @@ def tenant_prefix(tenant_id: int) -> IPv4Network:
     """The tenant's own of the /22s into which 10.0.0.0/8 is cut."""
     if not 1 <= tenant_id <= MAX_TENANT:
         raise ValueError(f"tenant id {tenant_id} outside 1 .. {MAX_TENANT}")
+    # The filters on links and the controller's flows go by this prefix.
     address = (10 << 24) + (tenant_id << TENANT_BITS)
     return IPv4Network((address, 32 - TENANT_BITS))
 
@@ -504,6 +511,8 @@ def tenant_plan(
     for index, slot in enumerate(slots):
         # The prefix's first address is the network's own.
         vms.append(TenantVm(index, ip=prefix[index + 1], slot=slot))
+    # Whole multiples of the rate on the wire: a change of the rate divides
+    # by it.
     need = hose_bps(
         tree_of(datacentre, placement.root), placement, rate_bps
     )
@@ -537,6 +546,8 @@ def rerooted(
     Its VMs and their slots, addresses and rate stay.
     """
     moved = replace(tenant, edges=_edges(datacentre, network, placement))
+    # What a hose reserves depends on the VMs below each link, and another
+    # root has other links.
     if tenant.link_bps:
         tree = tree_of(datacentre, placement.root)
         need = hose_bps(tree, placement, tenant.rate_bps)

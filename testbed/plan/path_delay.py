@@ -88,6 +88,8 @@ def _longest(
             up = down = up + down
         up += deepest[edge.lower.bridge][0]
         down += deepest[edge.lower.bridge][1]
+        # A second branch meets at this bridge: the longest path may turn
+        # here.
         other = deepest.get(edge.upper.bridge)
         if other is not None:
             longest = max(longest, up + other[1], other[0] + down)
@@ -106,6 +108,7 @@ def slow_start_s(
     rest of the trip.
     """
     idle_s = 0.0
+    # Doubling nothing would never end.
     window = max(1.0, window_bytes)
     needed = rate_bps * round_trip_s / 8
     while window < needed:

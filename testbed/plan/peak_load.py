@@ -154,6 +154,8 @@ def with_shares(
     """
     free_bps = list(map(int, datacentre.directed_capacity_bps))
     units: dict[str, Mapping[int, int]] = {}
+    # By id, so that the arithmetic, and with it the rounding, is the same
+    # whatever came first.
     for job_id in sorted(running):
         reserved = running[job_id]
         if reserved.rate_bps == 0 and wanted.get(job_id, 0) > 0:
@@ -310,6 +312,8 @@ class _Presence:
     def _move(self, job_id: str, vms_on: list[list[int]]) -> None:
         for server, count in self._vms_on.pop(job_id, ()):
             self._count[server] -= count
+        # Left before it comes: a job that returns to a server is not there
+        # twice.
         self._vms_on[job_id] = vms_on
         for server, count in vms_on:
             self._count[server] += count

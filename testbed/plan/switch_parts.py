@@ -137,6 +137,8 @@ def _connected(
         joined = group_of[lower]
         other = group_of[upper]
         if joined is not other:
+            # The set is changed in place, so that every node of the group
+            # sees it.
             joined |= other
             for node in other:
                 group_of[node] = joined

@@ -80,6 +80,8 @@ def vm_limits(
     ``slots``: VM slots of each server.
     """
     node_bytes = int(memory_bytes * MEMORY_SHARE / max(1, len(slots)))
+    # By the server of the most slots: a VM's limit is the same on each,
+    # wherever its job is placed.
     vm_bytes = node_bytes // max(1, *slots)
     share = int(processes * PROCESS_SHARE / max(1, sum(slots)))
     return VmLimits(

@@ -56,6 +56,8 @@ class StandingMininet(AttachedMininet):
                 "this network is down, and another is up",
                 "leave, and begin again",
             )
+        # All of them, also of tenants that stay: another tenant may have a
+        # name that is free again.
         for name in self._vms:
             self.unalias(name)
         vms = [vm for tenant in state.tenants for vm in tenant.vms]

@@ -168,6 +168,8 @@ def _become_keeper(
         logging.basicConfig(format=form, level=logging.INFO, force=True)
         with os.fdopen(client_fd, "wb", buffering=0) as client:
             code = Keeper(setup, client).keep()
+    # Nothing may leave this function: in the forked process the command's
+    # own code would go on.
     except BaseException:
         logging.exception("the keeper ends")
     finally:
@@ -228,6 +230,7 @@ class Keeper:
             logging.exception("it failed")
             failure = RunFailed(str(error))
         logging.info("the network is down")
+        # Not before: the reply says that everything is removed.
         if self._down_client is not None:
             send(self._down_client, failure)
         if failure is None:
@@ -304,6 +307,7 @@ class Keeper:
         self._client.write(line.encode())
 
     def _watched(self) -> Watched:
+        # Each round anew: a restarted switch is another process.
         watched = dict(self._switches.watched())
         for events in self._port_events:
             watched[events.fileno()] = partial(self._port_changed, events)
@@ -531,6 +535,7 @@ def admit_jobs(
         # Of the network, and not of this job.
         except RunFailed:
             raise
+        # One that does not fit leaves room for smaller ones after it.
         except TestbedError as error:
             refused += 1
             if refused <= MOST_REFUSED:

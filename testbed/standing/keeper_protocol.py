@@ -206,6 +206,7 @@ def _exchange(request: KeeperRequest, path: Path) -> bytes:
         sock.connect(str(path))
         sock.sendall(json.dumps(record).encode() + b"\n")
         reply = bytearray()
+        # A reply has any length: its end is the end of the connection.
         while data := sock.recv(REQUEST_LIMIT_BYTES):
             reply += data
     return bytes(reply)
@@ -240,6 +241,8 @@ def reply_line(value: object) -> bytes:
             "hint": value.hint,
             "exit_code": value.exit_code,
         }
+    # By its end a client tells a whole reply from one that the keeper's
+    # death cut short.
     return json.dumps(record, default=_plain).encode() + b"\n"
 
 

@@ -79,6 +79,8 @@ class StandingSwitches:
         # The descriptor of an ended process stays readable: unread and unclosed
         # it would be reported for ever.
         os.close(descriptor)
+        # Out of the table before the callback, which watches the new
+        # process, perhaps by a descriptor of the same number.
         callback = self._callbacks.pop(descriptor)
         callback()
 

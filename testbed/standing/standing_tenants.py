@@ -119,6 +119,8 @@ class StandingTenants:
         """
         self._check_new(request)
         enforcement = self._enforcement_of(request)
+        # First of all: the ledger then has no room on links that are down,
+        # and an embedder takes others.
         lost = self._lost_cables()
         placement = self._placement(request)
         self._check_links_up(request.name, placement, lost)
@@ -234,10 +236,13 @@ class StandingTenants:
         for name, plan in self._plans.items():
             plans[name] = on_network(network, plan)
         pairs = [(self._plans[name], plans[name]) for name in plans]
+        # The one step that others can refuse: what follows cannot fail, and
+        # before it nothing has changed.
         self._emulation.set_capacities(datacentre, network, pairs)
         self.datacentre = datacentre
         self.ledger = ledger
         self._plans = plans
+        # The new ledger does not know yet which links are down.
         self._lost_cables()
         self._retry()
 
@@ -315,6 +320,8 @@ class StandingTenants:
                 if name in old_placements:
                     continue
                 old = self.ledger.holdings()[name].placement
+                # In the ledger alone: the network moves all of them
+                # together afterwards.
                 result = reroot(self.ledger, name, ALWAYS_S, down)
                 if isinstance(result, Placement):
                     old_placements[name] = old

@@ -50,6 +50,8 @@ class StandingVms:
         self._emulation.await_controller()
         hosts = self._hosts_file(plan)
         try:
+            # In this order: without limits its programs would send as they
+            # like.
             self._emulation.end_processes(plan)
             self._emulation.dismiss(plan)
             hosts.unlink(missing_ok=True)

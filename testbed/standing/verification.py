@@ -81,6 +81,8 @@ def _links(
     cables: list[tuple[str, ...]] = []
     for link in layout.plan.links:
         cables.append((link.lower.name, link.upper.name))
+    # The other end of a VM's cable is in its namespace, and a cable carries
+    # at both ends or at none.
     for slot in layout.plan.slots:
         cables.append((slot.port.name,))
     problems = []

@@ -207,6 +207,8 @@ def _rates_bps(
     size_bytes: int,
 ) -> list[float]:
     """Payload that each pair's receiver has counted, in bit/s."""
+    # All before the first server listens: each is in another VM, so none
+    # takes another's.
     ports = [_free_port(receiver) for _, receiver in pairs]
     serving = []
     sending = []
@@ -327,7 +329,8 @@ def _outputs(
                         f"{child.args!r} does not end"
                     ) from None
         texts.append(output.decode("utf-8", "replace"))
-        # Killed with the rest of its VM, as when the tenant is removed.
+        # Killed with the rest of its VM, as when the tenant is removed: Popen
+        # gives the signal's number, negative.
         if child.returncode < 0:
             raise RunFailed(
                 "the measurement was ended from outside",

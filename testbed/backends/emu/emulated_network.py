@@ -483,6 +483,8 @@ class EmulatedNetwork:
         if self._open:
             sections += limits.borrowing_lines(self.plan)
         for tenant in tenants:
+            # The first section is of the switches' ports; the others are
+            # VMs' caps.
             sections.append(limits.tenant_limits(self.plan, tenant)[0])
         return [line for section in sections for line in section.lines]
 

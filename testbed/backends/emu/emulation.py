@@ -467,7 +467,8 @@ class Emulation:
         # once.
         while not self._closed.wait(CONFIRM_EVERY_S):
             with suppress(ControllerUnreachable):
-                # It answers: a refusal says that it never had the tenant.
+                # It answers: a refusal says that it never had the tenant, and
+                # switches that are missing hear of it when they connect.
                 with suppress(ControllerRefused, SwitchesMissing):
                     remove()
                 break
