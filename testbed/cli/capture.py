@@ -81,12 +81,15 @@ def capture(
     require_root("testbed capture")
     if as_json and write in (None, STANDARD_OUTPUT):
         raise BadInput("--json says what was stored: it goes with -w FILE")
+    # Where they are now: `_is_gone` asks again, as the same name may come
+    # back elsewhere.
     points = capture_places().points(target)
     request = CaptureRequest(
         " ".join(words or ()), count, seconds, as_text=write is None
     )
     is_over = partial(_is_gone, target, points)
     console.say(f"capturing at {_named(points)}; Ctrl-C ends it")
+    # Shown, they are tcpdump's lines; stored, its binary format.
     if write is None:
         console.say(f"in Wireshark: {_wireshark(target)}")
         take = _ShownLines(points).take
@@ -198,6 +201,8 @@ def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
         try:
             yield partial(_write_at_once, file)
         except BaseException:
+            # Nothing was captured, as by a filter that tcpdump does not
+            # know: the corrected command is to find no file in its way.
             if not os.fstat(descriptor).st_size:
                 with opened_folder(path.parent) as folder:
                     os.unlink(path.name, dir_fd=folder)

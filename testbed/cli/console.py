@@ -52,6 +52,8 @@ def open_standard_streams() -> None:
     """Opens streams that were closed before the start, as by ``2>&-``: what is
     printed there is lost, and no file gets their numbers.
     """
+    # Before anything else is opened: the kernel would give it the lowest
+    # number that is free, and output would go there.
     for number in range(3):
         try:
             os.fstat(number)

@@ -88,6 +88,8 @@ def import_(
         record["experiment"] = text
         console.print_json(record)
         return
+    # Standard output has the experiment alone, standard error what is said
+    # of it.
     if out is None:
         console.print_text(text)
     _say(imported)

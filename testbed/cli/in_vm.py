@@ -57,6 +57,7 @@ def shell(vm: Vm) -> None:
             f"{vm} is no VM: a shell is in one of a tenant's, as {vm}.0"
         )
     bash = shutil.which("bash")
+    # Without bash's start-up files, which would set a prompt of their own.
     argv = (
         [bash, "--noprofile", "--norc", "-i"] if bash else ["/bin/sh", "-i"]
     )
@@ -78,15 +79,16 @@ def _vm(name: str, command: str) -> VmPlace | None:
         hosts = [vm.host for vm in vms]
         if name in named or not (state.open or name in hosts):
             return None
-    found = next((vm for vm in vms if name in (vm.name, vm.host)), None)
-    if found is None:
+    place = next((vm for vm in vms if name in (vm.name, vm.host)), None)
+    if place is None:
         raise BadInput(
             f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"
         )
-    return found
+    return place
 
 
 def _say_line(stream: str, line: bytes) -> None:
+    # As bytes: what a program writes need not be text.
     out = getattr(sys, stream).buffer
     out.write(line)
     out.flush()

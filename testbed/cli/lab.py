@@ -183,6 +183,8 @@ def grade(
     from testbed.labs import grading
 
     live = not offline and os.geteuid() == 0
+    # Links are followed here, once: root follows none of those that come
+    # later.
     class_folder = as_it_leads(class_folder)
     class_name = class_folder.resolve().name
     folder = RunFolder(out or Path(f"{class_name}-marks"), caller())

@@ -127,6 +127,7 @@ def run(arguments: Sequence[str]) -> int:
         return BadInput.exit_code
     try:
         command = application(arguments)
+        # typer would end the process itself, in words of its own.
         status = command(
             args=list(arguments), prog_name="testbed", standalone_mode=False
         )
@@ -170,11 +171,13 @@ def _from_home(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     expanded: list[str] = []
     for number, argument in enumerate(arguments):
+        # What follows is another program's.
         if argument == "--":
             return [*expanded, *arguments[number:]]
         option, equals, value = argument.partition("=")
         if argument.startswith("~"):
             expanded.append(from_home(argument))
+        # Shells expand ``~`` at the beginning of a word alone.
         elif option.startswith("--") and value.startswith("~"):
             expanded.append(option + equals + from_home(value))
         else:

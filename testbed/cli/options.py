@@ -36,10 +36,10 @@ def run_path(written: str | Path) -> Path:
     from testbed.record.run_names import run_folder
 
     path = Path(from_home(str(written)))
-    found = run_folder(path)
-    if found != path:
-        console.say(f"{written} is {found}")
-    return found
+    folder = run_folder(path)
+    if folder != path:
+        console.say(f"{written} is {folder}")
+    return folder
 
 
 RunPath = Annotated[

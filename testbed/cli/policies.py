@@ -90,13 +90,14 @@ def show(which: Which, as_json: Json = False) -> None:
     console.print_text(f"schedules {schedules(kind)}; from {_origin(kind)}")
     if kind.takes:
         table = Table("parameter", "default", "limits or choices", "help")
-        for each in kind.takes.values():
-            table.add_row(
-                *map(
-                    Text,
-                    (each.key, _written(each), _allowed(each), each.help),
-                )
+        for parameter in kind.takes.values():
+            cells = (
+                parameter.key,
+                _written(parameter),
+                _allowed(parameter),
+                parameter.help,
             )
+            table.add_row(*map(Text, cells))
         console.out().print(table)
     for claim in kind.claims_of({}):
         console.print_text(f"claims {claim}: {CLAIMS[claim]}")
@@ -136,14 +137,14 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
         "source": None if kind.source is None else kind.source.to_json(),
         "parameters": [
             {
-                "key": each.key,
-                "default": each.default,
-                "help": each.help,
-                "unit": each.unit,
-                "choices": list(each.choices),
-                "limits": each.limits and list(each.limits),
+                "key": parameter.key,
+                "default": parameter.default,
+                "help": parameter.help,
+                "unit": parameter.unit,
+                "choices": list(parameter.choices),
+                "limits": parameter.limits and list(parameter.limits),
             }
-            for each in kind.takes.values()
+            for parameter in kind.takes.values()
         ],
         "claims": {claim: CLAIMS[claim] for claim in kind.claims_of({})},
         "on_failure": list(kind.on_failure),
@@ -180,9 +181,12 @@ def _entry(kind: PolicyKind) -> str:
         if outside and kind.source
         else f"name: {kind.name}"
     )
-    own = [f"{each.key}: {_written(each)}" for each in kind.takes.values()]
-    if own or outside:
-        return "{" + ", ".join([first, *own]) + "}"
+    parameters = [
+        f"{parameter.key}: {_written(parameter)}"
+        for parameter in kind.takes.values()
+    ]
+    if parameters or outside:
+        return "{" + ", ".join([first, *parameters]) + "}"
     return kind.name
 
 
@@ -208,15 +212,16 @@ class _Result:
     def exit_code(self) -> int:
         if self.subject.broken:
             return RunFailed.exit_code
-        return int(any(one.verdict == "failed" for one in self.findings))
+        verdicts = [finding.verdict for finding in self.findings]
+        return int("failed" in verdicts)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "policy": self.subject.spec.label,
             "seed": self.subject.seed,
             "exit_code": self.exit_code,
-            "findings": [one.to_json() for one in self.findings],
-            "standing": [one.to_json() for one in self.tables],
+            "findings": [finding.to_json() for finding in self.findings],
+            "standing": [table.to_json() for table in self.tables],
         }
 
 
@@ -266,6 +271,7 @@ def check(
     contest = Contest(
         subject.entry, subject.spec, (), QUICK_SEEDS if quick else SEEDS
     )
+    # Checks and tables have half of the bar each.
     per_check = max(1, contest.n_runs // len(CHECKS))
     result = _Result(subject, [], [])
     total = per_check * len(CHECKS) + contest.n_runs
@@ -276,6 +282,8 @@ def check(
             advance(per_check)
             if not as_json:
                 _say(finding)
+        # Anew, with the families of cases that the policy plays, which the
+        # checks have found out.
         contest = Contest(
             subject.entry, subject.spec, subject.families, contest.seeds
         )

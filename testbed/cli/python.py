@@ -23,6 +23,7 @@ def python(arguments: Arguments = None) -> None:
     Its own environment is where `import testbed` works. The exit code is
     Python's.
     """
+    # What is in this process's buffer ends with it.
     sys.stdout.flush()
     os.execv(  # noqa: S606 - the caller's own program
         sys.executable,

@@ -49,17 +49,17 @@ def audit(run: RunPath, as_json: Json = False) -> None:
 
     audits = audit_all(run)
     if as_json:
-        console.print_json([each.to_json() for each in audits])
+        console.print_json([checked.to_json() for checked in audits])
     else:
-        for each in audits:
-            _show_audit(each)
-        good = all(each.passed for each in audits)
+        for checked in audits:
+            _show_audit(checked)
+        good = all(checked.passed for checked in audits)
         console.out().print(
             Text(
                 closing(audits), style="bold green" if good else "bold red"
             )
         )
-    if not all(each.passed for each in audits):
+    if not all(checked.passed for checked in audits):
         raise typer.Exit(1)
 
 
@@ -87,7 +87,9 @@ def _show_audit(checked: Audit) -> None:
 
 def closing(audits: Sequence[Audit]) -> str:
     """Sentence over all policies: checks that failed, where, and that passed."""
-    statuses = [result.status for each in audits for result in each.results]
+    statuses = []
+    for checked in audits:
+        statuses += [result.status for result in checked.results]
     failed = statuses.count("failed")
     passed = statuses.count("passed")
     # With several policies, the last audit is of the list of their summaries.
@@ -102,7 +104,7 @@ def closing(audits: Sequence[Audit]) -> str:
         if above:
             where = f" in {len(policies)} policies and the list above them"
         return f"all {passed} applicable checks passed{where}"
-    wrong = [each.policy for each in policies if not each.passed]
+    wrong = [checked.policy for checked in policies if not checked.passed]
     places = (
         [f"{len(wrong)} of {len(policies)} policies ({', '.join(wrong)})"]
         if wrong
@@ -110,8 +112,8 @@ def closing(audits: Sequence[Audit]) -> str:
     )
     places += [
         f"the list above the {len(policies)} policies"
-        for a in above
-        if not a.passed
+        for checked in above
+        if not checked.passed
     ]
     where = f" in {' and in '.join(places)}" if above else ""
     return f"{failed} {'check' if failed == 1 else 'checks'} failed{where}, {passed} passed"
@@ -142,15 +144,15 @@ def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
     from testbed.record.job_history import explained
     from testbed.record.reading import policy_folders
 
-    found = [
+    histories = [
         explained(stream_events(folder / EVENTS), job)
         for folder in policy_folders(run)
     ]
     if as_json:
-        console.print_json([each.to_json() for each in found])
+        console.print_json([history.to_json() for history in histories])
         return
-    for each in found:
-        _show_history(each)
+    for history in histories:
+        _show_history(history)
 
 
 def _show_history(history: Explanation) -> None:

@@ -97,6 +97,8 @@ def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
             Live(console=out, screen=True, auto_refresh=False) as live,
         ):
             for view in views:
+                # Jobs and links have half of the screen each, of whatever
+                # height it is now.
                 most = max(2, (out.height - AROUND) // 2)
                 live.update(_shown(view, most), refresh=True)
                 time.sleep(EVERY_S)

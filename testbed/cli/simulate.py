@@ -57,6 +57,8 @@ def simulate(
     experiment = load_experiment(
         file, options.overrides_of(settings, seed, lenient=lenient)
     )
+    # After the file has been read: a mistake in it is told before these
+    # modules are imported.
     from testbed.play.playing import failing_run, new_run, run_simulated
 
     if replay is not None:
@@ -76,7 +78,7 @@ def simulate(
     _show(recorded, as_json=as_json)
     if len(recorded) > 1:
         console.say(f"report of all policies: {recorded[0].page_above}")
-    if any(not one.good for one in recorded):
+    if any(not record.good for record in recorded):
         raise typer.Exit(1)
 
 
@@ -84,17 +86,17 @@ def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
     from testbed.report.result_tables import comparison_table
 
     if as_json:
-        console.print_json([one.to_json() for one in recorded])
+        console.print_json([record.to_json() for record in recorded])
         return
     if not recorded:
         return
     shown = console.out()
-    summaries = [one.results.summary for one in recorded]
+    summaries = [record.results.summary for record in recorded]
     shown.print(comparison_table(summaries, shown.width))
-    for one in recorded:
-        for line in one.sentences():
+    for record in recorded:
+        for line in record.sentences():
             console.print_text(
-                f"{one.policy}: {line}" if len(recorded) > 1 else line
+                f"{record.policy}: {line}" if len(recorded) > 1 else line
             )
 
 
@@ -121,11 +123,12 @@ def _replay(
             experiment, sources, top, ["testbed", *sys.argv[1:]]
         )
     if as_json:
-        console.print_json([one.to_json() for one in replays])
+        console.print_json([replayed.to_json() for replayed in replays])
     else:
-        for one in replays:
-            console.print_text(f"{one.recorded.policy}: {one.sentence()}")
-    if not all(one.same for one in replays):
+        for replayed in replays:
+            policy = replayed.recorded.policy
+            console.print_text(f"{policy}: {replayed.sentence()}")
+    if not all(replayed.same for replayed in replays):
         raise typer.Exit(1)
 
 

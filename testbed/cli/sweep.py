@@ -117,6 +117,8 @@ def sweep(
     from testbed.sweeps.sweep_plan import plan_sweep
     from testbed.sweeps.table_so_far import table_file
 
+    # The file is read at each value here: a mistake at the last one would
+    # else be found hours later.
     plan = plan_sweep(
         file, read_text(file), _asked(over, stop, metrics, live=live)
     )

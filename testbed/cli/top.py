@@ -60,6 +60,7 @@ def top(
         return
     require_root("testbed top")
     out = console.out()
+    # Closing it closes its sockets in all namespaces.
     with closing(samples()) as taken:
         # A dumb terminal cannot be written over.
         redrawn = out.is_terminal and not out.is_dumb_terminal

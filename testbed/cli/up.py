@@ -47,6 +47,7 @@ def up(
             "--jobs makes tenants, --open has all slots in one: choose one"
         )
     experiment = load_experiment(file, options.overrides_of(settings))
+    # After the file has been read: a mistake in it is told without root.
     require_live(prefix, f"testbed up {file}")
     for note in experiment.topology_notes:
         console.say(note)

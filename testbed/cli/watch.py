@@ -103,6 +103,8 @@ def watch(
             _follow(page, watched, growing=beside is not None)
         os.nice(NICE)
         number = listening.getsockname()[1]
+        # It listens already: a browser that is quicker than the server
+        # waits in its queue.
         _print_link(number, token, as_json=as_json)
         asyncio.run(_served(page, listening, beside))
 
@@ -197,6 +199,8 @@ def _token(file: Path | None) -> str:
 
     Raises BadInput where others can read the file, or it holds none.
     """
+    # Another at each start, unless a file keeps it: earlier links open
+    # nothing.
     new = secrets.token_urlsafe(32)
     if file is None:
         return new
@@ -215,6 +219,7 @@ def _read_token(file: Path, opened: IO[bytes]) -> str:
         raise BadInput(
             f"{file} can be read by other users", f"chmod 600 {file}"
         )
+    # Bounded, as the file may be any.
     token = opened.read(1_000).decode("ascii", "replace").strip()
     if len(token) < SHORTEST_TOKEN:
         raise BadInput(
@@ -231,6 +236,7 @@ def _listening(port: int | None) -> socket:
     wanted = [PORT, 0] if port is None else [port]
     for number in wanted:
         listening = socket(AF_INET, SOCK_STREAM)
+        # asyncio takes only sockets that do not block.
         listening.settimeout(0)
         try:
             listening.bind(("127.0.0.1", number))
@@ -259,9 +265,10 @@ def _drop_root(folder: Path | None) -> None:
     user = NOBODY
     if owner is not None and owner.uid != 0:
         user = User(_name_of(owner), owner.uid, owner.gid)
-    there = folder is not None and folder.exists()
+    # Asked as root: to the user a folder that is closed to him is not there.
+    exists = folder is not None and folder.exists()
     become(user)
-    if folder is None or not there:
+    if folder is None or not exists:
         return
     if not os.access(folder, os.R_OK | os.X_OK):
         raise BadInput(
@@ -299,6 +306,8 @@ def start_page(watched: str, pid: int) -> None:
     )
     answer = {}
     if process.stdout is not None:
+        # Closed after its answer: nobody reads what the server may print
+        # later.
         with process.stdout as lines:
             answer = _json_value(lines)
     link = answer.get("link")
@@ -315,6 +324,8 @@ def _json_value(lines: Iterable[str]) -> dict[str, Any]:
     text = ""
     for line in lines:
         text += line
+        # The process stays as the page's server, and its output has no end
+        # to wait for.
         if line == "}\n":
             value: dict[str, Any] = json.loads(text)
             return value
@@ -325,6 +336,8 @@ def tunnel_hint(port: int) -> Sequence[str]:
     """Lines on how to reach the page from elsewhere, where this terminal is one
     of SSH.
     """
+    # sudo does not hand SSH's variable on: a process before it still has
+    # it.
     process: psutil.Process | None = psutil.Process()
     while process is not None:
         try:

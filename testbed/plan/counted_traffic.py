@@ -181,8 +181,8 @@ class Counted:
 
     def _is_in(self, disturbed: Disturbance, at_rate: bool) -> bool:
         """True if the time since the last count is the experiment's own."""
-        # It began since the last count: the time before it cannot be told
-        # apart.
+        # It began since the last count, so that this count holds time of
+        # both.
         if self.at_s < disturbed.from_s:
             return True
         if at_rate:

@@ -110,6 +110,8 @@ class TracingBackend(_JobCalls):
         self.name = backend.name
 
     def now_s(self) -> float:
+        # Each reading of the clock: a policy decides by the time that it is
+        # told.
         now_s = self._backend.now_s()
         self._write({"now_s": now_s})
         return now_s
@@ -129,6 +131,8 @@ class TracingBackend(_JobCalls):
     ) -> None:
         try:
             self._backend.start(job, placement, rate_bps, tier)
+        # Whether it starts is the network's answer, so that this call is
+        # written after it is made.
         except StartFailed as error:
             self._write({"start": job.id, "failed": str(error)})
             raise
@@ -177,6 +181,7 @@ class ReplayBackend(_JobCalls):
         )
 
     def now_s(self) -> float:
+        # Not by `_next`: any time is an answer.
         number, answer = next(self._trace, (0, {}))
         if "now_s" not in answer:
             raise RunFailed(

@@ -119,6 +119,8 @@ def run_live(
                 # A folder with anything in it stays, by an OSError.
                 top.path.rmdir()
             raise
+        # The run is over: Ctrl-C now would leave its summary half
+        # written.
         with uninterrupted():
             conclude_several(experiment, top, recorded)
     except AgentPoolError as error:
@@ -162,6 +164,8 @@ def _run_policies(run: _Run, experiment: Experiment) -> None:
     check_reachable(experiment.datacentre, experiment.jobs)
     require_launchers(job.demand for job in experiment.jobs)
     plans = _planned(experiment)
+    # From here on there is something to be taken down, whichever signal
+    # asks for the end.
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(_network(run, experiment, plans))
         for line in _computing(plans.events, experiment):
@@ -183,6 +187,8 @@ def _run_policies(run: _Run, experiment: Experiment) -> None:
             # busiest instant is the machine's heaviest.
             if not fits and finding is not tested.worst:
                 continue
+            # A policy before may have let jobs without a reservation
+            # borrow; this one is to find the network as it was built.
             emulation.network.forbid_borrowing()
             policy_run = _PolicyRun(
                 run, experiment, policy, emulation, finding, tested.refusal
@@ -237,6 +243,7 @@ def _network(
             log_dir=run.top.path / names.LOGS,
             name=experiment.name,
             narrate=run.show.narrate,
+            # Of all policies' dry runs: one network stands for all of them.
             namespaces_per_server=namespaces_per_server(
                 plans.events, slots
             ),
@@ -271,6 +278,7 @@ def _announced(
 ) -> Iterator[None]:
     """Notes the run, in its folder and where other commands look for it."""
     labels = [policy.label for policy in experiment.policies]
+    # By the dry runs, which are all that is known of how long it will take.
     ends_s = [plan[-1].t for plan in plans]
     run = running_run(
         top.path, experiment.name, labels, len(experiment.jobs), ends_s
@@ -372,6 +380,8 @@ class _PolicyRun:
         progress = self.run.show.progress(
             ends_s, self.experiment.scale.time, self.policy.label
         )
+        # The reserve of disk first: whatever stops the run, its last events
+        # and its tables find room.
         with (
             DiskReserve(self.folder.path) as reserve,
             self._begun(reserve) as log,
@@ -413,10 +423,14 @@ class _PolicyRun:
             return self.folder.open_events()
 
     def _trace(self) -> IO[str]:
+        # New, and no link followed: the folder is its caller's, and root
+        # writes here.
         descriptor = new_file(self.folder.path / TRACE, FILE_MODE, None)
         return os.fdopen(descriptor, "w", encoding="utf-8")
 
     def _backend(self, sink: Sink) -> LiveBackend:
+        # Without the file's values: on weights, all that counts here, they
+        # have no effect.
         sharing = self.policy.kind.sharing_of({})
         return LiveBackend(
             self.emulation,

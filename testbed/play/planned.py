@@ -141,6 +141,8 @@ class _Plans:
             case events.JobReserved():
                 booked[event.job_id] = event
             case events.JobStarted(job_id=job_id):
+                # At its start, not when it is booked: only then it takes
+                # slots, and at the rate of that time.
                 self._place(event.t, booked.pop(job_id), event.rate_bps)
             case events.JobMigrated(job_id=job_id):
                 # Its old slots are free before it takes new ones: it may come
@@ -176,6 +178,7 @@ class _Plans:
             self._network,
             Placement(event.root, vms_on),
             self._take_slots(vms_on),
+            # Counted up, as in a run, where no number is given twice.
             tenant_id=len(self.tenants) + 1,
             job_id=job.id,
             rate_bps=scaled_bps(rate_bps, experiment.scale.rate),
@@ -207,6 +210,8 @@ class _Plans:
         for vm in tenant.vms:
             free = self._free[vm.slot.server]
             free.append(vm.slot)
+            # Sorted as on the live network, which gives the lowest slot
+            # first.
             free.sort(key=lambda slot: slot.index)
         return rate_bps
 

@@ -83,6 +83,8 @@ def failing_run(top: RunFolder) -> Generator[None, None, None]:
     """
     try:
         yield
+    # Whoever reads our output has closed it, which is no failure of the
+    # run.
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -124,6 +126,8 @@ def play(
     ``refusal`` is raised in place of the first job. ``after_step`` looks at the
     engine after each step.
     """
+    # Before the policy is made: what its constructor raises is to be in the
+    # stream too.
     sink(
         events.RunStarted(
             0.0,
@@ -150,6 +154,8 @@ def play(
         on_failure=policy.kind.on_failure_of(dict(policy.parameters)),
     )
     try:
+        # In here, so that a run that is refused has its first and last
+        # event, as any other.
         if refusal is not None:
             raise refusal  # noqa: TRY301 - the stream is to end in it
         engine.run()
@@ -173,6 +179,8 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     constructor does.
     """
     parameters = dict(policy.parameters)
+    # In the policy's own entry it stands before the file's, and is no
+    # parameter of the policy.
     name = parameters.pop("embedder", None) if policy.kind.embeds else None
     chosen = limited(embedder(str(name or experiment.embedder)))
     try:
@@ -244,6 +252,8 @@ def run_simulated(
     """
     recorded = [] if recorded is None else recorded
     labels = [policy.label for policy in experiment.policies]
+    # Noted while this process lasts, by which others tell it from a run
+    # that was killed.
     run = running_run(
         top.path, experiment.name, labels, len(experiment.jobs)
     )
@@ -394,6 +404,8 @@ def begin_folder(
     """Writes the spec as given, the spec as resolved, the provenance, and
     plug-ins' files.
     """
+    # All of it before the first event: of a run that is killed it is there,
+    # too.
     folder.write_text(names.SPEC, experiment.source_text)
     folder.write_json(names.RESOLVED, resolved_record(experiment, policy))
     used = [plugin.to_json() for plugin in experiment.plugins_of(policy)]
@@ -521,6 +533,8 @@ def replay_sources(
     """The live run's folder of every policy, read. Raises BadInput; makes
     nothing.
     """
+    # All are read before the first is played: a damaged folder is known at
+    # once.
     folders = policy_folders(live)
     sources = []
     for policy in experiment.policies:
@@ -592,6 +606,8 @@ def _replay(
     try:
         with folder.open_events() as log:
             play(experiment, policy, backend, tee(log, replayed.append))
+    # How a replay ends that decides differently: its events, as far as they
+    # go, say where.
     except RunFailed as error:
         stopped = error.message
     wall_s = time.monotonic() - began

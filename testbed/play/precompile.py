@@ -52,6 +52,8 @@ workload:
 
 def precompile() -> None:
     """Run the experiments with machine code from the first step on."""
+    # Otherwise a loop runs as Python for its first steps, and small
+    # experiments have no more of them.
     LazyLoop.patience = 0
     for number, (title, text) in enumerate(EXPERIMENTS.items(), start=1):
         sys.stderr.write(

@@ -67,6 +67,7 @@ def profiled(
     )
     folder.write_json(PROFILE_RECORD, measured.to_json())
     file = folder.write_text(PROFILE, text)
+    # Once more: the page now has the profile that lies in the folder.
     write_report(folder, recorded.audit)
     if to is not None:
         write_asked_for("--to", to, text)

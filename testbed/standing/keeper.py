@@ -168,8 +168,8 @@ def _become_keeper(
         logging.basicConfig(format=form, level=logging.INFO, force=True)
         with os.fdopen(client_fd, "wb", buffering=0) as client:
             code = Keeper(setup, client).keep()
-    # Nothing may leave this function: in the forked process the command's
-    # own code would go on.
+    # Nothing may leave this function: the forked process would run the
+    # command's own code from there.
     except BaseException:
         logging.exception("the keeper ends")
     finally:

@@ -17,6 +17,8 @@ def uninterrupted() -> Iterator[None]:
     """Defers SIGINT, SIGTERM and SIGHUP to the end of the block."""
     held: list[int] = []
 
+    # It returns, so that Python repeats the system call that a signal
+    # interrupts (PEP 475).
     def hold(signum: int, _: FrameType | None) -> None:
         held.append(signum)
 

@@ -52,6 +52,8 @@ from testbed.plan.network_plan import Bridge, NetworkPlan, Port
 
 Datapath = Literal["netdev", "system"]
 RUN_KEY = "hosenet-run"
+# Open vSwitch's own is 8 s: for as long a controller that is started again
+# would lack switches.
 CONTROLLER_MAX_BACKOFF_MS = 1000
 # After this long without a message a switch asks the controller for an echo.
 # All switches do so at the same time, as they were made together: at OVS's

@@ -74,6 +74,7 @@ class Progress:
         now = self._read(self._pid)
         last = self._last
         self._last = None
+        # Later than any time: what has ended does not stand still.
         if now is None:
             self.still_since_s = inf
             return 0.0
