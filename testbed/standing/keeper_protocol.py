@@ -349,7 +349,8 @@ def _readable(
         poll.register(descriptor, select.POLLIN)
     timeout_ms = None
     if until_s != math.inf:
-        timeout_ms = (until_s - time.monotonic()) * 1000
+        # A negative time-out is one without end.
+        timeout_ms = max(0.0, until_s - time.monotonic()) * 1000
     return {descriptor for descriptor, _ in poll.poll(timeout_ms)}
 
 

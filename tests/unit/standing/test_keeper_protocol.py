@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -23,6 +24,7 @@ from testbed.errors import (
     TestbedError,
 )
 from testbed.plan.network_plan import network_plan
+from testbed.standing import keeper_protocol
 from testbed.standing.keeper_protocol import (
     REQUEST_LIMIT_BYTES,
     AddTenant,
@@ -240,6 +242,27 @@ def test_one_that_hangs_is_given_up_and_the_next_is_served(
             hanging.sendall(b'{"Show')
             assert ask(ShowTenant("a"), TenantState, place) == STATE
         assert raw(place, b'{"Show', ends=False)["exit_code"] == 2
+
+
+def test_one_that_hangs_is_given_up_after_what_took_longer_than_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a restart of a switch, which is served between two pieces of a request.
+    now_s = 0.0
+    is_busy = True
+
+    def watched() -> Watched:
+        nonlocal now_s
+        if is_busy:
+            now_s += 2 * PATIENCE_S
+        return {}
+
+    clock = SimpleNamespace(monotonic=lambda: now_s)
+    monkeypatch.setattr(keeper_protocol, "time", clock)
+    with served(tmp_path, lambda _: None, watched) as place:
+        assert "no request within" in str(raw(place, b"{", ends=False))
+        is_busy = False
+        assert ask(ShowNetwork(), type(None), place) is None
 
 
 def test_two_at_once_are_served_in_turn(tmp_path: Path) -> None:
