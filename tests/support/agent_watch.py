@@ -94,6 +94,7 @@ class Watch:
         """Wait until all are ready, begin, and wait for all to end."""
         for outcome in self.until(agent_ids, Ready):
             assert Ready in outcome.kinds(), outcome
+        # Ahead, so that all agents have heard of the instant when it comes.
         self._pool.begin(agent_ids, time.monotonic_ns() + 10_000_000)
         return self.until(agent_ids, AgentExited)
 
@@ -109,6 +110,8 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 def loopback_ips(n: int) -> list[str]:
     """Addresses below 127/8 that no other test has."""
+    # All of 127/8 leads to the loopback device: no address has to be added
+    # to it.
     middle = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
     return [f"{middle}.{1 + i}" for i in range(n)]
 

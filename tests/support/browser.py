@@ -70,8 +70,8 @@ class Browser:
         return self.driver.execute_script(text, *arguments)
 
     def text(self) -> str:
-        found: str = self.script("return document.body.innerText")
-        return found
+        shown: str = self.script("return document.body.innerText")
+        return shown
 
     def wait_for(self, text: str) -> str:
         """Waits until the page says this; the whole of its text."""
@@ -127,11 +127,11 @@ class Browser:
             "const done = arguments[0];"
             "axe.run(document).then((result) => done(result.violations));"
         )
-        found = []
+        violations = []
         for rule in broken:
             where = [node["target"] for node in rule["nodes"][:3]]
-            found.append(f"{rule['id']}: {where}")
-        return found
+            violations.append(f"{rule['id']}: {where}")
+        return violations
 
     def overlapping_texts(self) -> list[str]:
         """Pairs of labels in the drawing that lie on each other."""
@@ -165,6 +165,8 @@ def browser(folder: Path) -> Iterator[Browser]:
     arguments = [
         "--headless=new",
         "--disable-gpu",
+        # Containers have little of /dev/shm, in which Chromium shares
+        # memory between its processes.
         "--disable-dev-shm-usage",
         "--hide-scrollbars",
         f"--user-data-dir={folder}",

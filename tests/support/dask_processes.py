@@ -31,7 +31,8 @@ class DaskProcesses:
         self._stack = ExitStack()
 
     def __enter__(self) -> DaskProcesses:
-        with self._stack:  # where it does not come up, it is ended here
+        # Where the scheduler does not come up, all is ended here.
+        with self._stack:
             self.address = self._scheduler()
             self._stack = self._stack.pop_all()
         return self

@@ -52,7 +52,7 @@ def digest(lines: list[str]) -> str:
 
 
 @contextmanager
-def engine_digests(found: list[str]) -> Iterator[None]:
+def engine_digests(runs: list[str]) -> Iterator[None]:
     """Adds the digest of the events of every engine that ends meanwhile to ``found``."""
     from testbed.engine import engine as module
 
@@ -69,19 +69,19 @@ def engine_digests(found: list[str]) -> Iterator[None]:
             "sink",
             "after_step",
         )
-        given = {**dict(zip(names, args, strict=False)), **kwargs}
-        sink = given.get("sink")
+        settings = {**dict(zip(names, args, strict=False)), **kwargs}
+        sink = settings.get("sink")
 
         def tee(event: Any) -> None:
             lines.append(json.dumps(event.to_json(), default=_plain))
             if sink is not None:
                 sink(event)
 
-        begin(self, **{**given, "sink": tee})
+        begin(self, **{**settings, "sink": tee})
 
     def running(self: Any) -> None:
         run(self)
-        found.append(digest(self.test_lines))
+        runs.append(digest(self.test_lines))
 
     module.Engine.__init__, module.Engine.run = listening, running  # type: ignore[method-assign]
     try:
@@ -151,15 +151,15 @@ def of_point(name: str, series: str, x: float) -> dict[str, Any]:
     from testbed.errors import MachineCannot
 
     kind, _, figure = name.partition(":")
-    found: list[str] = []
+    runs: list[str] = []
     try:
-        with engine_digests(found):
+        with engine_digests(runs):
             measures = (_simulated if kind == "figure" else _live)(
                 figure, series, x
             )
     except MachineCannot as error:
         return {"missing": str(error)}
-    return {"runs": found, "measures": measures}
+    return {"runs": runs, "measures": measures}
 
 
 def _simulated(name: str, series: str, x: float) -> dict[str, float | None]:
@@ -207,7 +207,7 @@ def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
     wanted = {
         key: task for key, task in tasks.items() if key.startswith(only)
     }
-    found: dict[str, Any] = {}
+    entries: dict[str, Any] = {}
     with ProcessPoolExecutor(
         processes, mp_context=get_context("spawn")
     ) as pool:
@@ -215,10 +215,10 @@ def collect(only: str = "", processes: int = 2) -> dict[str, Any]:
             pool.submit(f, *args): key for key, (f, args) in wanted.items()
         }
         for done, future in enumerate(as_completed(futures), 1):
-            found[futures[future]] = future.result()
+            entries[futures[future]] = future.result()
             if sys.stderr.isatty() or done % 25 == 0:
                 print(f"{done} of {len(futures)}", file=sys.stderr)
-    return dict(sorted(found.items()))
+    return dict(sorted(entries.items()))
 
 
 def collect_with(python: Path, only: str, processes: int) -> dict[str, Any]:
@@ -243,8 +243,8 @@ def collect_with(python: Path, only: str, processes: int) -> dict[str, Any]:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-        return found
+        entries: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        return entries
 
 
 def version_of(python: Path) -> str:
@@ -259,18 +259,18 @@ def version_of(python: Path) -> str:
 
 
 def told_apart(
-    known: dict[str, Any], found: dict[str, Any], names: tuple[str, str]
+    known: dict[str, Any], entries: dict[str, Any], names: tuple[str, str]
 ) -> list[str]:
     """The entries that differ, each printed. What is missing on both sides is no difference."""
     differ = [
         key
-        for key in sorted(known | found)
-        if known.get(key) != found.get(key)
+        for key in sorted(known | entries)
+        if known.get(key) != entries.get(key)
     ]
     for key in differ:
         print(f"differs: {key}")
         print(
-            f"  {names[0]:8} {known.get(key)}\n  {names[1]:8} {found.get(key)}"
+            f"  {names[0]:8} {known.get(key)}\n  {names[1]:8} {entries.get(key)}"
         )
     return differ
 
@@ -291,59 +291,59 @@ def main() -> int:
     parser.add_argument(
         "--processes", type=int, default=os.cpu_count() or 1
     )
-    given = parser.parse_args()
-    if (given.what == "compare") != (given.python is not None):
+    options = parser.parse_args()
+    if (options.what == "compare") != (options.python is not None):
         parser.error("compare and --python PATH go together")
-    found = collect(given.only, given.processes)
-    if not found:
+    entries = collect(options.only, options.processes)
+    if not entries:
         parser.error(
-            f"no entry begins with {given.only!r}; they do with examples/, figure:, live:"
+            f"no entry begins with {options.only!r}; they do with examples/, figure:, live:"
         )
-    if given.what == "record":
+    if options.what == "record":
         rows = [
-            f" {json.dumps(key)}: {json.dumps(found[key], sort_keys=True)}"
-            for key in found
+            f" {json.dumps(key)}: {json.dumps(entries[key], sort_keys=True)}"
+            for key in entries
         ]
-        given.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
-        print(f"{len(found)} entries recorded in {given.file}")
+        options.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
+        print(f"{len(entries)} entries recorded in {options.file}")
         return 0
     return (
-        _checked(given, found)
-        if given.what == "check"
-        else _compared(given, found)
+        _checked(options, entries)
+        if options.what == "check"
+        else _compared(options, entries)
     )
 
 
-def _checked(given: argparse.Namespace, found: dict[str, Any]) -> int:
-    known = json.loads(given.file.read_text("utf-8"))
+def _checked(options: argparse.Namespace, entries: dict[str, Any]) -> int:
+    known = json.loads(options.file.read_text("utf-8"))
     known = {
         key: value
         for key, value in known.items()
-        if key.startswith(given.only)
+        if key.startswith(options.only)
     }
-    differ = told_apart(known, found, ("recorded", "now"))
+    differ = told_apart(known, entries, ("recorded", "now"))
     same = sum(key not in differ for key in known)
     print(f"{same} of {len(known)} entries are as recorded")
     return 1 if differ else 0
 
 
-def _compared(given: argparse.Namespace, found: dict[str, Any]) -> int:
-    other = collect_with(given.python, given.only, given.processes)
-    versions = version_of(given.python), platform.python_version()
-    differ = told_apart(other, found, versions)
+def _compared(options: argparse.Namespace, entries: dict[str, Any]) -> int:
+    other = collect_with(options.python, options.only, options.processes)
+    versions = version_of(options.python), platform.python_version()
+    differ = told_apart(other, entries, versions)
     missing = [
         key
-        for key in found
-        if "missing" in found[key] and key not in differ
+        for key in entries
+        if "missing" in entries[key] and key not in differ
     ]
-    same = len(other | found) - len(differ) - len(missing)
+    same = len(other | entries) - len(differ) - len(missing)
     runs = sum(
-        len(found[key].get("runs", found[key]))
-        for key in found
+        len(entries[key].get("runs", entries[key]))
+        for key in entries
         if key not in missing
     )
     print(
-        f"{same} of {len(other | found)} entries ({runs} digests) are the same on Python"
+        f"{same} of {len(other | entries)} entries ({runs} digests) are the same on Python"
         f" {versions[0]} as on {versions[1]}; {len(differ)} differ, {len(missing)} are missing"
     )
     return 1 if differ or not same else 0

@@ -46,9 +46,9 @@ def tracked(root: Path = ROOT) -> list[str]:
 
 def commit_time(root: Path = ROOT) -> str:
     """SOURCE_DATE_EPOCH: seconds, of the environment or of the last commit."""
-    given = os.environ.get("SOURCE_DATE_EPOCH")
+    epoch = os.environ.get("SOURCE_DATE_EPOCH")
     return (
-        given or _output(["git", "log", "-1", "--format=%ct"], root).strip()
+        epoch or _output(["git", "log", "-1", "--format=%ct"], root).strip()
     )
 
 
@@ -110,18 +110,24 @@ def normalise(archive: Path, epoch: int) -> None:
     with (
         tarfile.open(archive) as old,
         whole.open("wb") as file,
+        # gzip's header has the file's name and the time: no name, and the
+        # commit's time.
         gzip.GzipFile("", "wb", fileobj=file, mtime=epoch) as packed,
         tarfile.open(
             fileobj=packed, mode="w", format=tarfile.PAX_FORMAT
         ) as new,
     ):
-        for member in sorted(old.getmembers(), key=lambda one: one.name):
+        for member in sorted(
+            old.getmembers(), key=lambda member: member.name
+        ):
             member.uid = member.gid = 0
             member.uname = member.gname = ""
             member.mtime = epoch
             member.mode = (
                 0o755 if member.isdir() or member.mode & 0o100 else 0o644
             )
+            # tarfile writes what an old pax header says in place of the
+            # values above.
             member.pax_headers = {}
             new.addfile(
                 member, old.extractfile(member) if member.isreg() else None
@@ -131,10 +137,10 @@ def normalise(archive: Path, epoch: int) -> None:
 
 def digests(folder: Path) -> dict[str, str]:
     """SHA-256 of the distributions in a folder."""
-    found = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
+    built = [*folder.glob("*.whl"), *folder.glob("*.tar.gz")]
     return {
         path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(found)
+        for path in sorted(built)
     }
 
 
@@ -191,12 +197,15 @@ def main() -> int:
     ):
         built = build(ROOT, Path(first))
         build_elsewhere(ROOT, Path(second))
-        found, again = digests(Path(first)), digests(Path(second))
-        for name, digest in found.items():
+        first_digests, second_digests = (
+            digests(Path(first)),
+            digests(Path(second)),
+        )
+        for name, digest in first_digests.items():
             print(
-                f"{digest}  {name}{'' if again.get(name) == digest else '  DIFFERS'}"
+                f"{digest}  {name}{'' if second_digests.get(name) == digest else '  DIFFERS'}"
             )
-        if found != again:
+        if first_digests != second_digests:
             return 1
         options.folder.mkdir(exist_ok=True)
         for path in built:

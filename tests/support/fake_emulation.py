@@ -65,6 +65,7 @@ class FakeAgents:
         self, delay_s: float, message: tuple[str, Message] | str
     ) -> None:
         """A message; a name: that agent's report, if it still works then."""
+        # Messages have no order: of two for one instant the number decides.
         self._sequence += 1
         heapq.heappush(
             self._queue,
@@ -89,6 +90,8 @@ class FakeAgents:
                 0, (name, AgentRefused("no agent of this name is running"))
             )
         elif self.alive[name][0] in self.frozen:
+            # As with the freezer of control groups, version 1: signals wait
+            # for the thaw.
             self._asked.append((name, number))
         else:
             self._ended_by(name, number)
@@ -118,8 +121,10 @@ class FakeAgents:
     def report(self, name: str) -> tuple[str, AgentReport]:
         plan, now_ns = self.alive[name][1], time.monotonic_ns()
         came = tuple(
-            ReceivedPayload(each.peer, each.size_bytes, now_ns, now_ns)
-            for each in getattr(plan, "receives", ())
+            ReceivedPayload(
+                incoming.peer, incoming.size_bytes, now_ns, now_ns
+            )
+            for incoming in getattr(plan, "receives", ())
         )
         return name, AgentReport(plan.index, now_ns, now_ns, came)
 
@@ -155,6 +160,7 @@ class FakeAgents:
     def _ended_by(self, name: str, number: int) -> None:
         if number == signal.SIGTERM:
             self.later(0, self.report(name))
+            # 128 and the signal's number, as shells have it.
             self.exit(name, 143)
         else:
             self.exit(name, None, number)

@@ -43,8 +43,10 @@ class FakeConnection:
 
     def close(self) -> None:
         """Hang up."""
+        # A silent switch waits for it, and would not hear of the end.
         self.answering.set()
         with contextlib.suppress(OSError):
+            # This wakes a thread that reads, which close() alone does not.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._socket.close()
@@ -142,6 +144,7 @@ class FakeConnection:
             openflow13.ONF_EXPERIMENTER_ID,
             kind,
             bundle_id,
+            # In OpenFlow's numbers a reply follows its request.
             request + 1,
             openflow13.BUNDLE_ATOMIC_ORDERED,
         )
@@ -154,5 +157,7 @@ class FakeConnection:
             self.switch.apply(changes)
             self.batches += 1
         except TableFull:
+            # OpenFlow asks for at least 64 bytes of the message that
+            # failed.
             error = _ERROR.pack(_FLOW_MOD_FAILED, _TABLE_FULL) + data[:64]
             yield openflow13.message(openflow13.OFPT_ERROR, xid, error)

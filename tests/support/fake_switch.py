@@ -104,6 +104,8 @@ class FakeSwitch:
         table = 0
         while True:
             action = self._action(table, packet, in_port)
+            # By OpenFlow a packet moves to higher tables alone, so that it
+            # comes to an end.
             if isinstance(action, Goto) and action.table > table:
                 table = action.table
             elif isinstance(action, Output) and action.port != in_port:

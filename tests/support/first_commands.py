@@ -96,6 +96,7 @@ GROUPS = (SIMULATED, LABS, FIGURES, LIVE)
 
 def empty_folder(within: Path, *, nobody: bool = False) -> Path:
     """A folder with an experiment file and nothing else, ``nobody``'s where root makes it."""
+    # A temporary folder is its maker's alone: another user could not pass.
     within.chmod(0o755)
     (home := within / "home").mkdir()
     (home / "two-jobs.yaml").write_text(EXPERIMENT)
@@ -116,6 +117,7 @@ def faults(
 
     ``programs``: the beginning of a command line in place of its first word.
     """
+    # Without extra_groups the process would stay in root's groups.
     user: dict[str, Any] = (
         {"user": NOBODY, "group": NOBODY, "extra_groups": ()}
         if nobody
@@ -137,8 +139,8 @@ def faults(
 def _words(command: Command, folder: Path) -> list[str]:
     words = []
     for word in command.words.split():
-        found = sorted(folder.glob(word)) if "*" in word else []
-        words += [str(path.relative_to(folder)) for path in found] or [
+        matches = sorted(folder.glob(word)) if "*" in word else []
+        words += [str(path.relative_to(folder)) for path in matches] or [
             word.replace("|", " ")
         ]
     return words

@@ -524,6 +524,7 @@ def echo(switch: socket.socket) -> None:
         part = switch.recv(65536)
         if not part:
             raise ConnectionError("the controller has hung up")
+        # Not the last part alone: the mark may lie across two.
         heard = heard[-32:] + part
 
 
@@ -540,7 +541,10 @@ def _exchange(port: int, data: bytes) -> bytes:
         except TimeoutError:
             raise
         except OSError:
-            pass  # It may hang up before it has taken all; then there is no more to say.
+            # It may hang up before it has taken all: no more can be sent.
+            pass
+        # A socket that is closed before all that came was read sends a
+        # reset: that is an end as well.
         with contextlib.suppress(ConnectionError):
             while part := connection.recv(1 << 16):
                 reply += part

@@ -62,6 +62,8 @@ def fill_vectors(
         at_link = np.logical_or.reduceat(~slack[link], first)
         settled = at_link | (cap[unit[first]] <= tightest)
         if not settled.any():
+            # For want of one, by rounding, the tightest: every round has to
+            # end.
             settled[int(np.argmin(level))] = True
         rate[unit[first][settled]] = level[settled]
         gone = np.repeat(settled, width)

@@ -44,7 +44,7 @@ def held(
 ) -> tuple[Check, ...]:
     """A measure lies in a band at every point, without tolerance."""
     return tuple(
-        Check(Level(measure, one, x), band) for one in series for x in xs
+        Check(Level(measure, name, x), band) for name in series for x in xs
     )
 
 

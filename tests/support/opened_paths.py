@@ -39,6 +39,9 @@ def exchangeable(path: str) -> bool:
         if status.st_uid != 0:
             return True
         if status.st_mode & OTHERS_WRITE:
+            # In a sticky folder, as /tmp is, only its owner can exchange
+            # what a name stands for; but anybody can make a name that is
+            # not there.
             if not status.st_mode & stat.S_ISVTX:
                 return True
             if below.is_symlink() or not below.exists():

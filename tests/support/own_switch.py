@@ -41,6 +41,7 @@ def dead_switch(network: EmulatedNetwork, prefix: str) -> list[str]:
     """Leftovers on the machine when the network goes after its switch has been killed."""
     network.up()
     pid = MACHINE.pid or 0
+    # First its parent, the monitor: it would start the daemon anew.
     for victim in (psutil.Process(pid).ppid(), pid):
         os.kill(victim, signal.SIGKILL)
     while Path(f"/proc/{pid}").exists():
@@ -59,47 +60,47 @@ def dead_switch(network: EmulatedNetwork, prefix: str) -> list[str]:
 def main(prefix: str, state: str) -> dict[str, object]:
     for folder in FOLDERS:
         subprocess.run(["mount", "-t", "tmpfs", "own", folder], check=True)
-    found: dict[str, object] = {"before": MACHINE.running}
+    observed: dict[str, object] = {"before": MACHINE.running}
     journal = CleanupJournal.create("own switch", Path(state))
     group = RunCgroup(probe_layout(), journal.tag.run)
     group.create()
     group.enter()
     try:
         ensure_running(journal)
-        found["running"] = MACHINE.running
-        found["listed"] = any(
+        observed["running"] = MACHINE.running
+        observed["listed"] = any(
             entry.kind == "daemon" for entry in journal.entries
         )
         pid = MACHINE.pid or 0
-        found["in_group"] = (
+        observed["in_group"] = (
             journal.tag.run in Path(f"/proc/{pid}/cgroup").read_text()
         )
         limits = Path(f"/proc/{pid}/limits").read_text()
-        found["files"] = next(
+        observed["files"] = next(
             x for x in limits.splitlines() if "open files" in x
         ).split()[3]
         plan = network_plan(tree([2, 1], 10**8, 1), prefix)
         with EmulatedNetwork(plan, journal, 6699) as network:
             conditions = network.conditions
             assert conditions is not None
-            found["datapath"] = conditions.datapath
-            found["offload"] = conditions.sockets.offload
-            found["send_buffer_bytes"] = (
+            observed["datapath"] = conditions.datapath
+            observed["offload"] = conditions.sockets.offload
+            observed["send_buffer_bytes"] = (
                 conditions.sockets.send_buffer_bytes
             )
-            found["allocator"] = (
+            observed["allocator"] = (
                 "libjemalloc" in Path(f"/proc/{pid}/maps").read_text()
             )
-            found["settings"] = dict(
+            observed["settings"] = dict(
                 MACHINE.rows("Open_vSwitch", ["other_config"])[0][0][1]
             )
-        found["after_a_dead_switch"] = dead_switch(
+        observed["after_a_dead_switch"] = dead_switch(
             EmulatedNetwork(plan, journal, 6699), prefix
         )
     finally:
         group.leave()
         remove_groups(group.paths)
-        found["survives_group"] = MACHINE.running
+        observed["survives_group"] = MACHINE.running
         MACHINE.vsctl(
             [
                 "add-br",
@@ -111,11 +112,11 @@ def main(prefix: str, state: str) -> dict[str, object]:
                 "datapath_type=netdev",
             ]
         )
-        found["spared"] = not stop_if_idle() and MACHINE.running
+        observed["spared"] = not stop_if_idle() and MACHINE.running
         MACHINE.vsctl(["del-br", f"{prefix}-x"])
-        found["removed"] = [thing.what for thing in remove_run(journal)]
-        found["after"] = MACHINE.running
-    return found
+        observed["removed"] = [thing.what for thing in remove_run(journal)]
+        observed["after"] = MACHINE.running
+    return observed
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ def installed_package(
     )
     (info / "entry_points.txt").write_text(entries, encoding="utf-8")
     sys.path.insert(0, str(folder))
+    # Python remembers a folder's files by the folder's time, which is too
+    # coarse for what was written just now.
     invalidate_caches()
     look_again()
     try:

@@ -46,11 +46,11 @@ def _of(name: str, value: Any) -> dict[str, str]:
     bases = ", ".join(
         base.__name__ for base in value.__bases__ if base is not object
     )
-    own = {
+    attributes = {
         f"{name}.{key}": _attribute(inner)
         for key, inner in _attributes(value).items()
     }
-    return {name: f"class({bases})"} | own
+    return {name: f"class({bases})"} | attributes
 
 
 def _attributes(kind: type) -> dict[str, Any]:
@@ -60,13 +60,13 @@ def _attributes(kind: type) -> dict[str, Any]:
         for base in reversed(kind.__mro__)
         if base.__module__.startswith("testbed")
     ]
-    found = {
+    by_name = {
         key: value for base in ours for key, value in vars(base).items()
     }
     shown = ("__getitem__", "__enter__", "__exit__")
     return {
         k: v
-        for k, v in sorted(found.items())
+        for k, v in sorted(by_name.items())
         if k in shown or not k.startswith("_")
     }
 
@@ -84,8 +84,8 @@ def _signature(function: Any) -> str:
 
 
 def stored() -> dict[str, str]:
-    found: dict[str, str] = json.loads(STORED.read_text("utf-8"))
-    return found
+    signatures: dict[str, str] = json.loads(STORED.read_text("utf-8"))
+    return signatures
 
 
 if __name__ == "__main__":

@@ -25,16 +25,16 @@ def notes(changelog: str, version: str) -> str:
         name.lower(): text.strip()
         for name, text in zip(parts[1::2], parts[2::2], strict=True)
     }
-    found = sections.get(version.lower().removeprefix("v"))
-    if found is None:
+    section = sections.get(version.lower().removeprefix("v"))
+    if section is None:
         raise NoSuchVersion(
             f"CHANGELOG.md has no version {version}: it has {', '.join(sections)}"
         )
-    if not found:
+    if not section:
         raise NoSuchVersion(
             f"CHANGELOG.md says nothing of version {version}"
         )
-    return found
+    return section
 
 
 def main() -> int:

@@ -35,13 +35,13 @@ class Here(AsyncKernelManager):
 
 
 def main(notebook: str, folder: str) -> None:
-    given = nbformat.read(Path(notebook), as_version=4)
-    nbformat.validate(given)
+    cells = nbformat.read(Path(notebook), as_version=4)
+    nbformat.validate(cells)
     resources = {"metadata": {"path": folder}}
     NotebookClient(
-        given, km=Here(ip="127.0.0.1"), timeout=100, resources=resources
+        cells, km=Here(ip="127.0.0.1"), timeout=100, resources=resources
     ).execute()
-    sys.stdout.write(nbformat.writes(given))
+    sys.stdout.write(nbformat.writes(cells))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,8 @@ from testbed.spec.experiment import Scale
 from tests.emu.test_run import free_port
 from topologies.datacentre import DataCentre
 
-SMALL = Scale(rate=0.02)  # a server's Gbit/s is 20 Mbit/s on the wire
+# A server's Gbit/s is 20 Mbit/s on the wire.
+SMALL = Scale(rate=0.02)
 Does = Callable[[View], Sequence[Action]]
 
 
@@ -60,9 +61,8 @@ class ScriptedPolicy:
             )
             if self._later and first:
                 self._due = {}
-                actions.append(
-                    Wake(0.0)
-                )  # at once, when what stands before it is done
+                # At once, when what stands before it is done.
+                actions.append(Wake(0.0))
             return actions
         if isinstance(event, Woken):
             if not self._due:
@@ -108,9 +108,13 @@ def play(
 ) -> dict[str, list[events.Event]]:
     """Every job's events, in order."""
     recorded: list[events.Event] = []
-    given = emulation, scale, 1, recorded.append
     backend = LiveBackend(
-        *given, weighted=weighted, enforcement=enforcement
+        emulation,
+        scale,
+        1,
+        recorded.append,
+        weighted=weighted,
+        enforcement=enforcement,
     )
     backend.begin()
     engine = Engine(

@@ -149,12 +149,14 @@ def _by_iperf3(
     out: dict[str, float | None] = dict.fromkeys(
         f"iperf3_{name}" for name in _MEASURED
     )
-    found = (
+    measurements = (
         ended.detail.get("iperf3", {})
         if ended and ended.outcome == "finished"
         else {}
     )
-    lists = [found.get(key, []) for key in ("received_bps", "counted_bps")]
+    lists = [
+        measurements.get(key, []) for key in ("received_bps", "counted_bps")
+    ]
     if all(lists):
         received, counted = lists
         figures = (
@@ -208,8 +210,8 @@ def link_means(history: History) -> Iterator[_Row]:
     n = max(1, min(MOST_INTERVALS, MOST_ROWS // len(steps)))
     means = {link: _cut(changes, end_s, n) for link, changes in steps}
     for i in range(n):
-        for link, own in means.items():
-            yield (i + 1) * end_s / n, link, None, own[i]
+        for link, of_link in means.items():
+            yield (i + 1) * end_s / n, link, None, of_link[i]
 
 
 def _changes(history: History) -> dict[int, list[tuple[float, int]]]:
@@ -355,6 +357,7 @@ def _spread(ratios: list[float]) -> dict[str, float] | None:
         return None
     many = len(ratios) > 1
     p95 = (
+        # The 95th of 99 cut points.
         statistics.quantiles(ratios, n=100, method="inclusive")[94]
         if many
         else ratios[0]
@@ -387,8 +390,12 @@ def _use(history: History) -> dict[str, float | None]:
             return {}
         lasted_s, hold = until_s - taken.t, taken.hold
         if hold.tier == "foreground":
-            each = history.jobs[taken.job_id].slots_per_vm
-            vm_s += lasted_s * each * sum(count for _, count in hold.vms_on)
+            slots_per_vm = history.jobs[taken.job_id].slots_per_vm
+            vm_s += (
+                lasted_s
+                * slots_per_vm
+                * sum(count for _, count in hold.vms_on)
+            )
         bits += lasted_s * sum(bps for _, bps in hold.links)
     slots = sum(history.topology.slots) * history.end_s
     links = _carried_bps(history) * history.end_s
@@ -410,8 +417,8 @@ def verdict_due(
 ) -> str:
     """The verdict that a job is due by its figures."""
     named = expect["applications"].get(job["application"] or "")
-    own = named or {}
-    band = own.get("estimate_ratio")
+    stated = named or {}
+    band = stated.get("estimate_ratio")
     band = expect.get("estimate_ratio") if band is None else band
     # A policy may reject, and may run a job without an estimate; a script is to
     # run its jobs.
@@ -420,7 +427,7 @@ def verdict_due(
         return "open"
     granted = job["granted_bps"]
     less = granted is None or granted < job["requested_bps"]
-    below = own.get("scaled_down_below") if less else None
+    below = stated.get("scaled_down_below") if less else None
     if band is None and below is None:
         return _due_by_reservation(history, expect, job)
     if job["ratio"] is None:
@@ -506,7 +513,8 @@ def _runs_at(
     """True for a job that has started and not ended where an event stands."""
     around = (job.first(events.JobStarted), job.first(events.JobEnded))
     first, last = (
-        0 if one is None else history.lines[id(one)] for one in around
+        0 if boundary is None else history.lines[id(boundary)]
+        for boundary in around
     )
     return 0 < first < history.lines[id(event)] < (last or math.inf)
 

@@ -385,9 +385,9 @@ class _Way:
                 : code.co_argcount + code.co_kwonlyargcount
             ]
             values = [
-                frame.f_locals[each]
-                for each in names
-                if each in frame.f_locals
+                frame.f_locals[parameter]
+                for parameter in names
+                if parameter in frame.f_locals
             ]
         if any(map(_carries_the_job, values)):
             self.passed[module] += 1
@@ -417,10 +417,8 @@ def way(verb: str) -> _Way:
             contextlib.redirect_stdout(silent),
             contextlib.redirect_stderr(silent),
         ):
-            for profiler in (
-                None,
-                seen,
-            ):  # once before, so that lazy imports are done
+            # Once before, without the profiler: late imports are done then.
+            for profiler in (None, seen):
                 sys.setprofile(profiler)
                 code = run(
                     [
@@ -544,18 +542,18 @@ def traced_figures(*, live: bool = False) -> list[Figure]:
     """Figures of the way of one job; ``live`` plays it on the live network too."""
     simulated = way("simulate")
     passed = sorted(simulated.passed)
-    found = [
+    figures = [
         Figure(SIMULATED_WAY, len(passed), 20, tuple(passed)),
         Figure("modules called meanwhile", len(simulated.called)),
     ]
     if live:
         more = sorted(set(way("run").passed) - set(passed))
-        found.append(
+        figures.append(
             Figure(
                 "modules that the live way adds", len(more), 16, tuple(more)
             )
         )
-    return found
+    return figures
 
 
 def main() -> int:
@@ -577,30 +575,35 @@ def main() -> int:
         action="store_true",
         help="the live way too (root, Open vSwitch)",
     )
-    given = parser.parse_args()
-    found = [
-        *([] if given.way else static_figures()),
-        *traced_figures(live=given.live),
+    options = parser.parse_args()
+    figures = [
+        *([] if options.way else static_figures()),
+        *traced_figures(live=options.live),
     ]
-    if given.json:
-        print(json.dumps([vars(one) for one in found], indent=1))
+    if options.json:
+        print(json.dumps([vars(figure) for figure in figures], indent=1))
     else:
-        for one in found:
-            print(_line(one))
-            if not given.quiet:
+        for figure in figures:
+            print(_line(figure))
+            if not options.quiet:
                 print(
-                    "".join(f"    {line}\n" for line in one.detail), end=""
+                    "".join(f"    {line}\n" for line in figure.detail),
+                    end="",
                 )
-    return 1 if given.check and not all(one.good for one in found) else 0
+    return (
+        1
+        if options.check and not all(figure.good for figure in figures)
+        else 0
+    )
 
 
-def _line(one: Figure) -> str:
-    text = f"{one.name:44} {one.value:>8,}"
-    if one.budget is not None:
-        text += f"  (at most {one.budget:,})"
-    if one.wanted is not None and one.value > one.wanted:
-        text += f"  wanted {one.wanted:,}"
-    return text if one.good else f"{text}  ABOVE"
+def _line(figure: Figure) -> str:
+    text = f"{figure.name:44} {figure.value:>8,}"
+    if figure.budget is not None:
+        text += f"  (at most {figure.budget:,})"
+    if figure.wanted is not None and figure.value > figure.wanted:
+        text += f"  wanted {figure.wanted:,}"
+    return text if figure.good else f"{text}  ABOVE"
 
 
 if __name__ == "__main__":

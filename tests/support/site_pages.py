@@ -45,6 +45,7 @@ def write_pages(folder: Path) -> list[Path]:
     for name, text in pages.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        # Sphinx reads a file again whose time has changed.
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, encoding="utf-8")
         written.append(path)
@@ -89,6 +90,7 @@ def verb_page(verb: str) -> str:
 
 
 def _described(command: Any, name: str, level: str) -> Iterator[str]:
+    # Without arguments, which click calls an error otherwise.
     context = command.make_context(name, [], resilient_parsing=True)
     arguments = []
     options = []

@@ -83,15 +83,18 @@ def as_user(uid: int, work: Callable[[], Any]) -> Any:
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
 
-    def there() -> None:
+    def work_and_send() -> None:
         if uid != os.geteuid():
+            # The user last: who is no longer root can change no group.
             os.setgroups([])
             os.setgid(uid)
             os.setuid(uid)
         send.send(work())
 
-    process = fork.Process(target=there)
+    process = fork.Process(target=work_and_send)
     process.start()
+    # Were it open here too, recv() would wait for a process that has
+    # failed.
     send.close()
     try:
         return receive.recv()

@@ -56,5 +56,6 @@ class WatchingClient(ControllerClient):
 def namespaces(body: dict[str, Any]) -> Any:
     """JSON with its objects as namespaces."""
     return json.loads(
-        json.dumps(body), object_hook=lambda found: SimpleNamespace(**found)
+        json.dumps(body),
+        object_hook=lambda members: SimpleNamespace(**members),
     )

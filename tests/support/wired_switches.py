@@ -56,6 +56,8 @@ class WiredSwitch(FakeConnection):
             openflow13.OFP_NO_BUFFER, len(frame), 0, 0, 0
         )
         match = openflow13.encode_match(Match(in_port=in_port))
+        # OpenFlow has two bytes between match and frame: they align the
+        # addresses behind an Ethernet header.
         body = head + match + bytes(2) + frame
         self._send(openflow13.message(PACKET_IN, 5, body))
 
@@ -75,6 +77,7 @@ class WiredSwitch(FakeConnection):
     def _port(self, number: int, state: int = 0) -> bytes:
         mac = bytes([2, 0, 0, 1, self.switch.dpid, number])
         speeds = (_GIGABIT_KBPS, _GIGABIT_KBPS)
+        # OFPPF_1GB_FD: 1 Gbit/s, full duplex.
         features = (1 << 5,) * 4
         name = f"s{self.switch.dpid}-eth{number}".encode()
         return _PORT.pack(number, mac, name, 0, state, *features, *speeds)

@@ -280,9 +280,9 @@ def files(paths: Iterable[str] = ()) -> list[str]:
 def findings(path: str) -> list[Finding]:
     """Retired words in a file (path relative to the project), by line."""
     text = (ROOT / path).read_text(encoding="utf-8")
-    found = list(_in_text(path, text))
+    in_file = list(_in_text(path, text))
     stem = Path(path).stem
-    found += (
+    in_file += (
         _in_name(
             path, 1, stem, "module " if path.endswith(".py") else "file "
         )
@@ -290,8 +290,10 @@ def findings(path: str) -> list[Finding]:
         else []
     )
     if path.endswith(".py"):
-        found += _in_code(path, ast.parse(text))
-    return sorted(set(found), key=lambda one: (one.line, one.found))
+        in_file += _in_code(path, ast.parse(text))
+    return sorted(
+        set(in_file), key=lambda finding: (finding.line, finding.found)
+    )
 
 
 def _in_text(path: str, text: str, first: int = 1) -> Iterator[Finding]:
@@ -363,11 +365,11 @@ def _in_code(path: str, module: ast.Module) -> Iterator[Finding]:
         ):
             first = (ast.get_docstring(node) or "").split("\n")[0]
             if match := OPENING.match(first):
-                found = f'docstring "{match.group()} …"'
+                text = f'docstring "{match.group()} …"'
                 yield Finding(
                     path,
                     node.body[0].lineno,
-                    found,
+                    text,
                     "a noun phrase or a verb",
                 )
 
@@ -389,19 +391,23 @@ def main(arguments: list[str] | None = None) -> int:
         help="only the numbers per folder and per word",
     )
     options = parser.parse_args(arguments)
-    found = [one for path in files(options.paths) for one in findings(path)]
+    all_findings = [
+        finding
+        for path in files(options.paths)
+        for finding in findings(path)
+    ]
     if not options.count:
-        for one in found:
-            print(one)
+        for finding in all_findings:
+            print(finding)
     for title, counted in (
         (
             "folder",
             Counter(
-                "/".join(Path(one.path).parts[:-1][:3]) or "."
-                for one in found
+                "/".join(Path(finding.path).parts[:-1][:3]) or "."
+                for finding in all_findings
             ),
         ),
-        ("instead", Counter(one.use for one in found)),
+        ("instead", Counter(finding.use for finding in all_findings)),
     ):
         print(
             f"\n{title}",
@@ -411,7 +417,7 @@ def main(arguments: list[str] | None = None) -> int:
             ),
             sep="\n",
         )
-    return 1 if found else 0
+    return 1 if all_findings else 0
 
 
 if __name__ == "__main__":

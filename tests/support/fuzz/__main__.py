@@ -64,8 +64,8 @@ def _try(
     kind: str, options: argparse.Namespace, inputs: int
 ) -> Outcome | Tried | FuzzResult:
     """Try a kind's inputs, or the one that is asked for; prints and returns the outcome."""
-    one: int | None = options.only
-    numbers = range(inputs) if one is None else range(one, one + 1)
+    only: int | None = options.only
+    numbers = range(inputs) if only is None else range(only, only + 1)
     report = _reporting(kind, len(numbers))
     if kind == "folders":
         folders.prepare()
@@ -73,8 +73,8 @@ def _try(
         sent = fuzz(kind, numbers, options.seed, options.library, report)
         print(sent.text(), flush=True)
         return sent
-    if one is not None:
-        tried = try_alone(kind, READ[kind], options.seed, one)
+    if only is not None:
+        tried = try_alone(kind, READ[kind], options.seed, only)
         print(
             f"{tried.outcome} after {tried.took_s:.2f} s: {tried.why or 'sound'}"
         )

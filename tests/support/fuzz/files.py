@@ -119,13 +119,15 @@ def _examples() -> tuple[str, ...]:
     }
     for old, new in names.items():
         texts = [text.replace(old, new) for text in texts]
+    # A folder lists its files in any order, and an input has to be the same
+    # everywhere.
     return tuple(sorted(texts))
 
 
 @cache
 def _trees() -> tuple[Any, ...]:
     """The examples that are YAML, as plain values."""
-    found = []
+    trees = []
     for text in _examples():
         try:
             tree = yaml.safe_load(text)
@@ -133,8 +135,8 @@ def _trees() -> tuple[Any, ...]:
         except (yaml.YAMLError, RecursionError):
             continue
         if isinstance(tree, dict):
-            found.append(tree)
-    return tuple(found)
+            trees.append(tree)
+    return tuple(trees)
 
 
 # -------------------------------------------------------------------------- made from the schema
@@ -214,6 +216,7 @@ def _number(
     elif act < 0.9:
         value = rng.choice((least, most, least - 1, most + 1, most // 2))
     else:
+        # By the power mostly near the least, now and then near the most.
         value = least + (most - least) * rng.random() ** 8
     if whole:
         return int(value)
@@ -403,8 +406,8 @@ def attempt(rng: random.Random, folder: Path) -> str:
             )
     if code:
         return "refused"
-    given = dict(text.partition("=")[::2] for text in settings[1::2])
-    return _followed(load_experiment(path, given))
+    overrides = dict(text.partition("=")[::2] for text in settings[1::2])
+    return _followed(load_experiment(path, overrides))
 
 
 def _followed(experiment: Experiment) -> str:

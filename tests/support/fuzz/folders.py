@@ -51,7 +51,7 @@ def _originals() -> dict[str, Path]:
     """The run folders as they were written, by the stream's name."""
     base = Path(tempfile.mkdtemp(prefix="fuzz-runs-"))
     atexit.register(shutil.rmtree, base, ignore_errors=True)
-    found = {}
+    originals = {}
     for name, stream in STREAMS.items():
         folder, _ = write_run(base, stream(), FIG10, name=name)
         folder.write_text("spec.yaml", f"name: {name}\n")
@@ -60,13 +60,13 @@ def _originals() -> dict[str, Path]:
             "provenance.json",
             {"machine": machine, "code": {"commit": "0" * 40}},
         )
-        found[name] = folder.path
+        originals[name] = folder.path
     two = RunFolder(base / TWO)
     two.path.mkdir()
     for name in ("a", "b"):
         write_run(two, sample.flat(), name=name)
-    found[TWO] = two.path
-    return found
+    originals[TWO] = two.path
+    return originals
 
 
 def prepare() -> None:
@@ -167,8 +167,10 @@ def _replace_file(rng: random.Random, path: Path) -> None:
         case 0:
             path.mkdir(exist_ok=True)
         case 1:
+            # To open it waits for a writer.
             os.mkfifo(path)
         case 2:
+            # The first of these has no end, the third leads to itself.
             path.symlink_to(
                 rng.choice(
                     ("/dev/zero", "/dev/null", path.name, "/nowhere")

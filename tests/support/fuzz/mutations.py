@@ -202,10 +202,10 @@ def replaced_word(rng: random.Random, text: str) -> str:
 def changed_tree(rng: random.Random, tree: Any) -> Any:
     """The tree itself, with values replaced, keys removed, renamed or doubled anywhere in it."""
     for _ in range(rng.randint(1, 4)):
-        there = list(_holders(tree))
-        if not there:
+        holders = list(_holders(tree))
+        if not holders:
             break
-        holder, key = rng.choice(there)
+        holder, key = rng.choice(holders)
         match rng.randrange(4):
             case 0:
                 holder[key] = deepcopy(rng.choice(VALUES))
@@ -214,7 +214,7 @@ def changed_tree(rng: random.Random, tree: Any) -> Any:
             case 2 if isinstance(holder, dict):
                 holder[f"{key}s"] = holder.pop(key)
             case _:
-                other, where = rng.choice(there)
+                other, where = rng.choice(holders)
                 holder[key] = deepcopy(other[where])
     return tree
 

@@ -278,8 +278,8 @@ def attempt(rng: random.Random, folder: Path) -> str:
             folder, (0,), "validate", str(file), *options, "--json"
         )
     try:
-        given = {"workload.lenient": "true"} if lenient else {}
-        experiment = load_experiment(file, given)
+        overrides = {"workload.lenient": "true"} if lenient else {}
+        experiment = load_experiment(file, overrides)
     except SpecErrors as errors:
         if not all(
             p.message and str(folder) in p.place.source

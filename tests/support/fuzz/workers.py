@@ -109,7 +109,9 @@ class Outcome:
             f"  outcomes {replies}",
         ]
         first: dict[str, list[Tried]] = {}
-        for tried in sorted(self.failures, key=lambda one: one.number):
+        for tried in sorted(
+            self.failures, key=lambda failure: failure.number
+        ):
             first.setdefault(tried.place or str(tried.why), []).append(
                 tried
             )
@@ -155,10 +157,10 @@ def answered(*arguments: str) -> tuple[int, str, str]:
     if not isinstance(code, int):
         raise Unsound(f"exit code {code!r}")
     texts = []
-    for each in (out, err):
-        each.flush()
-        each.seek(0)
-        texts.append(each.read())
+    for stream in (out, err):
+        stream.flush()
+        stream.seek(0)
+        texts.append(stream.read())
     return code, *texts
 
 
@@ -234,6 +236,7 @@ def _each(
 ) -> Iterator[tuple[Tried, _Worker]]:
     """Outcomes as they come, until no worker has an input."""
     while busy := [worker for worker in pool if worker.number is not None]:
+        # With a limit: a worker that hangs says nothing.
         wait([worker.connection for worker in busy], timeout=0.5)
         for worker in busy:
             tried = worker.taken(limit_s)
@@ -259,6 +262,7 @@ class _Worker:
             target=_work, args=(theirs, *self._start), daemon=True
         )
         self.process.start()
+        # Were it open here too, the worker's death would not end the pipe.
         theirs.close()
         self.connection: Connection = ours
 
@@ -334,6 +338,7 @@ def try_one(
     outcome, why, place, details = "failed", None, "", ""
     try:
         with warnings.catch_warnings():
+            # A warning is a finding, too.
             warnings.simplefilter("error")
             outcome = attempt(randomness(kind, seed, number), folder)
     except Unsound as error:
@@ -349,6 +354,7 @@ def try_one(
             _place(error),
             "".join(traceback.format_exception(error)[-40:]),
         )
+    # Linux counts it in KiB, over the process's whole life.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
     return Tried(
         number,
@@ -364,8 +370,10 @@ def try_one(
 def _place(error: BaseException) -> str:
     """The last line of the product that was on the way."""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [at for at in frames if "/site-packages/" not in at.filename]
-    at = own[-1] if own else None
+    product_frames = [
+        at for at in frames if "/site-packages/" not in at.filename
+    ]
+    at = product_frames[-1] if product_frames else None
     return (
         ""
         if at is None

@@ -26,8 +26,10 @@ class ShortestPath(app_manager.RyuApp):
             return
         path = nx.shortest_path(graph, first, last)
         print("path", path, "of", graph.number_of_edges(), "links")
-        for here, there in itertools.pairwise(path):
-            self.forward(switches[here], graph.edges[here, there]["port"])
+        for dpid, next_dpid in itertools.pairwise(path):
+            self.forward(
+                switches[dpid], graph.edges[dpid, next_dpid]["port"]
+            )
 
     def forward(self, switch, port):
         protocol, parser = switch.ofproto, switch.ofproto_parser
