@@ -157,6 +157,12 @@ class Demand:
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
+    def left_bits(self, job: SizedJob, done: float) -> float:
+        """Bits that one VM of a job without a reservation has still to send at
+        progress ``done``.
+        """
+        return (1.0 - done) * self.volume_bits(job)
+
     def remaining_s(
         self,
         job: SizedJob,
@@ -350,6 +356,12 @@ class DemandCurve(Demand):
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
         return self.unconstrained_s(job) * self.mean_bps()
+
+    def left_bits(self, job: SizedJob, done: float) -> float:
+        mean_bps = 0.0
+        for start, end, demand_bps in self._pieces_after(done):
+            mean_bps += (end - start) * demand_bps
+        return self.unconstrained_s(job) * mean_bps
 
     def remaining_s(
         self,

@@ -50,6 +50,10 @@ class Interpretation:
 
 
 RELAX = {"gamma": "0.12"}
+BEST_EFFORT = {"best_effort_servers": "0.05"}
+"""The "small portion of the cloud resource" for jobs whose profiles are bad:
+as many servers as one of twenty aggregation switches has below it.
+"""
 DCLOUD = Interpretation(
     policies={
         "dcloud": RELAX,

@@ -9,7 +9,7 @@ became the head. A job that runs longer than planned voids due times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -101,6 +101,50 @@ def no_preemption(history: History) -> Findings:
         for event in job.events:
             if isinstance(event, moved):
                 yield event, f"{event.name} of {job.job_id}"
+
+
+def moved_at_reservation_end(history: History) -> Findings:
+    """Running jobs move once, at the end of their reservation, without
+    bandwidth, to servers on which nothing is reserved.
+    """
+    reserved_on: dict[int, str] = {}
+    for _, reserved in history.reserved():
+        for server, _ in reserved.vms_on:
+            reserved_on.setdefault(server, reserved.job_id)
+    for job in history.jobs.values():
+        due_s: float | None = None
+        for event in job.events:
+            kind = type(event)
+            if kind in (events.JobPreempted, events.JobTierSwitched):
+                yield event, f"{event.name} of {job.job_id}"
+            elif isinstance(event, events.JobReserved):
+                due_s = event.end_s
+            elif isinstance(event, events.JobMigrated):
+                for wrong in _moved_wrong(
+                    event, due_s, reserved_on, history.live_slack_s
+                ):
+                    yield event, f"{job.job_id} {wrong}"
+                # It has no end from here on: a second move has no reason.
+                due_s = None
+
+
+def _moved_wrong(
+    event: events.JobMigrated,
+    due_s: float | None,
+    reserved_on: Mapping[int, str],
+    slack_s: float,
+) -> Iterator[str]:
+    """Faults of a move at the end of a reservation, ``due_s``."""
+    if due_s is None:
+        yield "moves, and has no reservation that ends"
+    elif not (about(due_s, event.t) and about(event.t, due_s, slack_s)):
+        at = f"moves at {event.t:.6g} s"
+        yield f"{at}, its reservation ends at {due_s:.6g} s"
+    if event.links:
+        yield "moves, and keeps bandwidth"
+    for server, _ in event.vms_on:
+        if server in reserved_on:
+            yield f"moves to server {server}, reserved by {reserved_on[server]}"
 
 
 TIMED = ("advance", "immediate")
@@ -473,6 +517,11 @@ CLAIM_CHECKS = (
         "no running job is preempted or moved",
         no_preemption,
         "no-preemption",
+    ),
+    _claim(
+        "jobs move at the end of their reservation alone, to servers without any",
+        moved_at_reservation_end,
+        "moved-at-reservation-end",
     ),
     _claim(
         "every job that fits the empty data centre starts",

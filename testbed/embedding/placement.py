@@ -7,7 +7,7 @@ min(X, N-X)·B in each direction (Oktopus; DCloud, Section II).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import NamedTuple, Protocol
 
@@ -147,6 +147,13 @@ def empty_residual(datacentre: DataCentre) -> Residual:
         if datacentre.memory_mib is None
         else np.array(datacentre.memory_mib, dtype=np.int64),
     )
+
+
+def on_servers(free: Residual, servers: slice) -> Residual:
+    """Free capacity without the slots of all other servers."""
+    slots = np.zeros_like(free.free_slots)
+    slots[servers] = free.free_slots[servers]
+    return replace(free, free_slots=slots)
 
 
 class Embedder(Protocol):

@@ -81,10 +81,16 @@ class Backend(Protocol):
         ...
 
     def migrate(
-        self, job_id: str, placement: Placement, cost_s: float, tier: Tier
+        self,
+        job_id: str,
+        placement: Placement,
+        cost_s: float,
+        tier: Tier,
+        *,
+        best_effort: bool = False,
     ) -> None:
         """Resume a preempted or running job on (other) nodes; ``cost_s`` as for
-        resuming.
+        resuming. ``best_effort``: without its reservation of bandwidth.
         """
         ...
 

@@ -281,8 +281,17 @@ class Engine(EngineState):
                 self._preempt(key, job.yields_to)
                 self.ask(act.Preempted(key))
             elif priority is EventPriority.END:
-                self.kill(key, events.OUTLASTED)
-                self.ask(act.Ended(key, "killed"))
+                self._outlast(job)
+
+    def _outlast(self, job: JobState) -> None:
+        """Kills a job whose reservation is over, unless the policy moves it."""
+        job_id = job.request.id
+        epoch = job.epoch
+        if job.asks_at_end:
+            self.ask(act.Outlasted(job_id))
+        if job.epoch == epoch:
+            self.kill(job_id, events.OUTLASTED)
+            self.ask(act.Ended(job_id, "killed"))
 
     def _at(
         self, at_s: float, priority: EventPriority, key: str, epoch: int = 0
@@ -469,12 +478,14 @@ class Engine(EngineState):
         job = self.jobs.get(action.job_id)
         if job is None or job.phase != "waiting":
             job = self._require(action.job_id, "waiting")
-        job_id, placement, rate_bps, end_s, kill_at_end, job.tier = action
+        job_id, placement, rate_bps, end_s, kill_at_end, tier, asks = action
+        job.tier = tier
         self.reservations.reserve(
-            job.request, placement, rate_bps, job.tier, self.now_s, end_s
+            job.request, placement, rate_bps, tier, self.now_s, end_s
         )
         job.placement = placement
         job.rate_bps = rate_bps
+        job.asks_at_end = asks
         if self._sink is not None:
             self._sink(self._reserved(job, self.now_s, end_s))
         # After the reservation, which may be refused: nothing of a refused
@@ -496,6 +507,7 @@ class Engine(EngineState):
         self.emit(self._reserved(job, action.start_s, action.end_s))
         job.phase = "reserved"
         job.pending = action
+        job.asks_at_end = action.ask_at_end
         self.waiting.pop(action.job_id, None)
         self._at(
             action.start_s, EventPriority.START, action.job_id, job.epoch
@@ -658,13 +670,24 @@ class Engine(EngineState):
         job_id = action.job_id
         placement = action.placement
         job = self._require(job_id, "preempted", "running")
+        if action.best_effort:
+            self._check_gives_up(job, action.tier)
         # What it holds is given back first, so that old and new nodes may
         # overlap.
         if job.phase == "running":
             self._outages.left(job_id)
             self._give_back(job)
+        if action.best_effort and job.rate_bps:
+            job.rate_bps = 0
+            self.emit(events.JobRescaled(self.now_s, job_id, 0, []))
         self._run_again(job, placement, action)
-        self.backend.migrate(job_id, placement, action.cost_s, action.tier)
+        self.backend.migrate(
+            job_id,
+            placement,
+            action.cost_s,
+            action.tier,
+            best_effort=action.best_effort,
+        )
         self.emit(
             events.JobMigrated(
                 self.now_s,
@@ -678,6 +701,16 @@ class Engine(EngineState):
                 action.reserve_until_s,
             )
         )
+
+    @staticmethod
+    def _check_gives_up(job: JobState, tier: act.Tier) -> None:
+        """Refuses best effort to a job that does not run, or in the
+        background.
+        """
+        if job.phase != "running":
+            raise ActionRefused("only a running job gives up its bandwidth")
+        if tier != "foreground":
+            raise ActionRefused("best effort needs the foreground's links")
 
     def _switch_tier(self, action: act.SwitchTier) -> None:
         """Changes a job's priority on its nodes, which costs nothing."""
@@ -716,6 +749,7 @@ class Engine(EngineState):
         job.left = job.placement
         job.placement = None
         job.yields_to = None
+        job.asks_at_end = False
         job.epoch += 1
 
     def _run_again(

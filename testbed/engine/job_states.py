@@ -36,7 +36,8 @@ class JobState:
     arrival, from 1. ``left`` is where a preempted job was, ``tier`` where it
     runs or ran; ``epoch`` invalidates timers of an earlier plan; ``last_wait``
     is the last wait reason; ``yields_to`` names the jobs for which its
-    reservation was shortened.
+    reservation was shortened; ``asks_at_end``: the policy is asked before the
+    job is killed at the end of its reservation.
     """
 
     request: JobRequest
@@ -51,6 +52,7 @@ class JobState:
     epoch: int = 0
     last_wait: act.Wait | None = None
     yields_to: str | None = None
+    asks_at_end: bool = False
 
     def placed(self) -> Placement:
         """The job's placement, or the one that it had when it was preempted."""

@@ -58,6 +58,8 @@ def occasion(event: act.PolicyEvent) -> str:
             return f"on the end of job {job_id}"
         case act.Preempted(job_id):
             return f"on the preemption of job {job_id}"
+        case act.Outlasted(job_id):
+            return f"at the end of job {job_id}'s reservation"
         case act.Woken():
             return "woken as it asked"
         case act.Restored():

@@ -144,6 +144,9 @@ class _Plans:
                 # At its start, not when it is booked: only then it takes
                 # slots, and at the rate of that time.
                 self._place(event.t, booked.pop(job_id), event.rate_bps)
+            case events.JobRescaled(job_id=job_id) if job_id in self._taken:
+                _, tenant = self._taken[job_id]
+                self._taken[job_id] = event.rate_bps, tenant
             case events.JobMigrated(job_id=job_id):
                 # Its old slots are free before it takes new ones: it may come
                 # back to some of them.

@@ -311,6 +311,8 @@ _CHECKS: Mapping[str, Check] = {
     "rate_bps": _rate,
     "reason": _text,
     "kill_at_end": _flag,
+    "ask_at_end": _flag,
+    "best_effort": _flag,
     "tier": _tier,
     "cost_s": _cost,
     "behind": _texts,

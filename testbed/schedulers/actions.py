@@ -31,7 +31,8 @@ class Start(NamedTuple):
     ``reserve_until_s``.
 
     ``reserve_until_s`` None holds until the job ends. ``kill_at_end``: the job
-    is killed when the reservation ends, whatever it has done by then.
+    is killed when the reservation ends, whatever it has done by then; with
+    ``ask_at_end`` the policy is asked first (:class:`Outlasted`).
     """
 
     job_id: str
@@ -40,12 +41,13 @@ class Start(NamedTuple):
     reserve_until_s: float | None = None
     kill_at_end: bool = False
     tier: Tier = "foreground"
+    ask_at_end: bool = False
 
 
 @dataclass(frozen=True)
 class Reserve:
     """Start the job at ``start_s`` (later than now) and hold until ``end_s``:
-    time sliding.
+    time sliding. The rest as in :class:`Start`.
     """
 
     job_id: str
@@ -54,6 +56,7 @@ class Reserve:
     start_s: float
     end_s: float
     kill_at_end: bool = True
+    ask_at_end: bool = False
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ class Migrate:
     What a running job holds is given back before the new placement is checked,
     so that the two may overlap. ``cost_s``: for so long it holds its new nodes
     and makes no progress. ``reserve_until_s`` and ``kill_at_end`` are those of
-    :class:`Start`.
+    :class:`Start`. ``best_effort``: a running job gives up its bandwidth, in the
+    foreground; from then on it shares what reservations leave.
     """
 
     job_id: str
@@ -120,6 +124,7 @@ class Migrate:
     tier: Tier = "foreground"
     reserve_until_s: float | None = None
     kill_at_end: bool = False
+    best_effort: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,6 +222,15 @@ class Preempted:
 
 
 @dataclass(frozen=True)
+class Outlasted:
+    """A running job has not ended when its reservation does
+    (``ask_at_end``): it is killed unless the answer moves or preempts it.
+    """
+
+    job_id: str
+
+
+@dataclass(frozen=True)
 class Woken:
     """A time the policy asked for has come (:class:`Wake`)."""
 
@@ -228,4 +242,6 @@ class Restored:
     """A link or a server that was lost is back: there is more free than before."""
 
 
-PolicyEvent: TypeAlias = Arrived | Ended | Preempted | Woken | Restored
+PolicyEvent: TypeAlias = (
+    Arrived | Ended | Preempted | Outlasted | Woken | Restored
+)

@@ -5,7 +5,8 @@ On arrival a request ⟨n, b, p, d⟩ is relaxed to p̃ = min((1 + γ)p, d) and 
 point of a grid of starting times and bandwidths is tried; the one that raises
 the network's DRU least is reserved. Nothing is changed afterwards. What a job
 leaves when it ends early is free at once; one that has not ended when its
-reservation does is killed.
+reservation does is killed, or moves to servers for best effort (Section VI, Bad
+Profiling).
 """
 
 from __future__ import annotations
@@ -16,24 +17,28 @@ from fractions import Fraction
 
 from jobs.demand import scaled_duration_s
 from jobs.request import JobRequest
-from testbed.embedding.placement import Embedder, Refusal
+from testbed.embedding.placement import Embedder, Refusal, on_servers
+from testbed.events import OUTLASTED
 from testbed.schedulers.actions import (
     Action,
     Arrived,
+    Kill,
+    Migrate,
+    Outlasted,
     PolicyEvent,
     Reject,
     Reserve,
     Start,
 )
+from testbed.schedulers.bl import SlotsAlone
 from testbed.schedulers.charging import is_service, job_price
 from testbed.schedulers.dcloud_search import (
     Choice,
     Search,
     Shape,
-    place,
     search_of,
 )
-from testbed.schedulers.policy import PolicyKind, View, parameter
+from testbed.schedulers.policy import Claim, PolicyKind, View, parameter
 from topologies.datacentre import DataCentre
 
 GAMMA = 0.12
@@ -130,12 +135,24 @@ def _rates(
     return rates
 
 
+def first_best_effort(n_servers: int, share: float) -> int:
+    """Number of the first server for best effort.
+
+    These are the last ones, so that they are whole racks as far as possible:
+    ``share`` of all, rounded up, and one is left for reservations.
+    """
+    # A share's rounding is no server more.
+    wanted = math.ceil(share * n_servers - 1e-9)
+    return n_servers - min(wanted, n_servers - 1)
+
+
 class DCloud:
     """Algorithm 1. ``embedder`` is its VAlloc; ``gamma`` the profiling relax
     index γ.
 
     ``reshaping`` narrows it to DCloud-TS (sliding alone) or DCloud-BS (scaling
-    alone).
+    alone). ``best_effort_servers``: the share of servers that jobs move to at
+    the end of their reservation; nothing is reserved there.
     """
 
     def __init__(
@@ -144,6 +161,7 @@ class DCloud:
         gamma: float = GAMMA,
         reshaping: Reshaping | None = None,
         name: str = "dcloud",
+        best_effort_servers: float = 0.0,
     ) -> None:
         if not 0.0 <= gamma <= 1.0:
             raise ValueError(
@@ -153,13 +171,20 @@ class DCloud:
         self._embedder = embedder
         self._gamma = gamma
         self._reshaping = reshaping or Reshaping()
+        self._best_effort_servers = best_effort_servers
         self._search: Search | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        # Nothing waits: what an end frees is seen by the next search.
-        if not isinstance(event, Arrived):
-            return []
-        job = view.job(event.job_id)
+        match event:
+            case Arrived(job_id):
+                return self._admit(view, view.job(job_id))
+            case Outlasted(job_id):
+                return self._move(view, view.job(job_id))
+            # Nothing waits: what an end frees is seen by the next search.
+            case _:
+                return []
+
+    def _admit(self, view: View, job: JobRequest) -> list[Action]:
         if is_service(job):
             return self._serve(view, job)
         if job.deadline_s is not None and job.deadline_s < job.duration_s:
@@ -171,7 +196,8 @@ class DCloud:
         choice = self.choose(view, job)
         if choice is None:
             return [Reject(job.id, self._why_not(view, job))]
-        return [_action(view.now_s, job, choice)]
+        asks = self._best_effort_servers > 0
+        return [_action(view.now_s, job, choice, asks=asks)]
 
     def price(self, job: JobRequest, ran_s: float) -> float:
         """Price, for its tenant, of a job that met its deadline."""
@@ -207,18 +233,34 @@ class DCloud:
         VI).
         """
         free = view.residual(view.now_s, None)
-        answer = self._embedder.embed(
-            view.datacentre, free, job.n_vms, job.bandwidth_bps
+        answer = self._search_in(view.datacentre).embed(
+            free, job.n_vms, job.bandwidth_bps
         )
         if isinstance(answer, Refusal):
             return [Reject(job.id, answer.reason)]
         return [Start(job.id, answer, job.bandwidth_bps)]
 
+    def _move(self, view: View, job: JobRequest) -> list[Action]:
+        """The second way for bad profiles (Section VI): at the end of its
+        reservation a job is "immediately migrated to the particular servers",
+        placed there as BL does, and runs "on a best-effort basis" until it
+        ends. It is killed where they have no room.
+        """
+        first = self._search_in(view.datacentre).n_open
+        free = on_servers(
+            view.residual(view.now_s, None), slice(first, None)
+        )
+        answer = SlotsAlone().embed(view.datacentre, free, job.n_vms, 0)
+        if isinstance(answer, Refusal):
+            full = f"servers for best effort: {answer.reason}"
+            return [Kill(job.id, f"{OUTLASTED}; {full}")]
+        return [Migrate(job.id, answer, OUTLASTED, best_effort=True)]
+
     def _why_not(self, view: View, job: JobRequest) -> str:
         grid = self.grid(job)
         # The first point is the request itself: at once, at b.
-        answer = place(
-            view.ledger, self._embedder, view.now_s, job.n_vms, grid[0][0]
+        answer = self._search_in(view.datacentre).place(
+            view.ledger, view.now_s, job.n_vms, grid[0][0]
         )
         others = sum(map(len, grid)) - 1
         reason = "it fits nowhere"
@@ -233,11 +275,16 @@ class DCloud:
             self._search is None
             or self._search.datacentre is not datacentre
         ):
-            self._search = search_of(datacentre, self._embedder)
+            n_open = first_best_effort(
+                datacentre.n_servers, self._best_effort_servers
+            )
+            self._search = search_of(datacentre, self._embedder, n_open)
         return self._search
 
 
-def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
+def _action(
+    now_s: float, job: JobRequest, choice: Choice, *, asks: bool
+) -> Action:
     shape = choice.shape
     start_s = now_s + shape.delay_s
     end_s = start_s + shape.duration_s
@@ -250,6 +297,7 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
             shape.rate_bps,
             end_s,
             kill_at_end=True,
+            ask_at_end=asks,
         )
     return Reserve(
         job.id,
@@ -258,6 +306,7 @@ def _action(now_s: float, job: JobRequest, choice: Choice) -> Action:
         start_s,
         end_s,
         kill_at_end=True,
+        ask_at_end=asks,
     )
 
 
@@ -266,6 +315,18 @@ class DCloudParameters:
     gamma: float = parameter(
         GAMMA, "profiling relax index γ", unit="share", limits=(0.0, 1.0)
     )
+    best_effort_servers: float = parameter(
+        0.0,
+        "share of servers for jobs that outlast their reservations; 0 kills them",
+        unit="share",
+        limits=(0.0, 0.5),
+    )
+
+
+def _claims(parameters: DCloudParameters) -> tuple[Claim, ...]:
+    if parameters.best_effort_servers:
+        return ("within-deadline", "moved-at-reservation-end")
+    return ("within-deadline", "no-preemption")
 
 
 def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
@@ -273,12 +334,16 @@ def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
         name,
         summary,
         lambda embedder, parameters: DCloud(
-            embedder, parameters.gamma, reshaping, name
+            embedder,
+            parameters.gamma,
+            reshaping,
+            name,
+            parameters.best_effort_servers,
         ),
         DCloudParameters,
         embeds=True,
         on_failure=("wait", "kill"),
-        claims=("within-deadline", "no-preemption"),
+        claims=_claims,
     )
 
 

@@ -19,7 +19,13 @@ import numpy as np
 
 from testbed.compiled import LazyLoop
 from testbed.embedding.oktopus import Oktopus
-from testbed.embedding.placement import Embedder, Placement, Refusal
+from testbed.embedding.placement import (
+    Embedder,
+    Placement,
+    Refusal,
+    Residual,
+    on_servers,
+)
 from testbed.reservation.ledger import Ledger
 from testbed.reservation.timeline import Record
 from testbed.schedulers.dru import (
@@ -64,28 +70,40 @@ class Choice:
     increase: tuple[float, ...]
 
 
-def place(
-    ledger: Ledger,
-    embedder: Embedder,
-    now_s: float,
-    n_vms: int,
-    shape: Shape,
-) -> Placement | Refusal:
-    """Place of Algorithm 1: embed in the least that is free while the job would
-    run.
-    """
-    start_s = now_s + shape.delay_s
-    free = ledger.residual(start_s, start_s + shape.duration_s)
-    return embedder.embed(ledger.datacentre, free, n_vms, shape.rate_bps)
-
-
 class Search:
-    """Finds the best point; one for a data centre and an embedder."""
+    """Finds the best point; one for a data centre and an embedder.
 
-    def __init__(self, datacentre: DataCentre, embedder: Embedder) -> None:
+    Servers from number ``n_open`` on, where it is given, take no reservation.
+    """
+
+    def __init__(
+        self,
+        datacentre: DataCentre,
+        embedder: Embedder,
+        n_open: int | None = None,
+    ) -> None:
         self.datacentre = datacentre
+        self.n_open = datacentre.n_servers if n_open is None else n_open
         self._utilisation = Utilisation(datacentre)
         self._embedder = embedder
+
+    def place(
+        self, ledger: Ledger, now_s: float, n_vms: int, shape: Shape
+    ) -> Placement | Refusal:
+        """Place of Algorithm 1: embed in the least that is free while the job
+        would run.
+        """
+        start_s = now_s + shape.delay_s
+        free = ledger.residual(start_s, start_s + shape.duration_s)
+        return self.embed(free, n_vms, shape.rate_bps)
+
+    def embed(
+        self, free: Residual, n_vms: int, rate_bps: int
+    ) -> Placement | Refusal:
+        """Embeds in what is free on the open servers."""
+        if self.n_open < self.datacentre.n_servers:
+            free = on_servers(free, slice(self.n_open))
+        return self._embedder.embed(self.datacentre, free, n_vms, rate_bps)
 
     def best(
         self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
@@ -122,9 +140,7 @@ class Search:
                 start_s, [start_s + shape.duration_s for shape in row]
             )
             for shape, free in zip(row, windows, strict=True):
-                answer = self._embedder.embed(
-                    self.datacentre, free, n_vms, shape.rate_bps
-                )
+                answer = self.embed(free, n_vms, shape.rate_bps)
                 if isinstance(answer, Placement):
                     placed.append((shape, answer))
         return placed
@@ -142,10 +158,12 @@ def _least(raised: FloatArray) -> int | None:
     return best
 
 
-def search_of(datacentre: DataCentre, embedder: Embedder) -> Search:
+def search_of(
+    datacentre: DataCentre, embedder: Embedder, n_open: int | None = None
+) -> Search:
     """The compiled search where there is one."""
     fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
-    return (TreeSearch if fast else Search)(datacentre, embedder)
+    return (TreeSearch if fast else Search)(datacentre, embedder, n_open)
 
 
 class TreeSearch(Search):
@@ -167,13 +185,16 @@ class TreeSearch(Search):
         timeline.seek(now_s)
         changes = timeline.upcoming(float(points.end.max()))
         tree = self._tree
+        # Nothing is reserved on the others: what is free there never changes.
+        free = timeline.free.copy()
+        free[self.n_open : tree.n_servers] = 0
         # No job is on more servers than it has VMs.
         room = min(n_vms, tree.n_servers)
         status, width, servers, counts = PLACE(
             STEPS_PER_SERVER * tree.n_servers * len(grid),
             tree,
             timeline.record(),
-            timeline.free,
+            free,
             changes,
             (n_vms, room),
             points,
@@ -182,7 +203,7 @@ class TreeSearch(Search):
         repaired: dict[int, Placement] = {}
         # Where the greedy filling breaks the hose's rule the embedder answers.
         for k in np.flatnonzero(status == UNSOUND).tolist():
-            answer = place(ledger, self._embedder, now_s, n_vms, shapes[k])
+            answer = self.place(ledger, now_s, n_vms, shapes[k])
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)

@@ -140,6 +140,8 @@ CLAIMS: Mapping[Claim, str] = {
     "head-not-delayed-by-user-estimates": "the same, by the running times that users stated",
     "best-effort-preempted-once": "only best-effort leases are preempted, each at most once",
     "no-preemption": "no running job is preempted, migrated or moved to another tier",
+    "moved-at-reservation-end": "a running job is migrated once at most, when its reservation ends,"
+    " to servers without reservations, and gives up its bandwidth",
     "every-job-starts": "no job is refused: a rejection is a failure of the experiment",
     "no-starvation": "every job that fits the empty data centre starts, however many smaller ones"
     " come after it",

@@ -460,15 +460,18 @@ class LiveBackend:
         self._jobs[job.id] = live
         try:
             with self._emitting_events():
-                if self._enforcement == "none" or (
-                    best_effort and not self._weighted
-                ):
-                    self._emulation.network.allow_borrowing()
+                self._let_borrow(live)
                 self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
             self.kill(job.id)
             raise StartFailed(str(error)) from error
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
+
+    def _let_borrow(self, live: LiveJob) -> None:
+        """Lets a job without an enforced reservation use what others leave."""
+        shares = live.best_effort and not self._weighted
+        if self._enforcement == "none" or shares:
+            self._emulation.network.allow_borrowing()
 
     def _deploy(
         self,
@@ -911,6 +914,8 @@ class LiveBackend:
         placement: Placement,
         cost_s: float,
         tier: Tier,
+        *,
+        best_effort: bool = False,
     ) -> None:
         live = self._jobs[job_id]
         if live.since_ns is not None:
@@ -918,7 +923,17 @@ class LiveBackend:
         left_ns = time.monotonic_ns()
         if live.tenant is not None:
             left_ns = self._checkpoint(live)
+        if best_effort:
+            self._give_up_rate(live)
         self._restore(live, placement, left_ns, cost_s, tier)
+
+    def _give_up_rate(self, live: LiveJob) -> None:
+        """Makes a checkpointed job one without a reservation."""
+        live.rate_bps = 0
+        live.best_effort = live.request.is_best_effort(0)
+        # How long it takes from here on is up to the others.
+        live.limit_s = None
+        self._let_borrow(live)
 
     def switch_tier(self, job_id: str, tier: Tier) -> None:
         self._set_tier(self._jobs[job_id], tier)

@@ -306,14 +306,17 @@ class SharedNetwork:
         self,
         job: JobRequest,
         placement: Placement,
+        done: float = 0.0,
     ) -> None:
-        """Adds a best-effort job that starts, or moves a running one to the
-        paths of another root.
+        """Adds a best-effort job with progress ``done``, or moves a running one
+        to the paths of another root.
         """
         flows = traffic(self._datacentre, job, placement, self._seed)
         bits = math.inf
+        left_bits = math.inf
         if not job.demand.timed:
             bits = job.demand.volume_bits(job) / flows.per_vm
+            left_bits = job.demand.left_bits(job, done) / flows.per_vm
         priority = np.ones(len(flows.links))
         if self.model.weights == "proximate":
             priority = proximate_priority(
@@ -322,7 +325,7 @@ class SharedNetwork:
         # Bundles are pairs of servers, whatever the root: each keeps what it
         # has left to send.
         running = self._jobs.get(job.id)
-        left = np.full(flows.n_bundles, bits)
+        left = np.full(flows.n_bundles, left_bits)
         if running is not None:
             left = running.left_bits
         bps = np.zeros(flows.n_bundles)

@@ -268,12 +268,31 @@ class SimulatedBackend:
         placement: Placement,
         cost_s: float,
         tier: Tier,
+        *,
+        best_effort: bool = False,
     ) -> None:
         job = self._jobs[job_id]
         if not job.paused:
             self.preempt(job_id)
         job.placement = placement
+        if best_effort:
+            self._give_up_rate(job, cost_s)
         self.resume(job_id, cost_s, tier)
+
+    def _give_up_rate(self, job: _SimJob, cost_s: float) -> None:
+        """Makes a paused job one without a reservation."""
+        if self._shared is None:
+            raise ActionRefused("best effort needs a simulated network")
+        if self._shared.independent and cost_s:
+            raise ActionRefused(
+                "flows that are independent resume at no cost only"
+            )
+        request = job.request
+        job.rate_bps = 0
+        job.best_effort = request.is_best_effort(0) and request.n_vms > 1
+        # A single VM has nobody to send to: nothing can hold it up.
+        if not job.best_effort:
+            job.rate_bps = request.bandwidth_bps
 
     def switch_tier(
         self,
@@ -398,7 +417,7 @@ class SimulatedBackend:
             return
         job.connected = True
         if job.best_effort:
-            self._shared.join(job.request, job.placement)
+            self._shared.join(job.request, job.placement, job.done)
         else:
             self._shared.hold(
                 job.request.id, job.placement, int(job.rate_bps)

@@ -94,6 +94,7 @@ def test_checks_that_do_not_apply_say_why(tmp_path: Path) -> None:
         "in-order-of-arrival": "scripted does not claim it",
         "head-not-delayed": "scripted does not claim it",
         "no-preemption": "scripted does not claim it",
+        "moved-at-reservation-end": "scripted does not claim it",
         "no-starvation": "scripted does not claim it",
     }
 
@@ -984,6 +985,7 @@ def test_every_check_has_been_shown_to_fail() -> None:
         "failures",  # in test_audit_failures.py
         "options-within-deadline",
         "no-preemption",
+        "moved-at-reservation-end",  # in test_audit_moves.py
         "no-starvation",  # in test_audit_starvation.py
     }
     assert shown == {check.name for check in CHECKS}

@@ -82,6 +82,26 @@ def test_an_agent_that_ends_before_it_is_asked_to_is_no_trouble() -> None:
     assert (done.outcome, done.reason) == ("finished", "")
 
 
+def test_a_job_that_gives_up_its_bandwidth_moves_on_without_limits() -> (
+    None
+):
+    emulation, backend = live()
+    start(backend, "m")
+    before = emulation.admitted[-1]
+    assert before.link_bps
+    assert emulation.borrowing == 0
+    emulation.agents.lasts_s["m"] = 0.05
+    backend.migrate("m", THERE, 0.0, "foreground", best_effort=True)
+    after = emulation.admitted[-1]
+    assert (after.job_id, after.link_bps) == ("m", ())
+    assert {vm.slot.server for vm in after.vms} == {2, 3}
+    # Its VMs send at most what it asked for.
+    assert after.rate_bps == before.rate_bps
+    assert emulation.borrowing == 1
+    (done,) = backend.wait(None)
+    assert (done.outcome, done.reason) == ("finished", "")
+
+
 def test_who_pays_for_going_on_keeps_its_namespaces() -> None:
     emulation, backend = live((3, 3, 3, 3), slots=2)
     for name in "ab":

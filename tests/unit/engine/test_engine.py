@@ -78,8 +78,11 @@ class ScriptedBackend:
         placement: Placement,
         cost_s: float,
         tier: act.Tier,
+        *,
+        best_effort: bool = False,
     ) -> None:
-        self.calls.append(("migrate", job_id))
+        what = "migrate to best effort" if best_effort else "migrate"
+        self.calls.append((what, job_id))
         self.ends[job_id] = self.now + cost_s + self.runs_for_s[job_id]
 
     def switch_tier(self, job_id: str, tier: act.Tier) -> None:

@@ -71,3 +71,25 @@ workload:
     texts = {tenant.job_id: tenant.text for tenant in plan.tenants}
     assert "gso_max_size 8754" in texts["short"]
     assert "gso_max_size 32768" in texts["long"]
+
+
+def test_a_job_that_moves_without_bandwidth_has_no_class_on_links() -> None:
+    text = """
+topology: {kind: tree, fanout: [4], links: [10 Mbit/s], slots_per_server: 1}
+policies: [{name: dcloud, gamma: 0 %, best_effort_servers: 50 %}]
+workload:
+  kind: batch
+  jobs: 1
+  vms: {mean: 2, sigma: 0}
+  bandwidth: {mean: 3 Mbit/s, sigma: 0 Mbit/s}
+  duration: {mean: 60 s, sigma: 0 s}
+  deadline_ratio: {mean: 1, sigma: 0}
+  profiling_error: {low: 0.1, high: 0.2}
+"""
+    experiment = parse_experiment(text, Path("a.yaml"))
+    before, after = planned(experiment, experiment.policies[0]).tenants
+    assert before.job_id == after.job_id
+    assert before.summary.endswith("in hn-s0v0, hn-s1v0")
+    assert after.summary.endswith("in hn-s2v0, hn-s3v0")
+    assert "3.00 Mbit/s" in before.summary or "3 Mbit/s" in before.summary
+    assert len(after.text) < len(before.text)

@@ -15,7 +15,7 @@ from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
-from testbed.schedulers.dcloud import DCloud
+from testbed.schedulers.dcloud import DCloud, first_best_effort
 from testbed.schedulers.dcloud_search import Search, TreeSearch
 from testbed.schedulers.policy import View
 from tests.support.examples import examples
@@ -60,8 +60,11 @@ class Compared:
 
     name = "dcloud"
 
-    def __init__(self, reshaped: DCloud) -> None:
-        self._dcloud = reshaped
+    def __init__(self, best_effort_servers: float) -> None:
+        self._share = best_effort_servers
+        self._dcloud = DCloud(
+            embedder("oktopus"), best_effort_servers=best_effort_servers
+        )
         self.choices = 0
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
@@ -71,8 +74,9 @@ class Compared:
 
     def _compare(self, view: View, job: JobRequest) -> None:
         grid = self._dcloud.grid(job)
-        fast = TreeSearch(view.datacentre, embedder("oktopus"))
-        slow = Search(view.datacentre, embedder("oktopus"))
+        n_open = first_best_effort(view.datacentre.n_servers, self._share)
+        fast = TreeSearch(view.datacentre, embedder("oktopus"), n_open)
+        slow = Search(view.datacentre, embedder("oktopus"), n_open)
         found = fast.best(view.ledger, view.now_s, job.n_vms, grid)
         expected = slow.best(view.ledger, view.now_s, job.n_vms, grid)
         if expected is None or found is None:
@@ -86,9 +90,13 @@ class Compared:
         assert found.placement == expected.placement
 
 
-def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
-    policy = Compared(DCloud(embedder("oktopus")))
-    Engine(dc, jobs, policy, SimulatedBackend(), lambda _: None).run()
+def run(
+    dc: DataCentre,
+    jobs: list[JobRequest],
+    best_effort_servers: float = 0.0,
+) -> int:
+    policy = Compared(best_effort_servers)
+    Engine(dc, jobs, policy, SimulatedBackend(dc), lambda _: None).run()
     return policy.choices
 
 
@@ -104,15 +112,17 @@ def run(dc: DataCentre, jobs: list[JobRequest]) -> int:
             st.integers(0, 14),
             st.integers(1, 9),
             st.sampled_from([1.0, 1.5, 4.0]),
-            st.booleans(),
+            st.sampled_from([None, 0.5, 1.6]),
         ),
         min_size=1,
         max_size=10,
-    )
+    ),
+    best_effort_servers=st.sampled_from([0.0, 0.3]),
 )
 def test_small_data_centres(
     name: str,
-    drawn: list[tuple[int, int, int, int, float, bool]],
+    drawn: list[tuple[int, int, int, int, float, float | None]],
+    best_effort_servers: float,
     *,
     machine_code: bool,
 ) -> None:
@@ -124,12 +134,12 @@ def test_small_data_centres(
             b,
             float(p),
             p * r,
-            true_duration_s=p * 0.5 if early else None,
+            true_duration_s=p * error if error else None,
         )
-        for k, (at, n, b, p, r, early) in enumerate(drawn)
+        for k, (at, n, b, p, r, error) in enumerate(drawn)
     ]
     with loops(machine_code=machine_code):
-        run(CENTRES[name], jobs)
+        run(CENTRES[name], jobs, best_effort_servers)
 
 
 @pytest.mark.slow

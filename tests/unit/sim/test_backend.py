@@ -124,6 +124,75 @@ def test_a_migration_costs_time_on_the_new_nodes_and_none_of_the_work() -> (
     )
 
 
+@pytest.mark.parametrize("flow_dependency", FLOW_DEPENDENCIES)
+def test_a_job_that_gives_up_its_bandwidth_keeps_what_it_has_done(
+    flow_dependency: FlowDependency,
+) -> None:
+    sharing = SharingModel(flow_dependency)
+    backend = SimulatedBackend(DC, sharing)
+    # Half of its bandwidth for 8 s is 4 s of its 10 s; the rest at b, as
+    # nobody else is there.
+    backend.start(transfer("a"), on((0, 1), (1, 1)), 50, "foreground")
+    assert backend.wait(8.0) == []
+    backend.migrate(
+        "a", on((4, 1), (6, 1)), 0.0, "foreground", best_effort=True
+    )
+    (done,) = backend.wait(None)
+    assert (done.at_s, done.measured_s) == (
+        pytest.approx(14.0),
+        pytest.approx(14.0),
+    )
+
+
+@pytest.mark.parametrize("flow_dependency", FLOW_DEPENDENCIES)
+def test_without_bandwidth_a_job_has_what_reservations_leave(
+    flow_dependency: FlowDependency,
+) -> None:
+    backend = SimulatedBackend(DC, SharingModel(flow_dependency))
+    backend.start(transfer("a"), on((0, 1), (1, 1)), 100, "foreground")
+    held = transfer("held", b=75, p=100.0)
+    backend.start(held, on((4, 1), (6, 1)), 75, "foreground")
+    backend.wait(5.0)
+    backend.migrate(
+        "a", on((4, 1), (6, 1)), 0.0, "foreground", best_effort=True
+    )
+    # 5 s of work at a quarter of its bandwidth.
+    (done,) = backend.wait(None)
+    assert (done.job_id, done.at_s) == ("a", pytest.approx(25.0))
+
+
+def test_a_demand_curve_has_left_what_its_later_steps_send() -> None:
+    curve = DemandCurve(((0.5, 100), (1.0, 300)))
+    job = transfer("a", demand=curve)
+    whole_bits = curve.volume_bits(job)
+    assert curve.left_bits(job, 0.0) == pytest.approx(whole_bits)
+    assert curve.left_bits(job, 0.5) == pytest.approx(0.75 * whole_bits)
+    assert curve.left_bits(job, 1.0) == 0.0
+
+
+def test_a_single_vm_without_bandwidth_is_held_up_by_nothing() -> None:
+    backend = SimulatedBackend(DC)
+    backend.start(transfer("a", n=1), on((0, 1)), 100, "foreground")
+    backend.wait(4.0)
+    backend.migrate("a", on((4, 1)), 0.0, "foreground", best_effort=True)
+    assert ends(backend) == [("a", pytest.approx(10.0))]
+
+
+def test_best_effort_needs_a_network_and_independent_flows_no_cost() -> (
+    None
+):
+    independent = SharingModel("independent")
+    for backend, cost_s in (
+        (SimulatedBackend(), 0.0),
+        (SimulatedBackend(DC, independent), 3.0),
+    ):
+        backend.start(transfer("a"), on((0, 2)), 100, "foreground")
+        with pytest.raises(RunFailed, match=r"simulated network|no cost"):
+            backend.migrate(
+                "a", on((4, 2)), cost_s, "foreground", best_effort=True
+            )
+
+
 def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again() -> (
     None
 ):
