@@ -251,8 +251,8 @@ def progress(
 def counted(
     description: str, total: float
 ) -> Generator[Callable[..., None], None, None]:
-    """The same for what is counted: yields a function that advances the bar, by
-    1 or as many as it is given.
+    """A progress bar of ``total`` steps, as :func:`progress`; yields a function
+    that advances it, by one step or as many as it is given.
     """
     with progress(description, total) as bars:
         yield partial(bars.advance, bars.task_ids[0])

@@ -168,7 +168,7 @@ Strict = Annotated[
 
 
 def require_root(command: str) -> None:
-    """Raises MachineCannot, with the command that has it."""
+    """Raises MachineCannot for others than root, with the command to type."""
     if os.geteuid() == 0:
         return
     if from_checkout():

@@ -236,7 +236,8 @@ def _listening(port: int | None) -> socket:
     wanted = [PORT, 0] if port is None else [port]
     for number in wanted:
         listening = socket(AF_INET, SOCK_STREAM)
-        # asyncio takes only sockets that do not block.
+        # Tornado accepts connections until none is left; on a socket that
+        # blocks it would wait for the next one, and serve nobody.
         listening.settimeout(0)
         try:
             listening.bind(("127.0.0.1", number))

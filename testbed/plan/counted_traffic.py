@@ -217,7 +217,10 @@ class Counted:
         return bits * self.watched_s / self.due_bits
 
     def lack_in(self, length_s: float) -> float:
-        """Bits that lack over so long, at the pace after its start."""
+        """Bits that will lack after ``length_s``.
+
+        The time that was not counted goes at the pace seen after the start.
+        """
         first_s, first_bits = self._first or (0.0, 0.0)
         later_s = self.watched_s - first_s
         if later_s <= 0:

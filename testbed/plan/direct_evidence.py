@@ -63,9 +63,10 @@ class JobEvidence:
 
     ``length_s``: the time that it takes by its plan, from ``began_s`` on.
     ``watched_s``: the part of its time over which its traffic was counted.
-    ``missing_s``: the time in which its rate would carry what lacks over all of
-    its time, if it goes on as it was counted; of its VMs the one that lacks
-    most. ``tail_s``: the part of it between the last count and the last byte.
+    ``missing_s``: the time that its rate needs for the traffic that is missing,
+    extrapolated from what was counted to all of the job's time; that of the VM
+    that lacks most. ``tail_s``: the part of it between the last count and the
+    last byte.
     ``disturbed_s``: time not counted, as the experiment itself stopped it.
     ``excess``: the share of a limit's rate that it let through beyond it.
     ``waited_s``: how long its slowest agent was ready and had no processor;
@@ -187,8 +188,8 @@ class JobEvidence:
     def is_unhindered(self) -> bool:
         """Its own programs hardly waited for a processor.
 
-        Where they did that says little: VMs share their node's by design. So do
-        best-effort jobs, links.
+        If they did wait, that says little: VMs share their node's processors by
+        design, as best-effort jobs share links.
         """
         if self.held_s is None:
             return False

@@ -64,8 +64,8 @@ class Followed:
     """A running job of which evidence is taken.
 
     ``began_s`` is on the clock of the counters; ``length_s`` the time that it
-    takes by its plan; ``pids`` its agents. ``is_whole``: it has run where it
-    began, reserved; ``was_paused``: not all the time. ``groups``: the control
+    takes by its plan; ``pids`` its agents. ``is_whole``: it is reserved and has
+    never moved; ``was_paused``: it was preempted. ``groups``: the control
     groups of its VMs, where a program of its own runs in them; ``is_paced``:
     its agents compute at a pace of their own; ``claims``: the processors that
     its VMs use whenever they get them; ``nodes``: those of its VMs' nodes whose
@@ -301,7 +301,10 @@ class EvidenceTaker:
         )
 
     def _needs_count(self, job: Followed, now_s: float) -> bool:
-        """True of a short job that the samples have not counted for long."""
+        """True for a short job whose last count is too long ago.
+
+        It may end before the next sample counts it.
+        """
         if job.kind not in COUNTED or job.length_s > SHORT_S:
             return False
         due_s = job.since_s + COUNTED_BY * job.length_s

@@ -569,12 +569,12 @@ class ProcessorSampler:
 class Outside:
     """Processor time in s of processes outside the run's control group.
 
-    It counts from the first call, and never falls. What a child used that has
-    ended is with its parent, if that waited for it, less what was known of the
-    child before; what one used since the last call that nobody waits for (its
-    parent ignores SIGCHLD) is lost. Not counted: the kernel's threads, which
-    work for the run too, and the machine's own switch, ``not_counted``. NaN
-    where this process is in no run's group.
+    It counts from the first call, and never falls. The time of a child that
+    has ended is in its parent's account, if the parent waited for it; what was
+    counted of the child before is taken off there. If nobody waits for it (its
+    parent ignores SIGCHLD), what it used since the last call is lost. Not
+    counted: the kernel's threads, which work for the run too, and the machine's
+    own switch, ``not_counted``. NaN where this process is in no run's group.
     """
 
     def __init__(self, not_counted: Collection[int | None]) -> None:
@@ -661,10 +661,10 @@ def gained_ticks(
 ) -> int:
     """Ticks that ``counted`` processes and their children used in between.
 
-    A child that has ended is in its parent's ``children`` as a whole, so what
-    was known of it is taken off there. Where its parent has ended too, that or
-    one further up has it, or nobody: it is taken off those, first off
-    ``counted`` ones, so that nothing known of before is counted again.
+    The whole time of a child that has ended is in its parent's ``children``:
+    what was known of it before is taken off there. If its parent has ended too,
+    an ancestor may have it, or nobody: it is taken off the ancestors in turn,
+    ``counted`` ones first, so that no time is counted twice.
     """
     stayed: set[int] = set()
     running: dict[int, int] = {}

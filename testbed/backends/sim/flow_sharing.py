@@ -376,8 +376,8 @@ class SharedNetwork:
     # -- rates ------------------------------------------------------------------------------
 
     def recompute(self) -> dict[str, float]:
-        """Rates in bit/s per VM of every best-effort job, new ones where
-        anything has changed.
+        """The rate of each best-effort job, in bit/s per VM; computed anew only
+        if anything has changed.
         """
         if self._stale and self._jobs:
             self._recompute()

@@ -83,7 +83,7 @@ class TwoTiers:
         placement: Placement,
         tier: Tier,
     ) -> set[str]:
-        """Adds a job; the others whose speed that may change."""
+        """Adds a job; returns the other jobs whose speed may change by it."""
         use = job.cpu_uses
         resident = _Resident(
             job, tier, servers_of_processes(placement), use, sum(use)
@@ -92,7 +92,7 @@ class TwoTiers:
         return self._change(resident, comes=True)
 
     def leave(self, job_id: str) -> set[str]:
-        """Removes a job; the others whose speed that may change."""
+        """Removes a job; returns the other jobs whose speed may change by it."""
         return self._change(self._residents.pop(job_id), comes=False)
 
     def _change(
