@@ -225,8 +225,10 @@ def report(
     page; with --pictures its pictures as files, and no page. Exit code 2 where
     the folder is no run folder, or is damaged.
     """
+    from testbed.record.reading import policy_folders
     from testbed.report.page import write_report
 
+    policy_folders(run)
     console.say(f"reading {run}")
     if to is not None:
         from testbed.report.picture_files import write_pictures

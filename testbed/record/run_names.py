@@ -12,6 +12,10 @@ from testbed.record.folder import DEFAULT_OUT, EVENTS, is_a_runs
 from testbed.record.reading import policy_of
 
 LATEST = "latest"
+MAKE = (
+    "`testbed simulate FILE` and `sudo testbed run FILE` make one, below the"
+    " folder that they are called in"
+)
 
 
 def run_folder(written: Path) -> Path:
@@ -22,7 +26,7 @@ def run_folder(written: Path) -> Path:
     experiment's name, or the beginning of that or of the folder's name; of
     several such runs the latest is meant. Below ``runs``, where nothing else is
     written. A further part is a policy's folder, or its beginning; BadInput
-    where that is none's or several ones'.
+    where that is none's or several ones', and for ``latest`` without a run.
     """
     if written.exists() or written.is_absolute():
         return written
@@ -37,6 +41,8 @@ def run_folder(written: Path) -> Path:
         # The folder of a run is written, and its policy in short.
         if is_a_runs(base.name):
             return _policy_named(base, rest)
+        if rest[0] == LATEST:
+            raise BadInput(f"there is no run in {base}", MAKE)
         return written
     return _policy_named(run, rest[1:])
 

@@ -55,6 +55,23 @@ def test_a_folder_that_exists_is_meant_itself(runs: Path) -> None:
     assert run_folder(runs.absolute() / "day") == runs.absolute() / "day"
 
 
+@pytest.mark.parametrize("verb", ["audit", "report", "share"])
+def test_where_no_run_is_there_is_no_latest(
+    verb: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command([verb, "latest"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith(
+        "error: there is no run in runs\nhint: `testbed"
+    )
+    assert command([verb, "nowhere"]) == 2
+    assert "error: nowhere is not a folder\n" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("policy", ["dclo", "easy", "vc/more"])
 def test_a_policy_that_is_none_or_several_is_refused(
     runs: Path, policy: str
