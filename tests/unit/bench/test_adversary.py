@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from bench.adversary import attacked, chosen_attacks, table, together
+from bench.adversary import (
+    attacked,
+    chosen_attacks,
+    row_of,
+    table,
+    together,
+)
 from testbed.errors import BadInput
 from tests.adversary import whole_commands
 from tests.adversary.attack import Attack, Tries
@@ -30,6 +36,17 @@ def test_a_verdict(
     assert ("MISSED" in table([row])) is not held
     assert together([row, row]).samples == (2 * on_testbed.through,)
     assert together([row, row]).meets is held
+
+
+def test_an_attack_that_cannot_be_made_is_missed_and_says_why() -> None:
+    def cannot() -> Tries:
+        raise RuntimeError("the bomb does not grow")
+
+    row = row_of(Attack("bomb", "b", cannot, lambda: Tries(5, 5)))
+    assert not row.meets
+    reason = "MISSED (not made: RuntimeError: the bomb does not grow)"
+    assert reason in table([row])
+    assert not together([row]).meets
 
 
 def test_attacks_are_chosen_by_their_names() -> None:
