@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 
 from reproductions import figure_runs
 from reproductions.catalogue import LIVE_FIGURES
@@ -37,11 +38,20 @@ from tests.support.live_backend import Scripted
 PROGRAM = FOLDER / "dcloud" / "apps" / "map_reduce.py"
 
 
-def test_the_example_is_the_file_of_the_figure() -> None:
+def test_the_example_is_the_figure_with_less_data() -> None:
     examples = Path(__file__).parents[3] / "examples"
-    for name in ("dcloud-fig10.yaml", "apps/map_reduce.py"):
-        ours = (FOLDER / "dcloud" / name).read_bytes()
-        assert (examples / name).read_bytes() == ours
+    program = "apps/map_reduce.py"
+    ours = (FOLDER / "dcloud" / program).read_bytes()
+    assert (examples / program).read_bytes() == ours
+    scheduled = []
+    for file in (examples, FOLDER / "dcloud"):
+        document = yaml.safe_load((file / "dcloud-fig10.yaml").read_text())
+        for job in document["workload"]["jobs"]:
+            # What a machine in use has room for: seconds and megabytes.
+            del job["duration"], job["command"][-1]
+        del document["scale"]
+        scheduled.append(document)
+    assert scheduled[0] == scheduled[1]
 
 
 @pytest.mark.parametrize("figure", FIGURES_10, ids=lambda one: one.name)
