@@ -48,6 +48,11 @@ BEGIN, END = (
 )
 RULES = "reproductions/claims"
 """The ledger, from the project's own folder."""
+TAKEN_AGAIN = (
+    "Results that are old, or from before their rules, are taken again by "
+    "these commands. Minutes are those of the stored runs: another "
+    "interpretation may take longer."
+)
 COUNTED = " | ".join(MARKS)
 NAMES = {
     "dcloud": "DCloud",
@@ -115,7 +120,7 @@ def _overview(every: Stored) -> str:
     again = _commands(every)
     if again:
         tables += [
-            "Results that are old, or from before their rules, are taken again by",
+            TAKEN_AGAIN,
             f"```console\n{again}\n```",
         ]
     return "\n\n".join(tables)
