@@ -4,8 +4,8 @@ where both end.
 - *rtt*: ping over the longest way, seven bridges, with every port of the network there;
 - *exact*: measured over estimated time of jobs of 32 VMs, each VM sending at its reservation
   (448 VMs at 1 Mbit/s on k=8, 192 at 3 on k=6, 96 at 10 on k=4), and the run's fidelity;
-- *crossing*: the same with jobs of 30 VMs, which do not fill pods, so that most of their traffic
-  crosses seven bridges, at half these rates;
+- *crossing*: the same with jobs that do not fill pods, so that the last of them are spread over
+  several (3 of 3 on k=4, 3 of 9 on k=6, 6 of 14 on k=8), at half these rates;
 - *cost*: in the middle of these runs, the processor time of the testbed's own process, of the
   switches' daemons, the controller and the agents, and the agents' memory;
 - *sweep*: rates doubled until a run's fidelity is not ok, one between the last two, by number of
@@ -68,7 +68,10 @@ JOB = (
 )
 BANDWIDTH_MBPS = 100
 VMS_PER_JOB = 32
-CROSSING_VMS_PER_JOB = 30
+CROSSING = {4: (3, 30), 6: (9, 20), 8: (14, 30)}
+"""By k the jobs, and VMs of each, that leave slots in every pod: the last jobs
+have theirs in several.
+"""
 CROSSING_RATE_SHARE = 0.5
 LINK_BPS = 1_000_000_000
 KINDS = ("rtt", "exact", "crossing", "cost", "sweep")
@@ -113,11 +116,13 @@ class Size:
 
     @property
     def crossing(self) -> Size:
-        """As many jobs that do not fill pods, at a lower rate."""
+        """Jobs of which some have VMs in several pods, at a lower rate."""
+        n_jobs, vms_per_job = CROSSING[self.k]
         return replace(
             self,
+            n_jobs=n_jobs,
             rate_mbps=CROSSING_RATE_SHARE * self.rate_mbps,
-            vms_per_job=CROSSING_VMS_PER_JOB,
+            vms_per_job=vms_per_job,
         )
 
     @property
@@ -330,20 +335,25 @@ class Played:
         }
 
 
+def experiment_text(size: Size, rate_mbps: float, duration_s: float) -> str:
+    """The experiment file of a size's jobs."""
+    text = EXPERIMENT.format(
+        k=size.k, slots=size.slots, scale=rate_mbps / BANDWIDTH_MBPS
+    )
+    for number in range(size.n_jobs):
+        text += JOB.format(
+            i=number, vms=size.vms_per_job, duration_s=duration_s
+        )
+    return text
+
+
 def play(
     size: Size, rate_mbps: float, duration_s: float, n_parts: int | None
 ) -> Played:
     """The jobs of a size, each VM at a rate on the emulated wire. Raises
     MachineCannot.
     """
-    text = EXPERIMENT.format(
-        k=size.k, slots=size.slots, scale=rate_mbps / BANDWIDTH_MBPS
-    )
-    jobs = range(size.n_jobs)
-    text += "".join(
-        JOB.format(i=i, vms=size.vms_per_job, duration_s=duration_s)
-        for i in jobs
-    )
+    text = experiment_text(size, rate_mbps, duration_s)
     with (
         TemporaryDirectory(prefix="hosenet-bench-") as folder,
         switch_of(n_parts),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 from math import nan
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,6 +18,7 @@ from bench.live_scale import SIZES, Played, highest
 from bench.progress import Step, time_left_s
 from bench.switch_pass import Pass, fit, idle_plan
 from testbed import events
+from testbed.cli.main import run
 from testbed.plan.network_plan import network_plan
 from testbed.plan.switch_parts import switch_parts
 from topologies.fat_tree import fat_tree
@@ -175,3 +178,26 @@ def test_idle_bridges_have_as_many_ports_as_asked_for(
     names = [port.name for port in plan.ports]
     assert len(set(names)) == len(names)
     assert max(map(len, names)) <= 15
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "expected"), [(4, 3), (6, 3), (8, 6)])
+def test_crossing_jobs_have_vms_in_several_pods(
+    k: int, expected: int, tmp_path: Path
+) -> None:
+    file = tmp_path / "crossing.yaml"
+    text = live_scale.experiment_text(SIZES[k].crossing, 1.0, 30.0)
+    file.write_text(text)
+    assert run(["simulate", str(file), "--out", f"{tmp_path}/runs"]) == 0
+    (lines,) = tmp_path.glob("runs/*/events.jsonl")
+    servers_per_pod = k * k // 4
+    crossing = 0
+    for line in lines.read_text().splitlines():
+        record = json.loads(line)
+        assert record.get("outcome") != "rejected"
+        if record["event"] == "job_reserved":
+            pods = {
+                server // servers_per_pod for server, _ in record["vms_on"]
+            }
+            crossing += len(pods) > 1
+    assert crossing == expected
