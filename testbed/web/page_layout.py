@@ -6,6 +6,7 @@ the server's side, so that a browser never gets 8,000 of them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ MAX_SERVERS = 256
 """The most servers that are drawn one by one."""
 MAX_LEVELS = 16
 MAX_GROUPS = 100
-"""Groups of servers that no switch connects."""
+"""The most groups of servers that no switch connects."""
 NO_PARENT = -1
 UNKNOWN = -1
 """The drawn link of a link between unknown nodes."""
@@ -191,15 +192,15 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
 
     Racks come first, in the order of their servers, then all other nodes.
     """
-    per_group = max(1, n_servers // MAX_GROUPS)
+    per_group = math.ceil(n_servers / MAX_GROUPS)
     rack_of: dict[int, int] = {}
     drawn = [NO_PARENT] * len(above)
     for server in range(n_servers):
         switch = above[server]
         if switch == NO_PARENT:
             # Servers without a switch, as of a flat data centre, are drawn
-            # in some MAX_GROUPS groups. A negative number is no switch's,
-            # and -1 stands for none.
+            # in groups. A negative number is no switch's, and -1 stands
+            # for none.
             switch = -2 - server // per_group
         drawn[server] = rack_of.setdefault(switch, len(rack_of))
     n_drawn = len(rack_of)

@@ -11,6 +11,7 @@ import pytest
 from testbed.record.topology_record import topology_record
 from testbed.web.page_layout import (
     FULL,
+    MAX_GROUPS,
     MAX_SERVERS,
     NO_PARENT,
     UNKNOWN,
@@ -75,8 +76,8 @@ def test_of_a_racks_links_the_fullest_is_shown() -> None:
     assert sum(use) == FULL // 2 + FULL
 
 
-def test_servers_without_a_switch_are_drawn_in_groups() -> None:
-    n = 4 * MAX_SERVERS
+@pytest.mark.parametrize("n", [MAX_SERVERS + 1, 4 * MAX_SERVERS, 1999])
+def test_servers_without_a_switch_are_drawn_in_groups(n: int) -> None:
     topology = {
         "names": [f"node {i}" for i in range(n)],
         "slots": [1] * n,
@@ -84,7 +85,7 @@ def test_servers_without_a_switch_are_drawn_in_groups() -> None:
     }
     layout = page_layout(topology)
     assert sum(node.servers for node in layout.nodes) == n
-    assert len(layout.nodes) <= MAX_SERVERS
+    assert len(layout.nodes) <= MAX_GROUPS
     assert layout.use(np.zeros(0)) == []
 
 
