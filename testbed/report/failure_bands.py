@@ -78,10 +78,12 @@ def outages(
         if kind is None:
             continue
         part = _name(event, topology)
-        begun = lasting.pop((kind, part), None)
-        if begun is not None:
-            failed[begun] = replace(failed[begun], end_s=now_s)
-        elif type(event) in _BEGINS:
+        if type(event) in _ENDS:
+            begun = lasting.pop((kind, part), None)
+            if begun is not None:
+                failed[begun] = replace(failed[begun], end_s=now_s)
+        # A damaged folder's part may fail while it is lost.
+        elif (kind, part) not in lasting:
             outage = Outage(kind, part, now_s, now_s)
             if outage.lasting:
                 lasting[kind, part] = len(failed)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.foreign_text import plain_text
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MAX_LANES = 60
 POINTS = 600
+OTHERS = "others"
+"""The label of a series that several applications share."""
 _ENDS = {
     "finished": ("|", TEXT),
     "rejected": ("x", BAD),
@@ -42,7 +44,16 @@ def colours(rows: Sequence[JobRow]) -> dict[str, int]:
     share the last one.
     """
     names = dict.fromkeys(map(application_name, rows))
-    return {name: min(index, 5) for index, name in enumerate(names)}
+    last = len(SERIES) - 1
+    return {name: min(index, last) for index, name in enumerate(names)}
+
+
+def series_labels(index_of: Mapping[str, int]) -> list[str]:
+    """Label of each series: its name, or OTHERS where several share it."""
+    labels = [""] * (max(index_of.values(), default=0) + 1)
+    for name, index in index_of.items():
+        labels[index] = OTHERS if labels[index] else name
+    return labels
 
 
 def gantt_figure(
@@ -136,8 +147,10 @@ def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
-    for name, index in list(index_of.items())[:6]:
+    for index, name in enumerate(series_labels(index_of)):
         label = f"{shortened(name)} runs"
+        if name == OTHERS:
+            label = f"{OTHERS} run"
         handles.append(Patch(color=series_colour(index), label=label))
     handles.append(Patch(edgecolor=MUTED, label="reserved", **_HATCHED))
     handles.append(Line2D([], [], color=MUTED, linewidth=2, label="waits"))
@@ -185,11 +198,7 @@ def occupancy_figure(
     step_s = span_s / POINTS if span_s > 0 else 1.0
     use, waiting = _means(rows, all_spans, index_of, step_s)
     most_wait = max(waiting)
-    labels = ["" for _ in use]
-    for name, index in index_of.items():
-        # The sixth application shares its colour with all after it, and
-        # with it the label.
-        labels[index] = "others" if labels[index] else shortened(name)
+    labels = list(map(shortened, series_labels(index_of)))
     with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
         if most_wait > 0:
             heights = [2.2, 1]
@@ -222,10 +231,7 @@ def occupancy_rows(
     index_of = colours(rows)
     step_s = span_s / POINTS if span_s > 0 else 1.0
     use, waiting = _means(rows, all_spans, index_of, step_s)
-    labels = ["" for _ in use]
-    for name, index in index_of.items():
-        # As in the picture: one name for all that share a colour.
-        labels[index] = "others" if labels[index] else name
+    labels = series_labels(index_of)
     yield ["time_s", *(f"slots of {label}" for label in labels), "waiting"]
     for point in range(POINTS):
         slots = [series[point] for series in use]

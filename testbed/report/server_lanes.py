@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from testbed.foreign_text import plain_text
 from testbed.record.job_lives import FOREGROUND
 from testbed.record.metrics import JobRow
-from testbed.report.gantt import application_name, colours, shortened
+from testbed.report.gantt import (
+    application_name,
+    colours,
+    series_labels,
+    shortened,
+)
 from testbed.report.plot_style import (
     BAD,
     MUTED,
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LANE_IN = 0.24
+"""A server's share of the picture's height, in inches."""
 LANE = 0.84
 """Height of a server's rows together; the rest parts it from the next one."""
 _MARKS: Mapping[UseEnd, tuple[str, str, str]] = {
@@ -47,7 +54,7 @@ def servers_figure(
     """A lane per server with a row per slot that was used at once."""
     named, series_of = _colours(rows)
     n_servers = len(shown.lanes)
-    with figure(9.4, 1.6 + max(0.24, 8.0 / 60) * n_servers) as made:
+    with figure(9.4, 1.6 + LANE_IN * n_servers) as made:
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s * 1.02)
         for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
@@ -152,11 +159,8 @@ def _legend(
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
-    for name, index in list(index_of.items())[:6]:
+    for index, name in enumerate(series_labels(index_of)):
         label = shortened(name)
-        # All further applications share the sixth colour.
-        if index == 5 and len(index_of) > len(SERIES):
-            label = "others"
         handles.append(Patch(color=series_colour(index), label=label))
     if any(use.tier != FOREGROUND for use in shown.uses):
         label = "in the background tier"

@@ -61,6 +61,24 @@ def test_what_is_not_restored_lasts_to_the_end_and_may_fail_twice() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("again", "end_s"),
+    [
+        (events.LinkFailed(6.0, 10), 8.0),
+        (events.ServerFailed(10.0, 12), 12.0),
+    ],
+)
+def test_a_second_failure_of_a_lost_part_does_not_end_its_outage(
+    again: events.LinkFailed | events.ServerFailed, end_s: float
+) -> None:
+    stream = failing.moving()
+    before = [event for event in stream if event.t <= again.t]
+    after = [event for event in stream if event.t > again.t]
+    failed = outages([*before, again, *after], topology(stream))
+    assert failed == outages(stream, topology(stream))
+    assert end_s in {outage.end_s for outage in failed}
+
+
 def test_a_cut_is_a_stretch_of_its_own() -> None:
     found = [
         (s.phase, s.start_s, s.end_s)

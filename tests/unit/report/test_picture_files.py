@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ import pytest
 from testbed.cli.main import run
 from testbed.record.reading import load_run
 from testbed.record.verdicts import stored_verdicts
+from testbed.report.gantt import gantt_figure
 from testbed.report.pictures import pictures
 from testbed.report.server_use import MAX_SERVERS, ServerUse, server_lanes
 from tests.unit.record import sample
@@ -80,6 +82,22 @@ def test_tables_have_the_values_of_jobs_csv(
         length_s = float(job["end_s"]) - float(job["start_s"])
         held_s += int(job["n_vms"]) * length_s
     assert used_s == pytest.approx(held_s)
+
+
+@pytest.mark.parametrize("n", [6, 8])
+def test_applications_that_share_a_colour_are_others_in_the_legend(
+    folder: Path, n: int
+) -> None:
+    rows = []
+    for number, row in enumerate(load_run(folder).rows[:n]):
+        rows.append(replace(row, application=f"app {number}"))
+    (axes,) = gantt_figure(rows, (), 100.0).axes
+    legend = axes.get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
+    assert labels[:5] == [f"app {number} runs" for number in range(5)]
+    assert labels[5] == ("app 5 runs" if n == 6 else "others run")
+    assert labels[6] == "reserved"
 
 
 def test_of_many_servers_the_busiest_are_shown() -> None:
