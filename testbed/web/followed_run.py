@@ -375,6 +375,8 @@ class FollowedFolder:
     def __init__(self, path: Path, *, growing: bool = False) -> None:
         self.path = path
         self._growing = growing
+        # Known to live, and not yet noted in the folder.
+        self._awaited = growing
         self._folders: list[Path] = []
         self._known: set[Path] = set()
         self._look()
@@ -406,13 +408,17 @@ class FollowedFolder:
                 f"its tables and pictures: {self.path / REPORT}",
             )
         in_progress = running_in(self.path) is not None
-        self._growing = self._growing or in_progress
+        self._awaited = self._awaited and not in_progress
+        grew = self._growing
+        # Asked before the folders are listed: those of a run that has ended
+        # are all there.
+        self._growing = in_progress or self._awaited
         try:
             folders = policy_folders(self.path)
         except BadInput:
             # A run that has just begun has no events yet, nor folders of
-            # policies.
-            if not self._growing:
+            # policies; one that was stopped then never gets any.
+            if not (grew or self._growing):
                 raise
             folders = []
         self._folders = in_order_of_list(self.path, folders)

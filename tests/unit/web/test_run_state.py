@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput
-from testbed.record.folder import EVENTS
+from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.reading import load_run
+from testbed.record.running import noted, running_run
 from testbed.web.followed_run import FollowedFolder, FollowedRun, Player
 from testbed.web.run_state import NOT_JUDGED, RunState
 from tests.unit.record import sample
@@ -105,6 +106,48 @@ def test_a_growing_folder_is_followed_line_by_line(
     assert n_half < len(run.events)
     assert run.events == followed(folder).events
     assert run.status == "finished"
+
+
+def new_names(followed: FollowedFolder) -> list[str]:
+    return [run.folder.name for run in followed.new_runs()]
+
+
+@pytest.mark.parametrize("known_to_live", [False, True])
+def test_a_folder_is_looked_at_until_its_run_has_ended(
+    folder: Path, tmp_path: Path, known_to_live: bool
+) -> None:
+    written = (folder / EVENTS).read_bytes()
+    top = tmp_path / "grows"
+
+    def policy(name: str) -> None:
+        (top / name).mkdir()
+        (top / name / EVENTS).write_bytes(written)
+
+    top.mkdir()
+    run = running_run(top, "grows", ["a", "b"], 1)
+    if known_to_live:
+        followed = FollowedFolder(top, growing=True)
+        assert new_names(followed) == []
+    with noted(RunFolder(top), run):
+        if not known_to_live:
+            followed = FollowedFolder(top)
+        assert new_names(followed) == []
+        policy("a")
+        assert new_names(followed) == ["a"]
+        policy("b")
+    assert new_names(followed) == ["b"]
+    policy("c")
+    assert new_names(followed) == []
+
+
+def test_a_run_that_is_stopped_before_its_first_event_has_no_policies(
+    tmp_path: Path,
+) -> None:
+    run = running_run(tmp_path, "stopped", ["a"], 1)
+    with noted(RunFolder(tmp_path), run):
+        followed = FollowedFolder(tmp_path)
+    for _ in range(3):
+        assert new_names(followed) == []
 
 
 def test_a_damaged_line_is_told_with_its_number(folder: Path) -> None:
