@@ -370,10 +370,16 @@ def _oxm_value(
 
 
 def _decode_prefix(value: bytes) -> str:
+    address = value[:4]
+    mask = value[4:]
     try:
-        return str(IPv4Network((value[:4], str(IPv4Address(value[4:])))))
+        network = IPv4Network((address, str(IPv4Address(mask))))
     except ValueError:
         raise ValueError("an address mask with holes") from None
+    # IPv4Network also takes the inverse of a mask: 0.0.0.255 as /24.
+    if network.netmask.packed != mask:
+        raise ValueError("an address mask that begins with a hole")
+    return str(network)
 
 
 # -- actions

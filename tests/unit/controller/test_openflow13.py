@@ -301,6 +301,7 @@ def test_many_rules_take_several_messages() -> None:
         {"vlan_vid": 0x1005},
         {"vlan_vid": (0x1000, 0x1000)},
         {"eth_type": 0x0800, "ipv4_src": ("10.0.0.1", "255.0.0.255")},
+        {"eth_type": 0x0800, "ipv4_src": ("10.0.0.0", "0.0.0.255")},
         {"tunnel_id": 5},
     ],
 )
