@@ -12,16 +12,26 @@ import stat
 import sys
 from pathlib import Path
 
-EVENTS = frozenset(
-    ["open", "shutil.rmtree", "shutil.move"]
-    + [
-        f"os.{name}"
-        for name in (
-            *("mkdir", "rename", "remove", "rmdir", "chmod", "chown"),
-            *("link", "symlink", "truncate", "utime"),
-        )
-    ]
-)
+PATHS: dict[str, tuple[tuple[int, int | None], ...]] = {
+    # Of os.open, which alone takes a folder, the event does not say which.
+    "open": ((0, None),),
+    "os.chmod": ((0, 2),),
+    "os.chown": ((0, 3),),
+    "os.link": ((0, 2), (1, 3)),
+    "os.mkdir": ((0, 2),),
+    "os.remove": ((0, 1),),
+    "os.rename": ((0, 2), (1, 3)),
+    "os.rmdir": ((0, 1),),
+    # Its first argument is what the link says, which is not looked up.
+    "os.symlink": ((1, 2),),
+    "os.truncate": ((0, None),),
+    "os.utime": ((0, 3),),
+    "shutil.move": ((0, None), (1, None)),
+    "shutil.rmtree": ((0, 1),),
+}
+"""Of each audit event its paths: which argument, and which one is the open
+folder that it is relative to (https://docs.python.org/3/library/audit_events.html).
+"""
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -52,21 +62,36 @@ def exchangeable(path: str) -> bool:
     return False
 
 
-def by_name(event: str, arguments: tuple[object, ...]) -> str | None:
-    """The path of an event, None where it is relative to an open folder."""
-    path = arguments[0]
-    if not isinstance(path, str | bytes):
-        return None
-    name = os.fsdecode(path)
-    if name.startswith(("/proc/", "/dev/")):
-        return None
-    if not name.startswith("/"):
-        if event == "open":
-            # Of os.open, which alone takes a folder; the event does not say.
-            return None if arguments[1] is None else name
-        if any(isinstance(n, int) and n > 2 for n in arguments[1:]):
-            return None
-    return name
+def by_name(event: str, arguments: tuple[object, ...]) -> list[str]:
+    """The paths of an event that are not relative to an open folder."""
+    names = []
+    for number, folder_number in PATHS[event]:
+        path = arguments[number]
+        # Numbers are files that are open.
+        if not isinstance(path, str | bytes | os.PathLike):
+            continue
+        name = os.fsdecode(path)
+        if name.startswith(("/proc/", "/dev/")):
+            continue
+        if not name.startswith("/") and _in_open_folder(
+            event, arguments, folder_number
+        ):
+            continue
+        names.append(name)
+    return names
+
+
+def _in_open_folder(
+    event: str, arguments: tuple[object, ...], folder_number: int | None
+) -> bool:
+    if event == "open":
+        # os.open alone has no mode.
+        return arguments[1] is None
+    if folder_number is None:
+        return False
+    # Without a folder: -1, of shutil None.
+    folder = arguments[folder_number]
+    return isinstance(folder, int) and folder >= 0
 
 
 class Watch:
@@ -77,13 +102,13 @@ class Watch:
         self._busy = False
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
-        if self._busy or event not in EVENTS or os.geteuid() != 0:
+        if self._busy or event not in PATHS or os.geteuid() != 0:
             return
         self._busy = True
         try:
-            path = by_name(event, arguments)
-            if path is not None and exchangeable(path):
-                print(event, path, file=self._out)
+            for path in by_name(event, arguments):
+                if exchangeable(path):
+                    print(event, path, file=self._out)
         finally:
             self._busy = False
 
