@@ -150,23 +150,21 @@ def live_rounds(
         network_of(lab) as network,
     ):
         folder = Path(name)
-        rounds = [
-            list(live_checked(lab, handed_in, network, live_checks(lab)))
-            for handed_in in (
-                answered(lab, folder / f"solution-{k}")
-                for k in range(times)
-            )
-        ]
+        rounds = []
+        for k in range(times):
+            handed_in = answered(lab, folder / f"solution-{k}")
+            due = live_checks(lab)
+            rounds.append(list(live_checked(lab, handed_in, network, due)))
         found_wrong = []
         for k, wrong in enumerate(wrong_ones):
-            handed_in, due = (
-                answered(lab, folder / f"wrong-{k}", wrong),
-                checks_up_to(lab, wrong),
-            )
+            handed_in = answered(lab, folder / f"wrong-{k}", wrong)
+            due = checks_up_to(lab, wrong)
+            outcomes = []
             for outcome in live_checked(lab, handed_in, network, due):
+                outcomes.append(outcome)
                 if outcome.verdict == "failed":
                     break
-            found_wrong.append((wrong, outcome))
+            found_wrong.append((wrong, outcomes[-1]))
     return rounds, found_wrong
 
 

@@ -132,7 +132,7 @@ class _Walk:
             lost.discard(part)
         # Every job is looked at again: a link that returns reconnects some.
         for job_id, job in self.jobs.items():
-            if job.runs and bool(self.broken(job)) != job.cut:
+            if self._is_due(job):
                 self.due.setdefault(job_id, (event.t, event))
 
     def _of_job(self, event: events.Event) -> Iterator[str]:
@@ -150,15 +150,19 @@ class _Walk:
             ):
                 yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
-        is_settled = True
+        is_due = False
         if job is not None:
             for wrong in self._follow(job, event):
                 yield f"{job_id} {wrong}"
-            is_settled = not job.runs or bool(self.broken(job)) == job.cut
-        if is_settled:
-            self.due.pop(job_id, None)
-        else:
+            is_due = self._is_due(job)
+        if is_due:
             self.due.setdefault(job_id, (event.t, event))
+        else:
+            self.due.pop(job_id, None)
+
+    def _is_due(self, job: _Job) -> bool:
+        """True if a job runs though it is broken, or is cut though it is not."""
+        return job.runs and job.cut != bool(self.broken(job))
 
     def _placed(
         self, event: events.JobReserved | events.JobMigrated

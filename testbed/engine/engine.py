@@ -187,25 +187,25 @@ class Engine(EngineState):
         """Advances to the next event; False where there is none."""
         arrival = self._coming.next
         timeline = self._timeline
-        until = None
-        timed = False
+        until_s = None
+        planned_is_next = False
         # The earlier of what is planned and what arrives, but no later than
         # the next completion, which the backend alone knows.
         if timeline and not self._coming.before(*timeline[0][:3]):
-            timed = True
-            until = timeline[0][0]
+            planned_is_next = True
+            until_s = timeline[0][0]
         elif arrival is not None:
-            until = arrival.submit_s
+            until_s = arrival.submit_s
         elif not self.running:
             return False
         elif self._outages.lasting and self._outages.give_up():
             return True
         # A completion at the same instant comes first: ends before starts
         # and arrivals.
-        completions = self.backend.wait(until)
+        completions = self.backend.wait(until_s)
         if completions:
             self._complete_all(completions)
-        elif until is None:
+        elif until_s is None:
             stuck = ", ".join(self.running)
             raise RunFailed(
                 f"the backend has nothing left to wait for, yet these jobs run: {stuck}"
@@ -213,10 +213,10 @@ class Engine(EngineState):
         else:
             at_s = self.backend.now_s()
             # A live backend may come back a moment late.
-            self._advance(at_s if at_s > until else until)
-            if timed:
+            self._advance(at_s if at_s > until_s else until_s)
+            if planned_is_next:
                 _, priority, key, epoch = heapq.heappop(timeline)
-                self._due(EventPriority(priority), key, epoch, until)
+                self._due(EventPriority(priority), key, epoch, until_s)
             elif arrival is not None:
                 self._coming.step()
                 self._arrive(arrival)

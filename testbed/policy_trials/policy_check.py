@@ -177,9 +177,11 @@ def _replayed(subject: Subject, case: Case) -> str | None:
             )
         )
     except NoEvidence as none:
+        if none.refused is None:
+            return None
         # A refusal of the replay alone is this check's finding. It leaves
         # the list, which is the evidence against capacity.
-        return none.refused and subject.refused.pop().how
+        return subject.refused.pop().how
     difference = first_difference(live, again)
     if difference is None:
         return None

@@ -326,11 +326,13 @@ class Timeline:
             self._first += 1
             # What stood before the change moved up by one, and with it the
             # first change after the cursor, unless that stood behind it.
-            self._past += not past
+            if not past:
+                self._past += 1
         else:
             self._shift(at + 1, self._n, -1)
             self._n -= 1
-            self._past -= past
+            if past:
+                self._past -= 1
 
     def _shift(self, lo: int, hi: int, by: int) -> None:
         """Move the changes ``lo .. hi - 1`` by one place."""

@@ -51,19 +51,21 @@ class Easy(NodeQueue):
         now_s = view.now_s
         planned_s = job.stated_s if self._stated else job.duration_s
         entry = (n, planned_s, job.bandwidth_bps, job.id)
-        first = not self.queue
-        # The shadow moves with the time while somebody runs longer than
-        # planned.
-        moves = first or nodes.holders[0][0] < now_s
-        # Behind others a job jumps only where that does not delay the
-        # first. With a moving shadow that is for the whole pass below to
-        # say.
-        if n <= len(nodes.free) and (
-            first if moves else nodes.admits(n, now_s + planned_s)
-        ):
+        starts = n <= len(nodes.free)
+        is_first = not self.queue
+        # The shadow moves with the time while a job runs longer than
+        # planned: whether one may jump then is for the whole pass to say.
+        overdue = not is_first and nodes.holders[0][0] < now_s
+        if overdue:
+            starts = False
+        elif starts and not is_first:
+            # Behind others a job jumps only where that does not delay the
+            # first.
+            starts = nodes.admits(n, now_s + planned_s)
+        if starts:
             return [self._start(now_s, entry)]
         self.queue.append(entry)
-        if moves:
+        if is_first or overdue:
             return self.schedule(view)
         if view.listening:
             return [self._waits(entry)]

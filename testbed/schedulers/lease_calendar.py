@@ -41,6 +41,9 @@ preempted once.
 
 # Buckets at first; they double when a booking lies behind the last.
 _ROWS = 64
+# Places on the axis of resources.
+_CORES = 0
+_MEMORY = 1
 # MiB of a host below which sums fit 32 bits, so that vector operations move
 # half as much.
 _NARROW = 2**30
@@ -340,7 +343,7 @@ class Calendar:
             if sums != list(greatest_use(counted, start_s, end_s)):
                 raise AssertionError(f"{name}: sums are wrong")
             free = self._free[int(firm), row, host]
-            if free != self.cores[host] - sums[0]:
+            if free != self.cores[host] - sums[_CORES]:
                 raise AssertionError(f"{name}: free cores differ")
 
     # -- inside -----------------------------------------------------------------------------
@@ -395,7 +398,9 @@ class Calendar:
     ) -> list[int]:
         """Those of the hosts that have the memory in every one of the buckets."""
         if memory_mib:
-            used = self._sums[hosts, kind, 1, rows].max(axis=1, initial=0)
+            used = self._sums[hosts, kind, _MEMORY, rows].max(
+                axis=1, initial=0
+            )
             hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
         return list(map(int, hosts))
 
@@ -451,8 +456,8 @@ class Calendar:
         kinds = 1 if booking.flag == PREEMPTIBLE else 2
         if last - first > 1:
             inner = self._rows(first + 1, last - 1)
-            sums[:kinds, 0, inner] += sign * booking.cores
-            sums[:kinds, 1, inner] += sign * booking.memory_mib
+            sums[:kinds, _CORES, inner] += sign * booking.cores
+            sums[:kinds, _MEMORY, inner] += sign * booking.memory_mib
         self._free[:kinds, rows, host] = (
-            self._capacity[host] - sums[:kinds, 0, rows]
+            self._capacity[host] - sums[:kinds, _CORES, rows]
         )

@@ -27,6 +27,8 @@ from testbed.schedulers.policy import PolicyKind, parameter
 from topologies.datacentre import IntArray
 
 SLOT_S = 3600.0
+HOUR_S = 3600.0
+"""A lease's work is in core hours."""
 CRITERIA = ("type", "work")
 _WHOLE = (1.0, 1_000_000.0)
 
@@ -72,7 +74,7 @@ class Priorities:
         if self.criterion == "work":
             request = lease.request
             vm_s = request.n_vms * request.stated_s
-            priority /= lease.vm_size.cores * vm_s / SLOT_S
+            priority /= lease.vm_size.cores * vm_s / HOUR_S
         return priority
 
     def _of_type(self, lease: HeldLease) -> int:

@@ -214,13 +214,14 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
         ]
     if origin is dict and isinstance(value, dict):
         return {key: _partly(sections[0], here / key) for key in value}
-    chosen = None
-    if origin is None and isinstance(value, dict):
+    if origin is not None:
+        raise _UnreadableError
+    if isinstance(value, dict):
         chosen = _of_kind(sections, value)
-    if chosen is not None:
-        return _partly(chosen, here)
+        if chosen is not None:
+            return _partly(chosen, here)
     guess = guessed_kind(sections, value)
-    if guess is None or origin is not None:
+    if guess is None:
         raise _UnreadableError
     kind, section = guess
     return _partly(section, here).model_copy(update={"kind": kind})

@@ -179,18 +179,19 @@ class DaskExecutor:
         return self._on_machine.total() > 0
 
     def _hand_out(self, supply: Supply) -> None:
-        refused = 0
+        """Sends orders to the workers in turn, until none may have any."""
+        in_vain = 0
         # A worker that may have nothing now goes to the end; when each was
         # asked in vain, nothing can be handed out.
-        while refused < len(self._with_room) and supply.peek() is not None:
+        while in_vain < len(self._with_room) and supply.peek() is not None:
             seat = next(iter(self._with_room))
             del self._with_room[seat]
             orders = self._orders_for(seat, supply)
             if orders:
-                refused = 0
+                in_vain = 0
                 self._send(seat, orders)
             else:
-                refused += 1
+                in_vain += 1
                 self._with_room[seat] = None
 
     def _orders_for(self, seat: Seat, supply: Supply) -> tuple[Order, ...]:
@@ -281,23 +282,22 @@ class DaskExecutor:
         """True while nothing is computed, and no worker is there for the next
         task.
         """
-        live = head is not None and head.task.live
-        able = any(
-            self._offers_live(seat) or not live
-            for seat in self._seats.values()
-        )
-        return not self._busy and not able
+        if self._busy:
+            return False
+        if head is not None and head.task.live:
+            return not any(map(self._offers_live, self._seats.values()))
+        return not self._seats
 
     def _offers_live(self, seat: Seat) -> bool:
         return seat.live and seat.facts.boot_id not in self._unfit
 
     def _is_unable(self, head: Order | None) -> bool:
         """True if it is no use to wait for a live worker."""
-        live = head is not None and head.task.live
-        known = bool(self._left_out) or (
-            bool(self._seats) and not self._had_live
-        )
-        return live and known and self._wants(head)
+        if head is None or not head.task.live or not self._wants(head):
+            return False
+        if self._left_out:
+            return True
+        return bool(self._seats) and not self._had_live
 
     def _happened(
         self, event: Joined | WorkerRefused | Lost | Played, supply: Supply

@@ -53,7 +53,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "jobs that move at their reservation's end; best effort after it": 1_300,
     "families of claims, seeds in stages, other interpretations as figures": 520,
     "first windows of four packets": 30,
-    "shared colours in legends; folders of ended runs; inverted masks": 72,
+    "shared colours in legends; folders of ended runs; inverted masks; plainer loops": 104,
     "processors that a live run's jobs compute on": 220,
     "a page of two runs with pictures; sweeps compared": 1450,
     "edited results of sweeps": 190,
