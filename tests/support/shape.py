@@ -510,13 +510,13 @@ def density_figures() -> list[Figure]:
         Figure(
             "conditional expressions per 1,000 code lines",
             round(total.conditional_per_thousand, 1),
-            11.0,
+            8.0,
             wanted=12,
         ),
         Figure(
             "comprehensions per 1,000 code lines",
             round(total.comprehensions_per_thousand, 1),
-            20.6,
+            18.5,
             wanted=20,
         ),
         Figure(
@@ -528,13 +528,13 @@ def density_figures() -> list[Figure]:
         Figure(
             "tokens a function, 90th percentile",
             total.function_p90,
-            156,
+            148,
             wanted=155,
         ),
         Figure(
             "lines that are no comments [%]",
             round(100 - total.comment_percent, 1),
-            98.2,
+            96.1,
             wanted=96,
         ),
     ]
