@@ -53,7 +53,7 @@ def digest(lines: list[str]) -> str:
 
 @contextmanager
 def engine_digests(runs: list[str]) -> Iterator[None]:
-    """Adds the digest of the events of every engine that ends meanwhile to ``found``."""
+    """Adds the digest of the events of every engine that ends meanwhile to ``runs``."""
     from testbed.engine import engine as module
 
     begin, run = module.Engine.__init__, module.Engine.run
