@@ -69,8 +69,10 @@ def writer(file: IO[str], reserve: DiskReserve) -> Write:
 def _about(call: str) -> Callable[..., None]:
     """The method of a call about a job that has been started."""
 
-    def method(self: _JobCalls, job_id: str, *arguments: object) -> None:
-        self.about(call, job_id, *arguments)
+    def method(
+        self: _JobCalls, job_id: str, *arguments: object, **named: object
+    ) -> None:
+        self.about(call, job_id, *arguments, **named)
 
     return method
 
@@ -85,6 +87,7 @@ class _JobCalls:
         call: str,
         job_id: str,
         *arguments: object,
+        **named: object,
     ) -> None:
         raise NotImplementedError
 
@@ -150,9 +153,10 @@ class TracingBackend(_JobCalls):
         call: str,
         job_id: str,
         *arguments: object,
+        **named: object,
     ) -> None:
         self._write({call: job_id})
-        getattr(self._backend, call)(job_id, *arguments)
+        getattr(self._backend, call)(job_id, *arguments, **named)
 
 
 class ReplayBackend(_JobCalls):
@@ -201,7 +205,10 @@ class ReplayBackend(_JobCalls):
     def fail(self, failure: Failure) -> None:
         self._next("fail", failure.kind)
 
-    def about(self, call: str, job_id: str, *_: object) -> None:
+    def about(
+        self, call: str, job_id: str, *_: object, **named: object
+    ) -> None:
+        del named
         self._next(call, job_id)
 
 
