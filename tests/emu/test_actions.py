@@ -185,6 +185,30 @@ def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
     ]
 
 
+def test_a_job_that_outlasts_its_reservation_moves_on_without_bandwidth(
+    emulation: Emulation,
+) -> None:
+    here, there = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
+    # Its 3 s of work at half of its bandwidth take 6; its reservation ends after 2.
+    start = Start(
+        "job", here, 250 * MBIT, 2.0, kill_at_end=True, ask_at_end=True
+    )
+    move = Migrate("job", there, "it is late", best_effort=True)
+    scripted = ScriptedPolicy(
+        {"job": lambda _: [start]}, outlasts={"job": lambda _: [move]}
+    )
+    histories = play(emulation, [pair("job", 3.0)], scripted)
+    whole(histories["job"])
+    rescaled_s = at(histories["job"], events.JobRescaled)
+    moved_s = at(histories["job"], events.JobMigrated)
+    assert moved_s >= rescaled_s >= 2.0
+    assert ended(histories["job"]).detail["vms"] == [
+        f"{emulation.plan.prefix}-s{k}v0" for k in (2, 3)
+    ]
+    # At its own bandwidth, which is the most that it sends, 2 s are left.
+    assert measured(histories["job"]) > 3.4
+
+
 def test_a_job_is_rescaled_in_place(emulation: Emulation) -> None:
     scripted = ScriptedPolicy(
         {

@@ -16,6 +16,7 @@ from testbed.schedulers.actions import (
     Action,
     Arrived,
     Ended,
+    Outlasted,
     PolicyEvent,
     Wake,
     Woken,
@@ -31,8 +32,9 @@ Does = Callable[[View], Sequence[Action]]
 
 
 class ScriptedPolicy:
-    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended, and
-    ``later[delay_s]`` so long after job ``since`` has been started (default: the first to arrive).
+    """Does ``arrivals[job]`` when a job arrives, ``ends[job]`` when it has ended,
+    ``outlasts[job]`` when its reservation has, and ``later[delay_s]`` so long after job ``since``
+    has been started (default: the first to arrive).
 
     All of it late on a machine that has much to do. What has to come after something else is done
     at that one's start or end, not at a time that is hoped to be late enough.
@@ -46,10 +48,12 @@ class ScriptedPolicy:
         later: Mapping[float, Does] | None = None,
         ends: Mapping[str, Does] | None = None,
         since: str | None = None,
+        outlasts: Mapping[str, Does] | None = None,
     ) -> None:
         self._arrivals = arrivals
         self._later = dict(later or {})
         self._ends = dict(ends or {})
+        self._outlasts = dict(outlasts or {})
         self._since = since
         self._due: dict[float, Does] | None = None
 
@@ -74,6 +78,8 @@ class ScriptedPolicy:
             return list(self._due[event.at_s](view))
         if isinstance(event, Ended) and event.job_id in self._ends:
             return list(self._ends[event.job_id](view))
+        if isinstance(event, Outlasted):
+            return list(self._outlasts[event.job_id](view))
         return []
 
 
