@@ -33,7 +33,12 @@ from jobs.live.agent import (
     sleep_until,
 )
 from jobs.live.agent_protocol import AgentReport, RankEnd, VmTraffic
-from jobs.live.command import end_groups, ended_sentence, start_tied
+from jobs.live.command import (
+    GRACE_S,
+    end_groups,
+    ended_sentence,
+    start_tied,
+)
 from jobs.live.program_output import (
     OutputLog,
     ProgramOutput,
@@ -105,6 +110,8 @@ class ProgramAgent(Agent):
         self._ranks: dict[int, _Rank] = {}
         self._ended: list[RankEnd] = []
         self._at_work = 0
+        # Commands that were asked to end, and until when each may take.
+        self._asked_to_end: dict[subprocess.Popen[bytes], float] = {}
         self._start_at_ns: int | None = None
         self._at_start: VmTraffic | None = None
 
@@ -401,7 +408,10 @@ class ProgramAgent(Agent):
             self._call(session, str(command))
 
     def _hang_up(self, session: _Session) -> None:
-        """Ends the command of a caller who has gone, as sshd does."""
+        """Ends the command of a caller who has gone, as sshd does; by force
+        where it does not end by a word. Dask's workers, for one, may stop in
+        the middle of closing their connections.
+        """
         self._selector.unregister(session.caller)
         if session.child is None:
             self._close(session)
@@ -409,6 +419,18 @@ class ProgramAgent(Agent):
         # It closes the session when it has ended.
         with suppress(ProcessLookupError):
             os.killpg(session.child.pid, signal.SIGTERM)
+        self._asked_to_end[session.child] = time.monotonic() + GRACE_S
+
+    def _kill_overdue(self) -> None:
+        """Kill commands whose time to end by themselves is over."""
+        now_s = time.monotonic()
+        for child, until_s in list(self._asked_to_end.items()):
+            if child.returncode is not None:
+                del self._asked_to_end[child]
+            elif now_s > until_s:
+                with suppress(ProcessLookupError):
+                    os.killpg(child.pid, signal.SIGKILL)
+                del self._asked_to_end[child]
 
     def _call(
         self,
@@ -486,6 +508,7 @@ class ProgramAgent(Agent):
 
     def _attend(self) -> None:
         """Looks after all of them, and the channel, until something happens."""
+        self._kill_overdue()
         events = self._selector.select(self._plan.progress_every_s)
         for key, _ in events:
             # One that an earlier one has ended is gone.

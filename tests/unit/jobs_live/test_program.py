@@ -251,9 +251,14 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     assert outcome.report.error is None
 
 
+@pytest.mark.parametrize("first", ["true", "trap '' TERM"])
 def test_a_call_ends_with_its_caller(
-    pool: AgentPool, watch: Watch, account: tuple[int, int]
+    pool: AgentPool,
+    watch: Watch,
+    account: tuple[int, int],
+    first: str,
 ) -> None:
+    """By force, where it does not end by a word."""
     (plan,) = plans(("unused",), n_vms=1)
     pool.spawn(
         SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
@@ -262,7 +267,10 @@ def test_a_call_ends_with_its_caller(
     with socket.create_connection(
         (plan.ip, SHELL_PORT), 10, (plan.ip, 0)
     ) as own:
-        own.sendall(json.dumps({"command": "sleep 600"}).encode() + b"\n")
+        begun = f"{first}; sleep 600"
+        own.sendall(json.dumps({"command": begun}).encode() + b"\n")
+        # A shell that has not begun has set no trap yet.
+        time.sleep(1.0)
         pool.begin(["vm0"], time.monotonic_ns())
     (outcome,) = watch.until(["vm0"], AgentReport)
     assert outcome.report.error is None
