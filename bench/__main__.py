@@ -12,6 +12,7 @@ import sys
 from types import ModuleType
 
 from bench.samples import Result, machine
+from testbed.backends.emu.interrupts import terminated_as_interrupt
 
 BENCHMARKS = {
     "jsa-run": (
@@ -235,7 +236,9 @@ def main(argv: list[str] | None = None) -> int:
 def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
     """A benchmark that has options of its own gets them beside ``quick``."""
     options = (args,) if hasattr(module, "add_options") else ()
-    results: list[Result] = module.run(args.quick, *options)
+    # Ended by a word, it removes what it made, as after Ctrl-C.
+    with terminated_as_interrupt():
+        results: list[Result] = module.run(args.quick, *options)
     return results
 
 

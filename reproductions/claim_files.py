@@ -181,15 +181,15 @@ def results_of(section: str, out: Path) -> Content:
     figure = sections()[section]
     path = out / figure.name / RESULTS
     stored = TREE / PAGES / DATA / f"{section}.json"
-    found: Content = {}
+    values: Content = {}
     if path.exists():
         record = json.loads(path.read_text("utf-8"))
         if is_results_of(record, figure):
-            found = json.loads(compact(record))
-    if not found and stored.exists():
-        found = json.loads(stored.read_text("utf-8"))
-    if found:
-        return found
+            values = json.loads(compact(record))
+    if not values and stored.exists():
+        values = json.loads(stored.read_text("utf-8"))
+    if values:
+        return values
     raise BadInput(
         f"there are no results of {section}: neither {path} nor {stored}",
         f"testbed reproduce {figure.name}",
@@ -231,14 +231,14 @@ def judged_again(content: Content) -> Checked:
     figure = figure_of(content)
     done = restored(figure, content["results"])
     try:
-        found = verdicts_of(done)
+        judged = verdicts_of(done)
     except KeyError as error:
         # A ledger's series and places are looked up when it judges.
         raise BadInput(
             f"a rule of {figure.section} is about {error}, which is no point of it"
         ) from error
     before = content["verdicts"]
-    if [[text, status] for text, status, _ in found] != [
+    if [[text, status] for text, status, _ in judged] != [
         verdict[:2] for verdict in before
     ]:
         raise BadInput(
@@ -246,7 +246,7 @@ def judged_again(content: Content) -> Checked:
         )
     differ = tuple(
         f"{now[0]}: {now[2]}, and not {former[2]}"
-        for former, now in zip(before, found, strict=True)
+        for former, now in zip(before, judged, strict=True)
         if former != now
     )
     return Checked(done, differ, tuple(_remarks(content)))

@@ -14,14 +14,18 @@ END_S = 120.0
 """
 
 _running: set[subprocess.Popen[str]] = set()
+_interrupted: set[subprocess.Popen[str]] = set()
+"""Those of them that were sent SIGINT: a second one may cut their cleaning
+short.
+"""
 
 
 def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, with its output; its exit code is the caller's
     to judge.
 
-    It is sent SIGINT when this process ends, however that ends, and by
-    :func:`interrupt`.
+    It is sent SIGINT once: when this process ends, however that ends, when it
+    is interrupted, and by :func:`interrupt`.
     """
     # By setpriv: between fork and exec a process with threads runs no Python.
     guarded = ("setpriv", "--pdeathsig", "INT", "--", *argv)
@@ -32,6 +36,9 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         stdout=pipe,
         stderr=pipe,
         text=True,
+        # Not in the terminal's group: Ctrl-C there is passed on once, and so is
+        # a SIGINT that somebody sent to this process alone.
+        process_group=0,
     ) as process:
         _running.add(process)
         try:
@@ -41,6 +48,7 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
             raise
         finally:
             _running.discard(process)
+            _interrupted.discard(process)
     return subprocess.CompletedProcess(
         tuple(argv), process.returncode, out, err
     )
@@ -49,13 +57,19 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def interrupt() -> None:
     """Send SIGINT to the programs that tasks of this process run."""
     for process in tuple(_running):
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
+        _interrupt(process)
+
+
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    if process in _interrupted:
+        return
+    _interrupted.add(process)
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    # A terminal has sent it SIGINT too: a second one may cut its cleaning
-    # short.
+    _interrupt(process)
     with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
         process.communicate(timeout=END_S)
     process.kill()

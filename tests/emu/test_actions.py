@@ -188,12 +188,13 @@ def test_a_running_job_migrates_after_its_cost_with_nothing_sent_twice(
 def test_a_job_that_outlasts_its_reservation_moves_on_without_bandwidth(
     emulation: Emulation,
 ) -> None:
-    here, there = on(SWITCH, (0, 1), (1, 1)), on(SWITCH, (2, 1), (3, 1))
+    reserved = on(SWITCH, (0, 1), (1, 1))
+    best_effort = on(SWITCH, (2, 1), (3, 1))
     # Its 3 s of work at half of its bandwidth take 6; its reservation ends after 2.
     start = Start(
-        "job", here, 250 * MBIT, 2.0, kill_at_end=True, ask_at_end=True
+        "job", reserved, 250 * MBIT, 2.0, kill_at_end=True, ask_at_end=True
     )
-    move = Migrate("job", there, "it is late", best_effort=True)
+    move = Migrate("job", best_effort, "it is late", best_effort=True)
     scripted = ScriptedPolicy(
         {"job": lambda _: [start]}, outlasts={"job": lambda _: [move]}
     )

@@ -103,5 +103,5 @@ def test_each_lie_is_found(
     folder = tmp_path / "lie"
     shutil.copytree(moved, folder)
     mutate(folder, lie)
-    found = failed(audit(folder)).get(CLAIM, [])
-    assert any(says in message for message in found), found
+    messages = failed(audit(folder)).get(CLAIM, [])
+    assert any(says in message for message in messages), messages

@@ -97,9 +97,9 @@ def test_a_late_job_finishes_there_and_is_no_success() -> None:
     assert (rescaled.t, rescaled.rate_bps, rescaled.links) == (100.0, 0, [])
     assert (moved.t, moved.vms_on, moved.links) == (100.0, [[6, 2]], [])
     assert "reservation ended" in moved.reason
-    found = ended(history)["a"]
-    assert (found.outcome, found.t) == ("finished", pytest.approx(120.0))
-    assert "price" not in found.detail
+    ends = ended(history)["a"]
+    assert (ends.outcome, ends.t) == ("finished", pytest.approx(120.0))
+    assert "price" not in ends.detail
 
 
 def test_one_that_has_time_left_meets_its_deadline_and_pays() -> None:
@@ -108,9 +108,9 @@ def test_one_that_has_time_left_meets_its_deadline_and_pays() -> None:
         demand=Compute(), true_duration_s=120.0,
     )  # fmt: skip
     narrow = Reshaping(slides=False, scales=False)
-    found = ended(play(SMALL, [job], policy(reshaping=narrow)))["a"]
-    assert (found.outcome, found.t) == ("finished", pytest.approx(120.0))
-    assert found.detail["price"] > 0
+    ends = ended(play(SMALL, [job], policy(reshaping=narrow)))["a"]
+    assert (ends.outcome, ends.t) == ("finished", pytest.approx(120.0))
+    assert ends.detail["price"] > 0
 
 
 def test_jobs_there_share_the_network_as_tcp_does() -> None:
@@ -124,13 +124,13 @@ def test_jobs_there_share_the_network_as_tcp_does() -> None:
 
 def test_where_they_are_full_it_is_killed_with_the_reason() -> None:
     jobs = [late("a", 4, 120.0), late("b", 4, 120.0)]
-    found = ended(play(SMALL, jobs, policy()))
-    assert found["a"].outcome == "finished"
-    assert (found["b"].outcome, found["b"].t) == ("killed", 100.0)
-    assert found["b"].reason == (
+    ends = ended(play(SMALL, jobs, policy()))
+    assert ends["a"].outcome == "finished"
+    assert (ends["b"].outcome, ends["b"].t) == ("killed", 100.0)
+    assert ends["b"].reason == (
         f"{events.OUTLASTED}; servers for best effort: 4 slots asked, 2 free"
     )
-    assert not found["b"].killed_by_policy
+    assert not ends["b"].killed_by_policy
 
 
 def test_a_service_and_a_refused_job_do_not_get_those_servers() -> None:
@@ -138,9 +138,9 @@ def test_a_service_and_a_refused_job_do_not_get_those_servers() -> None:
     service = JobRequest(
         "web", 0.0, 19, 0, 10.0, 10.0, tags=(SERVICE_TAG,), demand=Compute()
     )
-    found = ended(play(SMALL, [whole, service], policy()))
-    assert {e.outcome for e in found.values()} == {"rejected"}
-    assert "18" in found["whole"].reason
+    ends = ended(play(SMALL, [whole, service], policy()))
+    assert {e.outcome for e in ends.values()} == {"rejected"}
+    assert "18" in ends["whole"].reason
 
 
 drawn_jobs = st.lists(
@@ -216,7 +216,7 @@ def test_against_arithmetic_where_nothing_is_sent(
     # Without sliding all times are whole seconds.
     narrow = Reshaping(slides=False)
     history = play(SMALL, jobs, policy(by, reshaping=narrow))
-    found = ended(history)
+    ends = ended(history)
     truth = {job.id: job for job in jobs}
     foretold = Foretold(2 * 3, [], {})
     late_ones = []
@@ -238,7 +238,7 @@ def test_against_arithmetic_where_nothing_is_sent(
         foretold.outlasts(at_s, job_id, truth[job_id].n_vms, left_s)
     ran = {
         job_id: (e.outcome, e.t)
-        for job_id, e in found.items()
+        for job_id, e in ends.items()
         if e.outcome != "rejected"
     }
     assert ran == foretold.ends
