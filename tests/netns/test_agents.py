@@ -523,7 +523,9 @@ def test_a_command_owns_its_callers_folder_and_is_not_the_caller(
     assert home.stat().st_uid == CALLER
 
 
-WAITS = 'exec 5<"$0"; echo $$ > "$1/new"; mv "$1/new" "$1/pid"; sleep 600'
+WAITS = (
+    'exec 5<"$0"; echo $$ > "$1/new"; mv "$1/new" "$1/pid"; exec sleep 600'
+)
 REACHES = """
 while ! [ -e "$1/pid" ]; do sleep 0.1; done
 read pid < "$1/pid"
@@ -549,7 +551,9 @@ def test_programs_of_two_vms_by_sudo_cannot_reach_each_other(
     pool.begin(["vm0", "vm1"], time.monotonic_ns())
     watch.until(["vm1"], AgentExited)
     pid = int((home / "work" / "pid").read_text())
-    assert Path(f"/proc/{pid}/comm").read_text() == "sh\n"
+    # It lives, as the shell or as what that has become: a child of its own
+    # would outlast the test, without a control group to end it.
+    assert Path(f"/proc/{pid}/comm").read_text() in ("sh\n", "sleep\n")
     got = (home / "work" / "got").read_text().splitlines()
     assert got[-1] == "tried"
     for line in filter(None, got[:-1]):
