@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 CLONE_NEWNET = 0x40000000
+_CLONE_VM = 0x00000100
 _CLONE_NEWNS = 0x00020000
 _CLONE_NEWUTS = 0x04000000
 _CLONE_NEWIPC = 0x08000000
@@ -34,6 +35,11 @@ CAP_SETUID = 7
 CAP_NET_RAW = 13
 QUEUES = "/dev/mqueue"
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
+
+_STACK_BYTES = 1 << 16
+_STACK_ALIGNMENT = 64
+_stacks: dict[int, ctypes.Array[ctypes.c_char]] = {}
+"""Of processes in this one's memory, by their numbers."""
 
 # With a copy of errno of its own: calls of Python's between this one and
 # the question would overwrite the C library's.
@@ -99,9 +105,37 @@ def enter_mount_namespace(path: str) -> None:
     _enter(path, _CLONE_NEWNS, "mount")
 
 
-def enter_new_user_namespace() -> None:
-    """Move this process to a user namespace that maps no ids yet."""
-    _unshare(_CLONE_NEWUSER, "cannot have an own user namespace")
+def start_in_new_user_namespace(life_s: int) -> int:
+    """Start a process in a user namespace that maps no ids yet; returns its
+    number. It does nothing, and ends after so many seconds if nobody ends it
+    before. Raises OSError.
+
+    It is in this process's memory: to copy that for a process that does
+    nothing takes as long as all the rest of an agent's start.
+    """
+    stack = ctypes.create_string_buffer(_STACK_BYTES)
+    # Used from its end, which the instruction set wants to be aligned.
+    end = (ctypes.addressof(stack) + _STACK_BYTES) & ~(_STACK_ALIGNMENT - 1)
+    # The C library's own function, so that no Python runs in memory that is
+    # not the process's alone.
+    child = _libc.clone(
+        _libc.sleep,
+        ctypes.c_void_p(end),
+        _CLONE_VM | _CLONE_NEWUSER | signal.SIGCHLD,
+        ctypes.c_void_p(life_s),
+    )
+    if child < 0:
+        _check(child, "cannot have an own user namespace")
+    # It sleeps on it, and outlasts this call.
+    _stacks[child] = stack
+    return int(child)
+
+
+def end_in_user_namespace(child: int) -> None:
+    """End a process of :func:`start_in_new_user_namespace`."""
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    del _stacks[child]
 
 
 def own_host_name(name: str) -> None:
@@ -182,8 +216,8 @@ def end_when_closed(pipe: int) -> None:
     # In place of SIGIO, which a program may ignore.
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
-    #  os.O_ASYNC)|The kernel signals the owner at whatever happens to the
-    # descriptor, its hang-up included.
+    # The kernel signals the owner at whatever happens to the descriptor, its
+    # hang-up included.
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import NoReturn
 
 from jobs import linux
 
@@ -24,6 +22,8 @@ _FROM_DESCRIPTOR_TO_DESCRIPTOR = 0x04 | 0x40
 _MAPPED_IDS = 0x100000
 _WALKED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _END_OF_IDS = (1 << 32) - 1
+_LIFE_S = 5
+"""Of the process by which a user namespace is made, if this one is killed."""
 
 
 class _MountAttributes(ctypes.Structure):
@@ -112,36 +112,15 @@ def user_map(
 
 def _user_namespace(users: str) -> int:
     """A descriptor of a user namespace with that map, in which nobody is."""
-    entered, says = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _enter_user_namespace(says)
-    os.close(says)
+    child = linux.start_in_new_user_namespace(_LIFE_S)
     try:
-        # Its maps can be written once it is in there; one that could not
-        # enter closes the pipe, and the maps' files then refuse.
-        os.read(entered, 1)
         _write_map(child, "uid_map", users)
         # Groups stay as they are; without a map the mount would have none.
         _write_map(child, "gid_map", f"0 0 {_END_OF_IDS}")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     finally:
-        os.close(entered)
         # The namespace stays as long as the descriptor does.
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-
-
-def _enter_user_namespace(says: int) -> NoReturn:
-    """In a process that is there for this alone: it says so, and waits to be
-    ended.
-    """
-    with suppress(OSError):
-        linux.set_parent_death_signal(signal.SIGKILL)
-        linux.enter_new_user_namespace()
-        os.write(says, b"1")
-        signal.pause()
-    os._exit(1)
+        linux.end_in_user_namespace(child)
 
 
 def _write_map(
