@@ -16,21 +16,23 @@ log, up to a limit.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import IO, Any, ClassVar
+from typing import IO, ClassVar
 
-from jobs import linux
-from jobs.live.agent import TERMINATING, Agent, AgentFailure
+from jobs.live.agent import Agent, AgentFailure
 from jobs.live.agent_protocol import Plan
 
 OUTPUT_LIMIT_BYTES = 4 << 20
+SETPRIV = "/usr/bin/setpriv"
+"""Of util-linux, which every Debian has."""
 GRACE_S = 2.0
 """The time from a program's SIGTERM to its SIGKILL."""
 _LAST_LINE_BYTES = 300
@@ -204,33 +206,48 @@ def ended_sentence(
 def start_tied(
     argv: Sequence[str],
     output: int | IO[bytes],
-    **more: Any,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    bufsize: int = -1,
 ) -> subprocess.Popen[bytes]:
     """A program in a process group of its own that ends with its agent. Raises
     OSError.
     """
+    variables = os.environ if env is None else env
+    _check_that_it_starts(argv[0], variables, cwd or "")
     return subprocess.Popen(
-        argv,
+        # It asks the kernel for the signal and becomes the program. Python
+        # code between fork and exec would do so too, in a copy of the agent's
+        # memory, which takes several times as long as the program's start.
+        [SETPRIV, "--pdeathsig", signal.SIGKILL.name, "--", *argv],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,
         start_new_session=True,
-        # Before exec, in a process without threads.
-        preexec_fn=_tie_to_agent,  # noqa: PLW1509
-        **more,
+        env=variables,
+        cwd=cwd,
+        bufsize=bufsize,
     )
 
 
-def _tie_to_agent() -> None:
-    """In a child before exec: it ends with its agent, and on the signals that
-    end one.
+def _check_that_it_starts(
+    program: str,
+    variables: Mapping[str, str],
+    folder: str,
+) -> None:
+    """Raises OSError for a program that is not there, which setpriv would say
+    among the program's own output.
     """
-    # In the child: a fork clears it, an exec keeps it.
-    linux.set_parent_death_signal(signal.SIGKILL)
-    # An exec resets handlers; what is ignored stays ignored, as these are
-    # in an agent that has been told to end.
-    for signum in TERMINATING:
-        signal.signal(signum, signal.SIG_DFL)
+    if "/" in program:
+        path = os.path.join(folder, program)  # noqa: PTH118 - at each start of a program
+        code = errno.EACCES if os.path.exists(path) else errno.ENOENT  # noqa: PTH110
+    else:
+        path = program
+        code = errno.ENOENT
+    places = variables.get("PATH", os.defpath)
+    if shutil.which(path, path=places) is None:
+        raise OSError(code, os.strerror(code))
 
 
 def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -190,6 +190,7 @@ def _commands() -> Iterator[MachineCheck]:
         "tcpdump": "tcpdump",
         "mnexec": "mininet",
         "tcc": "tcc",
+        "setpriv": "util-linux",
     }
     needed = {"ip", "tc", "ss", "ovs-vsctl", "ovs-ofctl"}
     # Without root the PATH often lacks the folders of ip, tc and ovs-vsctl.
