@@ -20,10 +20,12 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from testbed import events
-from testbed.audit import Audit, audit
+from testbed.audit import audit
 from testbed.expectations import ApplicationExpectation, Band, Expectation
+from testbed.record.folder import EVENTS
 from testbed.record.link_rates import LINK_COLUMNS
-from testbed.record.metrics import JOB_COLUMNS, Summary
+from testbed.record.metrics import JOB_COLUMNS, Recording, Summary
+from testbed.record.reading import read_recording
 from tests.support.examples import examples
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, Record, write_run
@@ -62,7 +64,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder, results = write_run(
         tmp_path_factory.mktemp("honest"), sample.eventful(), EXPECT
     )
-    assert findings(audit(folder.path)) == {}
+    assert findings(folder.path) == {}
     assert {row.outcome for row in results.rows} == {
         "finished",
         "rejected",
@@ -78,11 +80,23 @@ def run(honest: Path, tmp_path: Path) -> Path:
     return shutil.copytree(honest, tmp_path / "run")
 
 
-def findings(checked: Audit) -> dict[str, list[str]]:
+_recordings: dict[bytes, Recording] = {}
+
+
+def findings(run: Path) -> dict[str, list[str]]:
+    """The findings of the audit of a run, by check.
+
+    Events are parsed and folded once for each content of their file: no
+    lie here is in them.
+    """
+    content = (run / EVENTS).read_bytes()
+    if content not in _recordings:
+        _recordings[content] = read_recording(run)
+    audited = audit(run, _recordings[content])
     return {
-        r.name: [str(f) for f in r.findings]
-        for r in checked.results
-        if r.status == "failed"
+        result.name: [str(finding) for finding in result.findings]
+        for result in audited.results
+        if result.status == "failed"
     }
 
 
@@ -138,7 +152,7 @@ def test_every_cell_of_the_table_is_checked(run: Path, column: str) -> None:
         for lie in lies_about(honest):
             row[at] = lie
             write_table(run, table)
-            found = findings(audit(run))
+            found = findings(run)
             assert set(found) == {"jobs.csv"}, (job_id, honest, lie)
             named = (
                 f"{column} is {lie!r}"
@@ -159,8 +173,7 @@ def test_every_column_of_the_table_has_to_be_there(
     at = table[0].index(column)
     write_table(run, [row[:at] + row[at + 1 :] for row in table])
     assert (
-        f"jobs.csv:1: has no column {column}"
-        in findings(audit(run))["jobs.csv"]
+        f"jobs.csv:1: has no column {column}" in findings(run)["jobs.csv"]
     )
 
 
@@ -210,14 +223,12 @@ def test_the_table_has_the_rows_and_columns_it_is_to_have(
     table = read_table(run)
     lie(table)
     write_table(run, table)
-    assert any(
-        words in message for message in findings(audit(run))["jobs.csv"]
-    )
+    assert any(words in message for message in findings(run)["jobs.csv"])
 
 
 def test_a_table_that_is_none_is_a_finding(run: Path) -> None:
     (run / JOBS).write_bytes(b"job_id\n\xff\n")
-    assert "damaged" in findings(audit(run))["jobs.csv"][0]
+    assert "damaged" in findings(run)["jobs.csv"][0]
 
 
 # ------------------------------------------------------------------------------- summary.json
@@ -278,7 +289,7 @@ def test_every_value_of_the_summary_is_checked(run: Path, key: str) -> None:
         changed = copy.deepcopy(stored)
         at(changed, path[:-1])[path[-1]] = other(at(stored, path))
         write_json(run / SUMMARY, changed)
-        found = findings(audit(run))
+        found = findings(run)
         if not found:
             unnoticed.add(name_of(path))
         assert set(found) <= {"summary", "expectations"}
@@ -296,7 +307,7 @@ def test_every_value_of_the_summary_has_to_be_there(
         changed = copy.deepcopy(stored)
         del at(changed, path[:-1])[path[-1]]
         write_json(run / SUMMARY, changed)
-        assert findings(audit(run)), path
+        assert findings(run), path
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -311,7 +322,7 @@ def test_the_summary_holds_no_text_or_truth_for_a_number(
                 changed = copy.deepcopy(stored)
                 at(changed, path[:-1])[path[-1]] = lie
                 write_json(run / SUMMARY, changed)
-                assert findings(audit(run)), (path, lie)
+                assert findings(run), (path, lie)
 
 
 def test_the_words_that_are_free_are_free_of_their_subject_alone(
@@ -322,20 +333,18 @@ def test_the_words_that_are_free_are_free_of_their_subject_alone(
         changed = copy.deepcopy(stored)
         changed["expectations"]["complaints"][number] = "something or other"
         write_json(run / SUMMARY, changed)
-        assert findings(audit(run))["expectations"], text
+        assert findings(run)["expectations"], text
     for number, row in enumerate(stored["expectations"]["rows"]):
         changed = copy.deepcopy(stored)
         changed["expectations"]["rows"][number]["why"] = "because"
         write_json(run / SUMMARY, changed)
-        assert bool(findings(audit(run))) == (
-            row["verdict"] == "outside"
-        ), row
+        assert bool(findings(run)) == (row["verdict"] == "outside"), row
 
 
 def test_a_key_that_nothing_defines_is_found(run: Path) -> None:
     stored = read_json(run / SUMMARY)
     write_json(run / SUMMARY, {**stored, "speedup": 3.0})
-    assert findings(audit(run)) == {
+    assert findings(run) == {
         "summary": ["summary.json: 'speedup' is none of the summary's keys"]
     }
 
@@ -343,7 +352,7 @@ def test_a_key_that_nothing_defines_is_found(run: Path) -> None:
 @pytest.mark.parametrize("text", ["[]", "{", "7"])
 def test_a_summary_that_is_none_is_a_finding(run: Path, text: str) -> None:
     (run / SUMMARY).write_text(text, encoding="utf-8")
-    assert {"summary", "expectations"} <= set(findings(audit(run)))
+    assert {"summary", "expectations"} <= set(findings(run))
 
 
 # ------------------------------------------------------------------------------- expectations
@@ -425,7 +434,7 @@ def test_a_forged_verdict_is_found(
     stored = read_json(run / SUMMARY)
     lie(stored)
     write_json(run / SUMMARY, stored)
-    found = findings(audit(run))
+    found = findings(run)
     assert set(found) == {"expectations"}
     assert any(words in message for message in found["expectations"]), found
 
@@ -487,7 +496,7 @@ def test_honest_verdicts_pass_whatever_is_expected(
     tmp_path: Path, stream: list[events.Event], expect: Expectation
 ) -> None:
     folder, _ = write_run(tmp_path, stream, expect)
-    assert "expectations" not in findings(audit(folder.path))
+    assert "expectations" not in findings(folder.path)
     shutil.rmtree(folder.path)
 
 
@@ -505,20 +514,20 @@ def test_the_experiment_is_the_one_that_was_run(
         changed = copy.deepcopy(spec)
         at(changed, path[:-1])[path[-1]] = other(at(spec, path))
         write_json(run / SPEC, changed)
-        found = findings(audit(run))
+        found = findings(run)
         # A band may be moved as long as every verdict stays what it is.
         assert found or key == "expect", path
         assert set(found) <= {"experiment", "expectations"}
     del spec[key]
     write_json(run / SPEC, spec)
-    assert findings(audit(run))
+    assert findings(run)
 
 
 def test_a_band_that_was_widened_afterwards_is_found(run: Path) -> None:
     spec = read_json(run / SPEC)
     spec["expect"]["applications"]["sort"]["estimate_ratio"]["max"] = 1.5
     write_json(run / SPEC, spec)
-    (message, *_) = findings(audit(run))["expectations"]
+    (message, *_) = findings(run)["expectations"]
     assert (
         "sort-150: the verdict is 'outside', by the events 'ok'" in message
     )
@@ -538,7 +547,7 @@ def test_an_expect_block_that_is_none_is_a_finding(
     run: Path, expect: Any
 ) -> None:
     write_json(run / SPEC, {**read_json(run / SPEC), "expect": expect})
-    found = findings(audit(run))["expectations"]
+    found = findings(run)["expectations"]
     assert found == [
         f"{SPEC}: has no expect: verdicts cannot be passed again"
     ]
@@ -552,12 +561,12 @@ def test_an_experiment_that_is_none_is_a_finding(
         (run / SPEC).unlink()
     else:
         (run / SPEC).write_text(text, encoding="utf-8")
-    assert {"experiment", "expectations"} <= set(findings(audit(run)))
+    assert {"experiment", "expectations"} <= set(findings(run))
 
 
 def test_what_several_policies_share_lies_above_them(run: Path) -> None:
     (run / SPEC).rename(run.parent / SPEC)
-    assert findings(audit(run)) == {}
+    assert findings(run) == {}
 
 
 def test_an_experiment_without_expect_is_written_as_one_that_expects_nothing(
@@ -565,7 +574,7 @@ def test_an_experiment_without_expect_is_written_as_one_that_expects_nothing(
 ) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     assert read_json(folder.path / SPEC)["expect"] == asdict(Expectation())
-    assert findings(audit(folder.path)) == {}
+    assert findings(folder.path) == {}
 
 
 # ---------------------------------------------------------------------------------- links.csv
@@ -580,7 +589,7 @@ def over_time(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         else sample.preempting()
     )
     folder, _ = write_run(tmp_path, stream)
-    assert findings(audit(folder.path)) == {}
+    assert findings(folder.path) == {}
     return folder.path
 
 
@@ -598,7 +607,7 @@ def test_every_cell_over_time_is_checked(
         for lie in lies:
             row[place] = lie
             write_table(over_time, table, LINKS)
-            assert set(findings(audit(over_time))) == {"links.csv"}, (
+            assert set(findings(over_time)) == {"links.csv"}, (
                 honest,
                 lie,
             )
@@ -627,6 +636,5 @@ def test_rates_over_time_have_the_rows_they_are_to_have(
     lie(table)
     write_table(over_time, table, LINKS)
     assert any(
-        words in message
-        for message in findings(audit(over_time))["links.csv"]
+        words in message for message in findings(over_time)["links.csv"]
     )

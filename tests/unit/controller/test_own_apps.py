@@ -256,6 +256,7 @@ class Polling(KIND):
 """
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_start_that_computes_without_end_is_refused_with_its_line(

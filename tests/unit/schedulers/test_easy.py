@@ -34,8 +34,9 @@ def first_starts(history: list[events.Event]) -> dict[str, float]:
     return {name: times[0] for name, times in starts(history).items()}
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
 def kth() -> Requests:
+    """All 28,476 jobs of the log, read once."""
     return Requests(jobs_of(read_swf(trace(KTH))).jobs.from_zero())
 
 
@@ -61,26 +62,25 @@ def played(
 @pytest.mark.slow
 @pytest.mark.parametrize("estimates", ["accurate", "user"])
 def test_every_job_of_kth_starts_when_the_slow_twin_says(
-    estimates: str,
+    estimates: str, kth: Requests
 ) -> None:
-    jobs = kth()
     twin = queueing.starts(
-        [plain(one, estimates) for one in jobs], 100, queueing.easy
+        [plain(job, estimates) for job in kth], 100, queueing.easy
     )
     assert len(twin) == 28_476
-    assert played(Easy(estimates), jobs) == (twin, {"finished"})
+    assert played(Easy(estimates), kth) == (twin, {"finished"})
 
 
 @pytest.mark.slow
-def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says() -> (
-    None
-):
-    jobs = kth()
+def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says(
+    kth: Requests,
+) -> None:
     twin = queueing.starts(
-        [plain(one, "user") for one in jobs], 100, queueing.fcfs
+        [plain(job, "user") for job in kth], 100, queueing.fcfs
     )
+    assert len(twin) == 28_476
     fcfs = build_policy("fcfs", embedder("first-fit"), {})
-    assert played(fcfs, jobs) == (twin, {"finished"})
+    assert played(fcfs, kth) == (twin, {"finished"})
 
 
 JOBS = st.lists(
