@@ -51,10 +51,22 @@ def beside_acknowledgements(
     acknowledgements of as much that it receives, one for each packet of at
     most ``packet_bytes`` of payload.
     """
-    segments = max(1, packet_bytes // SEGMENT_BYTES)
-    packet_wire_bytes = segments * FRAME_BYTES
+    packet_wire_bytes = _packet_wire_bytes(packet_bytes)
     both_bytes = packet_wire_bytes + ACKNOWLEDGEMENT_BYTES
     return size_bytes * packet_wire_bytes // both_bytes
+
+
+def with_acknowledgements(packet_bytes: int) -> float:
+    """Bits on the wire for each bit of data there, where as much data and its
+    acknowledgements go both ways: the inverse of
+    :func:`beside_acknowledgements`.
+    """
+    return 1 + ACKNOWLEDGEMENT_BYTES / _packet_wire_bytes(packet_bytes)
+
+
+def _packet_wire_bytes(packet_bytes: int) -> int:
+    segments = max(1, packet_bytes // SEGMENT_BYTES)
+    return segments * FRAME_BYTES
 
 
 def wire_bits(payload_bytes: float) -> float:

@@ -28,6 +28,7 @@ from jobs.live.program_plan import (
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import JobRequest
 from jobs.wire import (
+    SEGMENT_BYTES,
     beside_acknowledgements,
     payload_bytes,
     payload_rate_bps,
@@ -43,17 +44,27 @@ TIMEOUT_FLOOR_S = 60.0
 IDLE_SHARE = 0.01
 ROUNDING_S = 1e-6
 ALL_OF_IT = 0.99
+ACKNOWLEDGED_BYTES = 2 * SEGMENT_BYTES
+"""Payload that TCP acknowledges at a time where segments arrive one by one
+(RFC 1122, 4.2.3.2).
+"""
 
 
 def volume_payload_bytes(
-    job: JobRequest, scale: Scale, granted_bps: int = 0
+    job: JobRequest,
+    scale: Scale,
+    granted_bps: int = 0,
+    *,
+    offloads: bool = True,
 ) -> int:
     """Payload that one VM of the job sends on the emulated wire.
 
     A ``granted_bps`` of 0: nothing is reserved for it. In every pattern a VM
     receives as much as it sends: p·b bits on the wire are its data and the
     acknowledgements of what it receives. A demand curve's data are produced at
-    its own pace, beside which they have room.
+    its own pace, beside which they have room. ``offloads``: VMs leave
+    segmentation to the switch, so that packets arrive in the size in which they
+    were sent.
     """
     demand = job.demand
     bits = demand.volume_bits(job, granted_bps)
@@ -66,6 +77,8 @@ def volume_payload_bytes(
     if demand.profile is not None and granted_bps > 0:
         rate_bps = granted_bps
     packet_bytes = gso_bytes(scaled_bps(rate_bps, scale.rate), size_bytes)
+    if not offloads:
+        packet_bytes = ACKNOWLEDGED_BYTES
     return beside_acknowledgements(size_bytes, packet_bytes)
 
 
@@ -75,12 +88,17 @@ def sending(
     scale: Scale,
     granted_bps: int,
     for_s: float = 0.0,
+    *,
+    offloads: bool = True,
 ) -> TenantPlan:
     """The tenant with the volume of each of its VMs.
 
-    It is at least what its rate carries in ``for_s`` seconds.
+    It is at least what its rate carries in ``for_s`` seconds. ``offloads``: VMs
+    leave segmentation to the switch.
     """
-    job_bytes = volume_payload_bytes(job, scale, granted_bps)
+    job_bytes = volume_payload_bytes(
+        job, scale, granted_bps, offloads=offloads
+    )
     least_bytes = bytes_in(tenant.rate_bps, for_s)
     return replace(tenant, volume_bytes=max(job_bytes, least_bytes))
 
@@ -141,11 +159,13 @@ def agent_plans(
     scale: Scale,
     seed: int,
     granted_bps: int = 0,
+    *,
+    offloads: bool = True,
 ) -> tuple[Plan, ...]:
     """The plans of a job's agents, one a VM, by index.
 
     ``granted_bps`` is what is reserved for each VM, in the experiment's units:
-    0 where nothing is.
+    0 where nothing is. ``offloads``: VMs leave segmentation to the switch.
     """
     demand = job.demand
     if isinstance(demand, Program):
@@ -156,7 +176,9 @@ def agent_plans(
         return _burners(job, tenant, scale, granted_bps)
     # By the job, so that another job in the file changes no other's pairs.
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
-    size_bytes = volume_payload_bytes(job, scale, granted_bps)
+    size_bytes = volume_payload_bytes(
+        job, scale, granted_bps, offloads=offloads
+    )
     flows = transfers(demand.pattern, job.n_vms, size_bytes, stream)
     if isinstance(demand, Iperf3):
         return _measurements(job, tenant, scale, flows)

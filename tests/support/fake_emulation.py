@@ -224,6 +224,7 @@ class FakeEmulation:
             switch_pids=[],
             forwarders=[],
             forwards_in_kernel=False,
+            offloads=True,
             allow_borrowing=self._allow_borrowing,
             forbid_borrowing=lambda: None,
             lost_cables=lambda: frozenset(self.lost),

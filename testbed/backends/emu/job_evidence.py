@@ -75,7 +75,8 @@ class Followed:
     ``is_nearly_over``: some of its VMs may have sent all; ``band``: the share
     of its time by which it may be late. One that moved has been where it is
     since ``here_s``, reserved if ``is_reserved``, and its VMs have
-    ``left_bytes`` to receive there, by VM.
+    ``left_bytes`` to receive there, by VM. ``arriving``: bits that reach a VM
+    for each bit of its data, where acknowledgements are too many to be left out.
     """
 
     job_id: str
@@ -98,6 +99,7 @@ class Followed:
     here_s: float = 0.0
     is_reserved: bool = True
     left_bytes: Mapping[int, int] | None = None
+    arriving: float = 1.0
 
     @property
     def since_s(self) -> float:
@@ -551,7 +553,8 @@ def _receive(
     """
     followed = job.followed
     at_s, sent_bytes, rate_bps = count
-    if 8 * sent_bytes >= wire_bits(followed.volume_bytes(vm)):
+    data_bits = wire_bits(followed.volume_bytes(vm))
+    if 8 * sent_bytes >= data_bits * followed.arriving:
         return
     # iperf3 sends for its time, whatever comes of it.
     ends_s = followed.began_s + followed.length_s
@@ -726,7 +729,10 @@ def _lacks_s(
 ) -> tuple[float, float]:
     """Time that a VM lacks over all of its job, and after its last count."""
     if arrival is not None:
-        tail_bits = counted.tail_lack(arrival, disturbed)
+        all_bits = arrival.wire_bits * job.followed.arriving
+        tail_bits = counted.tail_lack(
+            arrival._replace(wire_bits=all_bits), disturbed
+        )
         lack_s = counted.seconds(counted.lack_bits + tail_bits)
         return lack_s, counted.seconds(tail_bits)
     # A packet counts when it ends: half of one is on its way.

@@ -314,6 +314,7 @@ class LiveBackend:
             tuple(beside_full_nodes),
             self._expect.late_share(job.request.application),
             enforced=self._enforcement != "none",
+            offloads=self._emulation.network.offloads,
         )
 
     def _crowded_links(self) -> frozenset[int]:
@@ -508,7 +509,12 @@ class LiveBackend:
             ips = [str(vm.ip) for vm in tenant.vms]
             return tuple(plan.readdressed(ips) for plan in live.plans)
         return agent_plans(
-            live.request, tenant, self._scale, self._seed, live.granted_bps
+            live.request,
+            tenant,
+            self._scale,
+            self._seed,
+            live.granted_bps,
+            offloads=self._emulation.network.offloads,
         )
 
     def _spawn(self, live: LiveJob, tenant: TenantPlan) -> None:
@@ -544,6 +550,7 @@ class LiveBackend:
             self._scale,
             live.granted_bps,
             self._played_for_s,
+            offloads=self._emulation.network.offloads,
         )
         if not live.best_effort:
             return enforced(self._emulation.plan, tenant, self._enforcement)

@@ -24,10 +24,11 @@ from jobs.live.agent_protocol import (
 )
 from jobs.live.compute import ComputePlan
 from jobs.request import JobRequest
-from jobs.wire import wire_bits
+from jobs.wire import wire_bits, with_acknowledgements
 from testbed.backends.emu.job_evidence import NEARLY_OVER, Followed
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
+from testbed.plan.agent_plans import ACKNOWLEDGED_BYTES
 from testbed.plan.counted_traffic import Arrival, CurveStep
 from testbed.plan.direct_evidence import BAND, Kind
 from testbed.plan.installation import transfer_added_s
@@ -202,6 +203,7 @@ class LiveJob:
         band: float | None = None,
         *,
         enforced: bool,
+        offloads: bool = True,
     ) -> Followed:
         """The job's description for the collection of evidence.
 
@@ -209,7 +211,7 @@ class LiveJob:
         use whenever they get them; ``nodes``: their nodes with background VMs
         that use all they leave; ``enforced``: reservations have limits; ``band``:
         the share of its time by which it may be late, None where its file says
-        none.
+        none; ``offloads``: VMs leave segmentation to the switch.
         """
         request = self.request
         kind = self._evidence_kind
@@ -222,6 +224,9 @@ class LiveJob:
         is_whole = is_reserved and self.generation == 0
         # Delay of the links is the experiment's, not the machine's.
         delay_s = max(transfer_added_s(tenant))
+        arriving = 1.0
+        if not offloads:
+            arriving = with_acknowledgements(ACKNOWLEDGED_BYTES)
         return Followed(
             request.id,
             kind,
@@ -243,6 +248,7 @@ class LiveJob:
             here_s=self._here_s,
             is_reserved=is_reserved,
             left_bytes=self._left_bytes,
+            arriving=arriving,
         )
 
     @property

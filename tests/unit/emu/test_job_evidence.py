@@ -165,6 +165,19 @@ def test_the_time_until_the_last_byte_counts(
     assert found.tail_s == pytest.approx(late_s, abs=0.01)
 
 
+def test_acknowledgements_of_single_segments_are_no_lack_at_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Data of 9.8 s and 2 % of acknowledgements: a job that is on time."""
+    followed = replace(JOB, arriving=10.0 / 9.8)
+    arrived = Arrival(9.8 * RATE_BPS, 110.0)
+    arrivals = {0: arrived, 1: arrived}
+    found = taken(monkeypatch, (1.0, 1.0), followed, arrivals=arrivals)
+    assert found.missing_s == pytest.approx(0.0, abs=0.01)
+    taken_for_data = taken(monkeypatch, (1.0, 1.0), arrivals=arrivals)
+    assert taken_for_data.missing_s == pytest.approx(0.2, abs=0.01)
+
+
 def replace_last(arrival: Arrival, last_s: float) -> Arrival:
     return arrival._replace(last_s=last_s)
 

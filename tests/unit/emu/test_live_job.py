@@ -154,6 +154,15 @@ def test_the_kind_of_its_evidence(
     assert followed.kind == ("one VM" if lone else "best effort")
 
 
+def test_segments_that_arrive_one_by_one_are_acknowledged_in_pairs() -> (
+    None
+):
+    job = a_job()
+    assert job.followed(TENANT, Scale(), enforced=True).arriving == 1
+    alone = job.followed(TENANT, Scale(), enforced=True, offloads=False)
+    assert alone.arriving == 1 + 66 / (2 * 1514)
+
+
 def test_traffic_is_counted_where_a_job_began_and_is_reserved() -> None:
     def followed(job: LiveJob) -> Followed:
         return job.followed(TENANT, Scale(), enforced=True)

@@ -76,3 +76,13 @@ def test_what_is_impossible_is_refused(call: object) -> None:
     assert callable(call)
     with pytest.raises(ValueError, match=r"-1|0"):
         call()
+
+
+@settings(deadline=None)
+@given(st.integers(1, 10**12), st.integers(1, 10**5))
+def test_what_is_left_beside_acknowledgements_makes_the_whole_with_them(
+    size_bytes: int, packet_bytes: int
+) -> None:
+    left = wire.beside_acknowledgements(size_bytes, packet_bytes)
+    whole = left * wire.with_acknowledgements(packet_bytes)
+    assert size_bytes - 2 <= whole <= size_bytes + 1e-6 * size_bytes

@@ -91,6 +91,9 @@ def test_less_bandwidth_moves_the_same_and_its_acknowledgements() -> None:
     # Packets of 32 kB: 22 segments of 1,514 bytes, and 66 bytes back.
     assert size == whole * 22 * 1514 // (22 * 1514 + 66)
     assert volume_payload_bytes(job, Scale(), 6_000_000) == size
+    # One by one every second of them is answered.
+    alone = volume_payload_bytes(job, Scale(), offloads=False)
+    assert alone == whole * 2 * 1514 // (2 * 1514 + 66)
     curve = DemandCurve(((1.0, 30_000_000),))
     paced = replace(job, demand=curve)
     assert volume_payload_bytes(paced, Scale()) == whole
