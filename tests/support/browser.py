@@ -99,6 +99,27 @@ class Browser:
 
         ActionChains(self.driver).send_keys(*keys).perform()
 
+    def save(self, selector: str, folder: Path) -> dict[str, bytes]:
+        """Presses all buttons that a selector means; the files that they save,
+        by name, each button one.
+        """
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        settings = {"behavior": "allow", "downloadPath": str(folder)}
+        self.driver.execute_cdp_cmd("Browser.setDownloadBehavior", settings)
+        n_before = len(list(folder.iterdir()))
+        count = "return document.querySelectorAll(arguments[0]).length"
+        press = (
+            "document.querySelectorAll(arguments[0])[arguments[1]].click()"
+        )
+        waiting = WebDriverWait(self.driver, WAIT_S)
+        for number in range(self.script(count, selector)):
+            # One at a time: browsers ask before they save several at once.
+            self.script(press, selector, number)
+            n_files = n_before + number + 1
+            waiting.until(lambda _, n=n_files: len(_whole(folder)) == n)
+        return {path.name: path.read_bytes() for path in _whole(folder)}
+
     def size(self) -> tuple[float, int]:
         """Memory of the page's script in MB, and its elements, without what is
         no longer used.
@@ -152,6 +173,12 @@ for (let i = 0; i < boxes.length; i += 1)
   }
 return found;
 """
+
+
+def _whole(folder: Path) -> list[Path]:
+    """Files of a folder that are no longer being written."""
+    ends = (".crdownload", ".tmp")
+    return [path for path in folder.iterdir() if path.suffix not in ends]
 
 
 @contextmanager

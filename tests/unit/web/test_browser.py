@@ -5,11 +5,14 @@ colours, what it says of troubles.
 from __future__ import annotations
 
 import asyncio
+import csv
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -203,6 +206,93 @@ def test_a_sweep_has_its_table(
         assert page.errors() == []
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_picture_is_saved_as_svg_png_and_csv(
+    page: Browser, folder: Path, tmp_path: Path, dark: bool
+) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with served(folder) as server:
+        page.look(1280, dark=dark)
+        page.open(server.link)
+        page.wait_for("At its end")
+        page.wait_for_element(".use title")
+        page.script("document.querySelector('input[type=range]').focus()")
+        page.press(Keys.HOME)
+        page.press(*[Keys.PAGE_UP] * 2)
+        page.wait_for("2 jobs run")
+        page.script(
+            "document.querySelector('line.link').dispatchEvent("
+            "new MouseEvent('click', {bubbles: true}))"
+        )
+        page.wait_for_element(".item .files")
+        saved = page.save(".files button", tmp_path)
+        run_header = server.page.sources[0].header()
+        uses = server.page.sources[0].lanes()  # type: ignore[attr-defined]
+        assert page.errors() == []
+    stems = {name.rpartition(".")[0] for name in saved}
+    assert len(stems) == len(saved) / 3 >= 5
+    assert {
+        "watched-vc-data-centre",
+        "watched-vc-Used-share-of-the-data-centre",
+        "watched-vc-Jobs-that-run-and-wait",
+        "watched-vc-servers-over-time",
+    } < stems
+    for stem in stems:
+        picture = ElementTree.fromstring(saved[f"{stem}.svg"])  # noqa: S314
+        png = saved[f"{stem}.png"]
+        assert png.startswith(b"\x89PNG\r\n")
+        # A file has no style sheet, and twice the pixels.
+        assert not any("class" in part.attrib for part in picture.iter())
+        assert int.from_bytes(png[16:20]) == 2 * int(
+            picture.attrib["width"]
+        )
+        words = " ".join(picture.itertext())
+        assert "data-centre" in stem or "time [s]" in words
+    tables = {}
+    for stem in stems:
+        text = saved[f"{stem}.csv"].decode()
+        tables[stem] = list(csv.DictReader(text.splitlines()))
+    drawn = tables["watched-vc-data-centre"]
+    placed: Counter[str] = Counter()
+    for row in drawn:
+        placed[row["job"]] += int(row["vms"] or 0)
+    assert placed["first"] == 4
+    assert placed["second"] == 6
+    links = [row for row in drawn if row["part"] == "link"]
+    assert len(links) == 2 * len(run_header["layout"]["links"])
+    assert {float(row["capacity_bps"]) for row in links} == {1e9}
+    assert max(float(row["reserved_bps"]) for row in links) > 0
+    times = tables["watched-vc-Jobs-that-run-and-wait"]
+    assert [float(row["time_s"]) for row in times] == [
+        moment["t"] for moment in run_header["curves"]
+    ]
+    bars = tables["watched-vc-servers-over-time"]
+    assert len(bars) == sum(len(lane["bars"]) for lane in uses["lanes"])
+
+
+def test_a_vm_is_chosen_by_its_square(page: Browser, folder: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("At its end")
+        page.script("document.querySelector('input[type=range]').focus()")
+        page.press(Keys.HOME)
+        page.press(*[Keys.PAGE_UP] * 2)
+        page.wait_for("2 jobs run")
+        title = page.script(
+            "const square = document.querySelector('.slot:not(.slot-free)');"
+            "square.dispatchEvent(new MouseEvent('click', {bubbles: true}));"
+            "return square.textContent;"
+        )
+        name = title.removeprefix("VM of ").partition(" on ")[0]
+        assert f"job {name}" in page.wait_for(
+            f"testbed explain {folder} {name}"
+        )
+
+
 def test_replay_and_items_by_keyboard(page: Browser, folder: Path) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -297,6 +387,14 @@ def test_a_shared_file_needs_no_server(
     page.look(1280, dark=False)
     page.open(file.as_uri())
     page.wait_for("At its end")
+    to = tmp_path / "pictures"
+    to.mkdir()
+    saved = page.save("section.network .files button", to)
+    assert {name.rpartition(".")[2] for name in saved} == {
+        "svg",
+        "png",
+        "csv",
+    }
     page.script("document.querySelector('input[type=range]').focus()")
     page.press(Keys.HOME)
     page.wait_for("At 0.0 s")

@@ -1,19 +1,19 @@
 // Quantities over time, by uPlot.
 
+import { render } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
 
+import { ChartPicture } from "./chart_picture.jsx";
+import { Files, css } from "./files.jsx";
 import { useWidth } from "./network.jsx";
 import { digits, timeSteps, timeUnit } from "./units.js";
-
-function css(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-}
 
 // series: [{label, values, colour: a CSS variable, dash, stepped}]
 export function Chart({ title, times, series, unit, at, dark, height = 170 }) {
   const box = useRef();
   const plot = useRef();
+  const paper = useRef();
   const moment = useRef(at);
   const width = useWidth(box);
   moment.current = at;
@@ -21,6 +21,16 @@ export function Chart({ title, times, series, unit, at, dark, height = 170 }) {
   const [timeName, timeSize] = timeUnit(span);
   const shape = series.map((one) => one.label).join();
   const data = [times, ...series.map((one) => one.values)];
+  // Drawn when it is asked for, and styled by where it lies.
+  const picture = () => {
+    const drawn = <ChartPicture title={title} times={times} series={series} unit={unit} />;
+    render(drawn, paper.current);
+    return paper.current.firstChild;
+  };
+  const rows = () => [
+    ["time_s", ...series.map((one) => `${one.label}, ${unit}`)],
+    ...times.map((time, number) => [time, ...series.map((one) => one.values[number])]),
+  ];
   useEffect(() => {
     if (!width) return undefined;
     const axis = {
@@ -67,8 +77,12 @@ export function Chart({ title, times, series, unit, at, dark, height = 170 }) {
   }, [times, at, ...series.map((one) => one.values)]);
   return (
     <figure>
-      <figcaption>{title}</figcaption>
+      <div class="bar">
+        <figcaption>{title}</figcaption>
+        <Files title={title} svg={picture} rows={rows} />
+      </div>
       <div ref={box} class="chart" />
+      <div ref={paper} hidden />
     </figure>
   );
 }

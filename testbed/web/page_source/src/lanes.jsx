@@ -4,6 +4,7 @@ import { scaleLinear } from "d3-scale";
 import { useMemo, useRef } from "preact/hooks";
 
 import { tenantColour } from "./colours.js";
+import { Files } from "./files.jsx";
 import { useWidth } from "./network.jsx";
 import { digits, duration, timeUnit } from "./units.js";
 
@@ -60,6 +61,12 @@ function described(lanes) {
   return `Servers over time. ${texts.join("; ")}`;
 }
 
+function rowsOf(lanes) {
+  const rows = [["server", "job", "first_row", "rows", "tier", "start_s", "end_s", "end"]];
+  for (const lane of lanes) for (const bar of lane.bars) rows.push([lane.name, ...bar]);
+  return rows;
+}
+
 export function Lanes({ lanes, servers, begin, end, at, onSelect, dark }) {
   const box = useRef();
   const width = useWidth(box);
@@ -83,7 +90,10 @@ export function Lanes({ lanes, servers, begin, end, at, onSelect, dark }) {
   const ends = new Set(lanes.flatMap((lane) => lane.bars.map((bar) => bar[BAR.end])));
   return (
     <section>
-      <h2>Servers over time</h2>
+      <div class="bar">
+        <h2>Servers over time</h2>
+        <Files title="servers over time" svg={() => box.current.firstChild} rows={() => rowsOf(lanes)} />
+      </div>
       <div ref={box} class="drawing lanes">
         {width > 0 && (
           <svg width={width} height={height + AXIS} role="img" aria-label={described(lanes)}>

@@ -57,6 +57,7 @@ const RECEIVERS = {
   "nothing yet": () => change({ notice: "The run has not begun: its network is being built and tested." }),
   sources: (message) => change({ sources: message.sources }),
   layout: (message) => {
+    document.title = [message.name, message.policy].filter(Boolean).join(" ") || "Hosenet";
     change({ header: message, frame: null, curves: message.curves, item: null, chosen: null, error: "", lanes: null });
     lanesAtMs = performance.now();
     if (message.of === "run" && message.layout) send({ do: "lanes" });

@@ -4,6 +4,7 @@ import { select } from "d3-selection";
 import { zoom, zoomIdentity } from "d3-zoom";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import { Files } from "./files.jsx";
 import { STEPS, step, tenantColour } from "./colours.js";
 import { positions } from "./positions.js";
 import { percent, rate } from "./units.js";
@@ -65,6 +66,7 @@ export function Network({ layout, frame, select: onSelect, chosen, dark }) {
             whole
           </button>
         </span>
+        <Files title="data centre" svg={() => svg.current} rows={() => rowsOf(layout, frame)} />
       </div>
       <div ref={box} class="drawing">
         {placed && (
@@ -82,6 +84,27 @@ export function Network({ layout, frame, select: onSelect, chosen, dark }) {
       <Legend />
     </section>
   );
+}
+
+// A row a directed link, then a row a node and job on it.
+function rowsOf(layout, frame) {
+  const down = frame.down || { links: [], nodes: [] };
+  const rows = [["part", "name", "direction", "capacity_bps", "reserved_bps", "sent_bps", "vm_slots", "job", "vms", "is_down"]];
+  layout.links.forEach((link, number) => {
+    ["up", "down"].forEach((direction, side) => {
+      const capacity = direction === "up" ? link.up_bps : link.down_bps;
+      const bps = (use) => (use ? ((use[2 * number + side] || 0) / FULL) * capacity : null);
+      rows.push(["link", link.name, direction, capacity, bps(frame.reserved || []), bps(frame.sent),
+                 null, null, null, down.links.includes(number)]);
+    });
+  });
+  layout.nodes.forEach((node, index) => {
+    const vms = (frame.placed && frame.placed[index]) || NONE;
+    for (const [job, n] of vms.length ? vms : [[null, 0]]) {
+      rows.push(["node", node.name, null, null, null, null, node.slots, job, n, down.nodes.includes(index)]);
+    }
+  });
+  return rows;
 }
 
 function Legend() {
@@ -195,7 +218,7 @@ function Node({ node, index, at, bar, isChosen, vms, isDown, onSelect, dark }) {
          aria-label={text} onClick={choose} onKeyDown={(event) => onKey(event, choose)}>
         <title>{text}</title>
         <rect class="box" width={at.width} height={at.height} rx="3" />
-        {node.slots > 0 && <Slots node={node} vms={vms} at={at} dark={dark} />}
+        {node.slots > 0 && <Slots node={node} vms={vms} at={at} onSelect={onSelect} dark={dark} />}
         {bar && <rect class={`bar use-${bar}`} width={at.width} height="5" />}
         <Label node={node} at={at} />
       </g>
@@ -216,12 +239,20 @@ function Label({ node, at }) {
 
 const SLOT = 11;
 
-function Slots({ node, vms, at, dark }) {
+// A VM is chosen by its square; by keys, its job in the table below.
+function chooses(name, onSelect) {
+  return (event) => {
+    event.stopPropagation();
+    onSelect("job", name);
+  };
+}
+
+function Slots({ node, vms, at, onSelect, dark }) {
   const room = Math.max(1, at.width - 6);
   const columns = Math.max(1, Math.floor(room / (SLOT + 2)));
   const inRows = Math.ceil(node.slots / columns);
   if (inRows * (SLOT + 2) > at.height - 6) {
-    return <Share node={node} vms={vms} at={at} dark={dark} />;
+    return <Share node={node} vms={vms} at={at} onSelect={onSelect} dark={dark} />;
   }
   const names = [];
   for (const [name, n] of vms) for (let i = 0; i < n; i += 1) names.push(name);
@@ -233,20 +264,23 @@ function Slots({ node, vms, at, dark }) {
     squares.push(
       <rect key={i} class={name ? "slot" : "slot slot-free"} x={left + (i % columns) * (SLOT + 2)}
             y={6 + Math.floor(i / columns) * (SLOT + 2)} width={SLOT} height={SLOT}
-            style={name ? { fill: tenantColour(name, dark) } : undefined} />,
+            onClick={name ? chooses(name, onSelect) : undefined}
+            style={name ? { fill: tenantColour(name, dark) } : undefined}>
+        {name && <title>{`VM of ${name} on ${node.name}`}</title>}
+      </rect>,
     );
   }
   return squares;
 }
 
 // Too many slots for squares: a bar, as long as the share that is taken.
-function Share({ node, vms, at, dark }) {
+function Share({ node, vms, at, onSelect, dark }) {
   const room = Math.max(1, at.width - 6);
   const bars = [];
   let x = 3;
   for (const [name, n] of vms) {
     const width = (room * n) / node.slots;
-    bars.push(<rect key={name} x={x} y="9" width={width} height={at.height - 14}
+    bars.push(<rect key={name} x={x} y="9" width={width} height={at.height - 14} onClick={chooses(name, onSelect)}
                     style={{ fill: tenantColour(name, dark) }} />);
     x += width;
   }
