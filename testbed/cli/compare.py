@@ -4,6 +4,7 @@ each other.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json, RunPath
+from testbed.cli.options import Json, PictureFolder, RunPath
 from testbed.record.comparison import (
     PolicyComparison,
     compare_runs,
@@ -26,9 +27,11 @@ from testbed.report.comparison_page import (
     job_cells,
     metric_cells,
     most_different,
+    write_comparison_pictures,
 )
 from testbed.sweeps.sweep_comparison import (
     compare_sweeps,
+    copy_pictures,
     is_sweep,
     sweeps_page,
 )
@@ -53,6 +56,7 @@ def compare(
     second: RunPath,
     jobs: Jobs = 10,
     page: Page = None,
+    to: PictureFolder = None,
     as_json: Json = False,
 ) -> None:
     """Compare two runs: simulator against live network, or policy against
@@ -62,7 +66,7 @@ def compare(
     compared, 2 not run folders, or damaged ones.
     """
     if is_sweep(first) and is_sweep(second):
-        _sweeps(first, second, page, as_json=as_json)
+        _sweeps(first, second, page, to, as_json=as_json)
         return
     compared = []
     for first_folder, second_folder in paired_folders(first, second):
@@ -72,6 +76,8 @@ def compare(
         compared.append((comparison, first_run, second_run))
     if page is not None:
         _write(page, comparison_page(compared, jobs))
+    if to is not None:
+        _tell(write_comparison_pictures(compared, to))
     if as_json:
         console.print_json([item.to_json() for item, _, _ in compared])
         return
@@ -84,12 +90,24 @@ def _write(page: Path, text: str) -> None:
     console.say(f"page: {page}")
 
 
+def _tell(files: Sequence[Path]) -> None:
+    for path in files:
+        console.say(f"picture: {path}")
+
+
 def _sweeps(
-    first: Path, second: Path, page: Path | None, *, as_json: bool
+    first: Path,
+    second: Path,
+    page: Path | None,
+    to: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     comparison = compare_sweeps(first, second)
     if page is not None:
         _write(page, sweeps_page(comparison, (first, second)))
+    if to is not None:
+        _tell(copy_pictures((first, second), to))
     if as_json:
         console.print_json(comparison.to_json())
         return

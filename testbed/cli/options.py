@@ -71,6 +71,15 @@ Out = Annotated[
     typer.Option("--out", metavar="FOLDER", help="Where to put results."),
 ]
 
+PictureFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--pictures",
+        metavar="FOLDER",
+        help="Write each picture as SVG and PNG there, its values as CSV.",
+    ),
+]
+
 Tables = Annotated[
     Literal["csv", "parquet"],
     typer.Option(

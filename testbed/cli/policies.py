@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json, Out
+from testbed.cli.options import Json, Out, PictureFolder
 from testbed.errors import BadInput, RunFailed
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder, write_asked_for
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         PolicyFinding,
         Subject,
     )
+    from testbed.report.pictures import Picture
     from testbed.spec.experiment import Experiment
     from testbed.sweeps.intervals import Estimate
 
@@ -251,6 +252,7 @@ def check(
             "--page", metavar="FILE", help="Write a page of it all too."
         ),
     ] = None,
+    to: PictureFolder = None,
     as_json: Json = False,
 ) -> None:
     """Check a policy by the property tests of the testbed's own, and say where
@@ -297,6 +299,9 @@ def check(
     if page is not None:
         write_asked_for("--page", page, _page(result))
         console.say(f"page: {page}")
+    if to is not None:
+        for path in _write_pictures(result, to):
+            console.say(f"picture: {path}")
     _show(result, out, as_json=as_json)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
@@ -400,9 +405,12 @@ def _page(result: _Result) -> str:
     if failed:
         sentence = f"Failed: {', '.join(failed)}."
     standings = []
-    for table in result.tables:
+    pictures = _pictures(result)
+    for table, picture in zip(result.tables, pictures, strict=True):
         rows = [_cells(row) for row in table.rows]
-        standings.append({"title": _title(table), "rows": rows})
+        standings.append(
+            {"title": _title(table), "rows": rows, "picture": picture}
+        )
     return rendered(
         "policy_check",
         policy=result.subject.spec.label,
@@ -413,6 +421,29 @@ def _page(result: _Result) -> str:
         standings=standings,
         columns=list(_COLUMNS),
     )
+
+
+def _pictures(result: _Result) -> list[Picture]:
+    """A picture a table."""
+    from testbed.policy_trials.standing_pictures import standing_picture
+
+    pictures = []
+    for number, table in enumerate(result.tables, 1):
+        pictures.append(standing_picture(table, number))
+    return pictures
+
+
+def _write_pictures(result: _Result, to: Path) -> list[Path]:
+    """Raises BadInput where the folder cannot be made."""
+    from testbed.report.picture_files import picture_files, picture_folder
+
+    folder = picture_folder(to)
+    files: list[Path] = []
+    for picture in _pictures(result):
+        files += picture_files(
+            folder, picture.kind, picture.draw(), picture.rows()
+        )
+    return files
 
 
 def _number(value: float) -> str:

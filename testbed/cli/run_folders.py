@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json, RunPath
+from testbed.cli.options import Json, PictureFolder, RunPath
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.units import (
     human_duration,
@@ -202,16 +202,6 @@ def _sentence(history: Explanation) -> str:
     return f"{message} Meanwhile {count} started: {_first(tuple(who))}."
 
 
-PictureFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--pictures",
-        metavar="FOLDER",
-        help="Write each picture as SVG and PNG there, its values as CSV.",
-    ),
-]
-
-
 def report(
     run: RunPath,
     written: Written = "html",
@@ -222,12 +212,16 @@ def report(
     where it is.
 
     With --format parquet its jobs, links and events as Parquet files, and no
-    page; with --pictures its pictures as files, and no page. Exit code 2 where
-    the folder is no run folder, or is damaged.
+    page; with --pictures its pictures as files, a sweep's too, and no page.
+    Exit code 2 where the folder is no run folder, or is damaged.
     """
     from testbed.record.reading import policy_folders
     from testbed.report.page import write_report
+    from testbed.sweeps.sweep_comparison import copy_pictures, is_sweep
 
+    if to is not None and is_sweep(run):
+        _show_files(copy_pictures([run], to), as_json=as_json)
+        return
     policy_folders(run)
     console.say(f"reading {run}")
     if to is not None:

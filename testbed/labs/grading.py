@@ -564,8 +564,12 @@ def write_tables(
     title: str,
     graded: Sequence[Mark],
 ) -> None:
-    """Writes marks.csv, marks.json and marks.html, each whole or not at all."""
+    """Writes marks.csv, marks.json, marks.html and its picture's files, each
+    whole or not at all.
+    """
+    from testbed.labs.mark_pictures import marks_picture
     from testbed.report.page import rendered
+    from testbed.report.picture_files import picture_files
 
     out.write_text(CSV, table(graded))
     out.write_json(JSON, [mark.to_json() for mark in graded])
@@ -573,8 +577,15 @@ def write_tables(
     students: dict[str, dict[int, Mark]] = {}
     for mark in graded:
         students.setdefault(mark.student, {})[mark.lab] = mark
+    picture = marks_picture(graded)
+    if picture is not None:
+        for _ in picture_files(
+            out, picture.kind, picture.draw(), picture.rows()
+        ):
+            pass
     page = rendered(
         "marks",
+        picture=picture,
         title=printable(title),
         labs={number: lab(number) for number in numbers},
         students=students,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
@@ -12,7 +13,8 @@ from testbed.record.metrics import Spread
 from testbed.record.reading import RecordedRun
 from testbed.report import labels
 from testbed.report.page import rendered
-from testbed.report.pictures import jobs_picture
+from testbed.report.picture_files import picture_files, picture_folder
+from testbed.report.pictures import Picture, jobs_picture
 from testbed.units import human_duration, human_share
 
 _COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
@@ -42,6 +44,8 @@ _CAPTIONS = {
     " that did not finish.",
     "occupancy": "VM slots in use by application, and how many jobs waited.",
 }
+SIDES = "first", "second"
+"""Names of both runs' files."""
 JOB_COLUMNS = "running time", "end"
 """Of a job, after its times in both runs: how far the second differs."""
 
@@ -147,16 +151,53 @@ def comparison_page(
 def _drawn(
     comparison: PolicyComparison, runs: Sequence[RecordedRun]
 ) -> list[tuple[str, Markup, str]]:
-    """The jobs' picture of each run: its words, its SVG, its caption.
-
-    Both over the longer span: a second is as wide in both.
-    """
-    span_s = max(summary.span_s for summary in comparison.summaries)
+    """The jobs' picture of each run: its words, its SVG, its caption."""
     drawn = []
-    for name, run in zip(comparison.names, runs, strict=True):
-        if run.rows:
-            picture = jobs_picture(run, span_s=span_s)
+    pictures = run_pictures(comparison, runs)
+    for name, picture in zip(comparison.names, pictures, strict=True):
+        if picture is not None:
             caption = f"{name}: {_CAPTIONS[picture.kind]}"
             svg = Markup(picture.svg)  # noqa: S704 - drawn here
             drawn.append((picture.alt, svg, caption))
     return drawn
+
+
+def run_pictures(
+    comparison: PolicyComparison, runs: Sequence[RecordedRun]
+) -> list[Picture | None]:
+    """The jobs' picture of each run; None of a run without jobs.
+
+    Both over the longer span: a second is as wide in both.
+    """
+    span_s = max(summary.span_s for summary in comparison.summaries)
+    pictures: list[Picture | None] = []
+    for run in runs:
+        picture = None
+        if run.rows:
+            picture = jobs_picture(run, span_s=span_s)
+        pictures.append(picture)
+    return pictures
+
+
+def write_comparison_pictures(
+    compared: Sequence[tuple[PolicyComparison, RecordedRun, RecordedRun]],
+    to: Path,
+) -> list[Path]:
+    """Writes the pictures of runs compared into a folder, which is made; the
+    files.
+
+    Names begin with the number of the pair where there are several policies.
+    Raises BadInput where the folder cannot be made.
+    """
+    folder = picture_folder(to)
+    files: list[Path] = []
+    for number, (comparison, *runs) in enumerate(compared, 1):
+        prefix = f"{number}-" if len(compared) > 1 else ""
+        pictures = run_pictures(comparison, runs)
+        for side, picture in zip(SIDES, pictures, strict=True):
+            if picture is not None:
+                name = f"{prefix}{side}-{picture.kind}"
+                files += picture_files(
+                    folder, name, picture.draw(), picture.rows()
+                )
+    return files

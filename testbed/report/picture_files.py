@@ -1,4 +1,4 @@
-"""A run's pictures as files: each as SVG and PNG, and its values as CSV."""
+"""Pictures as files: each as SVG and PNG, and its values as CSV."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
     Names begin with the policy where there are several. Raises BadInput where
     the run is none or damaged, or the folder cannot be made.
     """
-    folder = RunFolder(to.resolve(), caller())
-    folder.make()
+    folder = picture_folder(to)
     paths = policy_folders(run)
     several = paths != [run]
     runs = [load_run(path) for path in in_order_of_list(run, paths)]
@@ -41,20 +40,32 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
         prefix = f"{played.path.name}-" if several else ""
         for picture in pictures(played, stored_verdicts(played)):
             name = f"{prefix}{picture.kind}"
-            files += _written(folder, name, picture.draw(), picture.rows())
+            files += picture_files(
+                folder, name, picture.draw(), picture.rows()
+            )
     if several:
         for curves in distributions(runs):
             name = f"distribution-{curves.number + 1}"
-            files += _written(folder, name, curves.draw(), curves.rows())
+            files += picture_files(
+                folder, name, curves.draw(), curves.rows()
+            )
     return files
 
 
-def _written(
+def picture_folder(to: Path) -> RunFolder:
+    """A folder for pictures, made where there is none. Raises BadInput."""
+    folder = RunFolder(to.resolve(), caller())
+    folder.make()
+    return folder
+
+
+def picture_files(
     folder: RunFolder,
     name: str,
     drawn: Figure,
     rows: Iterable[Sequence[Any]],
 ) -> Iterator[Path]:
+    """Writes a picture as SVG and PNG, and its values as CSV; the files."""
     for kind, content in on_paper(drawn).items():
         # Without waiting for the disk: a picture that a power cut takes is
         # drawn again.

@@ -23,6 +23,7 @@ from testbed.sweeps.sweep_tables import (
 from testbed.units import number_of
 
 PICTURE = "sweep.svg"
+PICTURE_FILES = (PICTURE, "sweep.png", TABLE_CSV)
 CELLS = "cells"
 INTERVAL = "_ci95"
 
@@ -215,6 +216,39 @@ def sweeps_page(
     from testbed.report.page import rendered
 
     return rendered("comparison", title="Two sweeps", sections=[section])
+
+
+def copy_pictures(folders: Sequence[Path], to: Path) -> list[Path]:
+    """Copies the pictures of sweeps and their tables into a folder, which is
+    made; the files.
+
+    Of two sweeps the names begin with ``first-`` and ``second-``. A sweep without
+    a result has no picture. Raises BadInput where the folder cannot be made, or a
+    file cannot be read.
+    """
+    from testbed.report.comparison_page import SIDES
+    from testbed.report.picture_files import picture_folder
+
+    target = picture_folder(to)
+    files = []
+    for number, folder in enumerate(folders):
+        prefix = f"{SIDES[number]}-" if len(folders) > 1 else ""
+        for name in PICTURE_FILES:
+            content = _content(folder / name)
+            if content is not None:
+                files.append(target.write_bytes(prefix + name, content))
+    return files
+
+
+def _content(path: Path) -> bytes | None:
+    """A file's content; None where there is none. Raises BadInput."""
+    try:
+        with open_regular(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from error
 
 
 def _image(path: Path) -> Markup:

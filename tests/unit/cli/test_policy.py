@@ -148,6 +148,8 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         "depth=5",
         "--page",
         str(page),
+        "--pictures",
+        str(mine / "pictures"),
         "--json",
     )
     told = json.loads(printed(capsys, *check))
@@ -162,6 +164,13 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
     for finding in told["findings"]:
         assert f'<td class="name">{finding["check"]}</td>' in shown
     assert shown.count("→ mine-depth=5") == 3
+    assert shown.count("<svg") == 3
+    written = sorted(path.name for path in (mine / "pictures").iterdir())
+    assert written == [
+        f"standing-{number}.{kind}"
+        for number in (1, 2, 3)
+        for kind in ("csv", "png", "svg")
+    ]
     for table in told["standing"]:
         names = [row["policy"] for row in table["rows"]]
         assert [row["policy"] for row in table["rows"] if row["own"]] == [

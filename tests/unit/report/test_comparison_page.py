@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,49 @@ def test_a_page_that_cannot_be_written_is_refused(
     to = tmp_path / name
     assert run(["compare", *map(str, folders), "--page", str(to)]) == 2
     assert f"--page {to}" in capsys.readouterr().err
+
+
+def test_pictures_of_both_runs_are_files_with_their_values(
+    folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    to = tmp_path / "pictures"
+    words = ["compare", *map(str, folders), "--pictures", str(to)]
+    assert run([*words, "--json"]) == 0
+    names = {path.name for path in to.iterdir()}
+    assert names == {
+        f"{side}-gantt.{kind}"
+        for side in ("first", "second")
+        for kind in ("svg", "png", "csv")
+    }
+    for side, folder in zip(("first", "second"), folders, strict=True):
+        with (to / f"{side}-gantt.csv").open(newline="") as file:
+            phases = list(csv.DictReader(file))
+        jobs = {row.job_id for row in load_run(folder).rows}
+        assert {phase["job_id"] for phase in phases} == jobs
+
+
+def test_pictures_of_sweeps_are_files_beside_their_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweeps = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        for file in ("sweep.svg", "sweep.png"):
+            (folder / file).write_text(f"{file} of {name}")
+        (folder / "table.csv").write_text("policy,cells\nvc,1\n")
+        sweeps.append(str(folder))
+    both = tmp_path / "both"
+    words = ["compare", *sweeps, "--pictures", str(both), "--json"]
+    assert run(words) == 0
+    names = ("sweep.svg", "sweep.png", "table.csv")
+    assert {path.name for path in both.iterdir()} == {
+        f"{side}-{name}" for side in ("first", "second") for name in names
+    }
+    of_one = tmp_path / "of-one"
+    capsys.readouterr()
+    words = ["report", sweeps[0], "--pictures", str(of_one), "--json"]
+    assert run(words) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {Path(item["file"]).name for item in listed} == set(names)
+    assert (of_one / "sweep.svg").read_text() == "sweep.svg of one"

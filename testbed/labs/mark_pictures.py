@@ -1,0 +1,131 @@
+"""The picture of a class's marks: each student's share of a lab's points."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import median
+from typing import TYPE_CHECKING, Any, Protocol
+
+from testbed.foreign_text import csv_text
+from testbed.report.pictures import Picture
+from testbed.report.plot_style import MUTED, SERIES, figure
+from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+WIDTH_IN = 8.4
+HEIGHT_IN = 3.4
+ASIDE = 0.05
+"""Distance of equal marks' points, in labs."""
+MOST_ASIDE = 0.4
+PERCENT = 100.0
+
+
+class LabMark(Protocol):
+    """A student's mark in a lab."""
+
+    @property
+    def student(self) -> str: ...
+
+    @property
+    def lab(self) -> int: ...
+
+    @property
+    def earned(self) -> int: ...
+
+    @property
+    def points(self) -> int: ...
+
+    @property
+    def graded(self) -> bool: ...
+
+
+def marks_picture(marks: Sequence[LabMark]) -> Picture | None:
+    """The picture of the labs that were graded; None where none was."""
+    graded = [mark for mark in marks if mark.graded and mark.points]
+    if not graded:
+        return None
+    return Picture(
+        "shares",
+        partial(marks_figure, graded),
+        marks_alt(graded),
+        partial(marks_rows, graded),
+    )
+
+
+def share(mark: LabMark) -> float:
+    """Points earned, in % of those there are."""
+    return PERCENT * mark.earned / mark.points
+
+
+def marks_alt(marks: Sequence[LabMark]) -> str:
+    """The median of each lab, in words."""
+    parts = []
+    for lab, shares in _by_lab(marks).items():
+        students = number_of(len(shares), "student")
+        parts.append(f"lab {lab}: {median(shares):.0f} % of {students}")
+    return f"Median share of the points, {'; '.join(parts)}."
+
+
+def _by_lab(marks: Sequence[LabMark]) -> dict[int, list[float]]:
+    shares: dict[int, list[float]] = {}
+    for mark in sorted(marks, key=lambda mark: (mark.lab, share(mark))):
+        shares.setdefault(mark.lab, []).append(share(mark))
+    return shares
+
+
+def marks_figure(marks: Sequence[LabMark]) -> Figure:
+    """A point a student, equal ones side by side; a stroke at the median."""
+    by_lab = _by_lab(marks)
+    with figure(WIDTH_IN, HEIGHT_IN) as made:
+        axes = made.add_subplot()
+        for place, shares in enumerate(by_lab.values()):
+            axes.plot(
+                [place + aside for aside in _asides(shares)],
+                shares,
+                linestyle="none",
+                marker="o",
+                markersize=5,
+                color=SERIES[0],
+                alpha=0.6,
+                label="a student" if place == 0 else "",
+            )
+            axes.hlines(
+                median(shares),
+                place - MOST_ASIDE,
+                place + MOST_ASIDE,
+                color=MUTED,
+                linewidth=2,
+                label="median" if place == 0 else "",
+            )
+        axes.set_xticks(
+            range(len(by_lab)), [f"lab {number}" for number in by_lab]
+        )
+        axes.set_xlim(-0.6, len(by_lab) - 0.4)
+        axes.set_ylim(-4, 104)
+        axes.set_ylabel("share of the points [%]")
+        made.legend(loc="outside lower center", ncols=2)
+    return made
+
+
+def _asides(shares: Sequence[float]) -> list[float]:
+    """Places of points beside a lab's middle, those of equal shares apart."""
+    counts = Counter(shares)
+    seen: Counter[float] = Counter()
+    asides = []
+    for value in shares:
+        apart = min(ASIDE, 2 * MOST_ASIDE / counts[value])
+        asides.append(apart * (seen[value] - (counts[value] - 1) / 2))
+        seen[value] += 1
+    return asides
+
+
+def marks_rows(marks: Sequence[LabMark]) -> Iterator[Sequence[Any]]:
+    """A row a student and lab that was graded."""
+    yield "student", "lab", "earned", "points", "share_percent"
+    for mark in marks:
+        student = csv_text(" ".join(mark.student.split()))
+        yield student, mark.lab, mark.earned, mark.points, share(mark)

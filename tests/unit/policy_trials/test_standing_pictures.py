@@ -1,0 +1,60 @@
+"""The picture of a policy's place among the others, and its values."""
+
+from __future__ import annotations
+
+from testbed.policy_trials.policy_standing import METRICS, Row, Standing
+from testbed.policy_trials.standing_pictures import standing_picture
+from testbed.sweeps.intervals import Estimate
+
+
+def row(policy: str, success: float, slowdown: float, own: bool) -> Row:
+    metrics: dict[str, Estimate | None] = dict.fromkeys(METRICS)
+    metrics["success_rate"] = Estimate(success, 0.05, 5)
+    metrics["bounded_slowdown_mean"] = Estimate(slowdown, 0.5, 5)
+    return Row(policy, own, metrics)
+
+
+ROWS = (
+    row("best", 0.9, 1.5, own=False),
+    row("mine", 0.8, 2.0, own=True),
+    row("worst", 0.1, 900.0, own=False),
+    Row(
+        "broken",
+        own=False,
+        metrics=dict.fromkeys(METRICS),
+        failed="it raised",
+    ),
+)
+STANDING = Standing("a batch", (1, 2, 3, 4, 5), ROWS, "")
+
+
+def test_it_says_and_shows_the_place() -> None:
+    picture = standing_picture(STANDING, 2)
+    assert picture.kind == "standing-2"
+    assert "mine is number 2 of 3 policies" in picture.alt
+    success, slowdown = picture.draw().axes
+    names = [label.get_text() for label in success.get_yticklabels()]
+    assert names == ["best", "mine", "worst"]
+    assert success.get_xlabel() == "jobs that finished in time [%]"
+    assert slowdown.get_xscale() == "log"
+
+
+def test_its_values_are_those_of_the_table() -> None:
+    head, *rows = standing_picture(STANDING, 1).rows()
+    assert len(rows) == len(ROWS)
+    for values, shown in zip(rows, ROWS, strict=True):
+        cells = dict(zip(head, values, strict=True))
+        assert cells["policy"] == shown.policy
+        assert cells["under_check"] == shown.own
+        success = shown.metrics["success_rate"]
+        expected = None if success is None else success.mean
+        assert cells["success_rate"] == expected
+
+
+def test_a_policy_without_means_has_no_place() -> None:
+    failed = Row(
+        "mine", own=True, metrics=dict.fromkeys(METRICS), failed="it raised"
+    )
+    picture = standing_picture(Standing("a batch", (1,), (failed,), ""), 1)
+    assert "has no means" in picture.alt
+    assert len(picture.draw().axes) == 2
