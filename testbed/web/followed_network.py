@@ -17,6 +17,7 @@ from testbed.errors import BadInput
 from testbed.foreign_text import plain_text
 from testbed.web.followed_run import ItemKind, Status, drawn_number
 from testbed.web.gauges import Gauge, network_gauges
+from testbed.web.installed_lines import installed_on
 from testbed.web.page_layout import PageLayout, page_layout
 from testbed.web.run_state import SlotUse, shown
 
@@ -277,6 +278,7 @@ class FollowedNetwork:
             ],
             "lines": [],
             "curves": self._curves(layout, link.number),
+            "text": self._on_link(link.number),
             "command": "sudo testbed top",
         }
 
@@ -323,8 +325,24 @@ class FollowedNetwork:
             "title": shown(node.name),
             "facts": node.facts(),
             "lines": [],
+            "text": self._on_node(layout, number),
             "command": command,
         }
+
+    def _on_link(self, number: int) -> str:
+        """The tc text of a link of the data centre, of both its ends."""
+        ports = set()
+        for end in ("lower_ports", "upper_ports"):
+            ports.add(self._first[end][number])
+        return plain_text(installed_on(self._texts, (), ports))
+
+    def _on_node(self, layout: PageLayout, number: int) -> str:
+        """The flows and the tc text on the switches that are drawn as one."""
+        bridges = set()
+        for bridge, node in self._first["bridges"].items():
+            if layout.node_of[node] == number:
+                bridges.add(bridge)
+        return plain_text(installed_on(self._texts, bridges, ()))
 
 
 def _tenant_facts(tenant: dict[str, Any]) -> list[tuple[str, str]]:

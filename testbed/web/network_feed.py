@@ -111,6 +111,10 @@ def _first_line() -> dict[str, Any]:
     return {
         "topology": topology,
         "lower_ports": [link.lower.name for link in layout.plan.links],
+        "upper_ports": [link.upper.name for link in layout.plan.links],
+        "bridges": {
+            bridge.name: bridge.node for bridge in layout.plan.bridges
+        },
         "name": state.name,
         "file": state.file,
         "since_unix_s": state.since_unix_s,

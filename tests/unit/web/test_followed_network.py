@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from controller.flow_rules import tenant_flows
 from testbed.backends.emu.vm_process import VmPlace
 from testbed.errors import BadInput, RunFailed
+from testbed.plan.network_plan import controller_tenant
 from testbed.standing.network_layout import (
     NetworkLayout,
     TenantPlans,
@@ -148,6 +150,21 @@ def test_items(network: FollowedNetwork) -> None:
     assert upward["reserved_bps"] == pytest.approx([capacity_bps / 2] * 2)
     assert dict(link["facts"])["dropped"] == "2 packets"
     assert network.item("node", "0")["title"] == "server 0"
+    only = f"# tenant {NAME}"
+    of_link = link["text"].splitlines()
+    ends = NETWORK.links[0].lower.name, NETWORK.links[0].upper.name
+    assert of_link[0] == only
+    devices = {line.split(" dev ")[1].split()[0] for line in of_link[1:]}
+    assert devices == set(ends)
+    server = network.item("node", "0")["text"]
+    (bridge,) = [bridge for bridge in NETWORK.bridges if bridge.node == 0]
+    assert f"# flows of {bridge.name}\ncookie=" in server
+    assert f"class add dev {bridge.name}v0 " in server
+    # Nothing of others: each line is this switch's.
+    flows = tenant_flows(controller_tenant(NETWORK, TENANT))
+    assert server.count("cookie=") == len(flows[bridge.dpid])
+    # Without a VM of the tenant nothing is installed there.
+    assert network.item("node", "1")["text"] == ""
     for kind in ("job", "link", "node"):
         with pytest.raises(BadInput):
             network.item(kind, "nothing")  # type: ignore[arg-type]
