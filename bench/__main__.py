@@ -112,6 +112,10 @@ BENCHMARKS = {
         "bench.headroom",
         "what the live examples need of a machine in use, and their verdicts",
     ),
+    "open-page": (
+        "bench.open_page",
+        "an hour of the live page in Chromium: memory, nodes, frames",
+    ),
     "viewers": (
         "bench.viewers",
         "a live run with and without ten viewers of its page",
