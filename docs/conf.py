@@ -17,6 +17,7 @@ sys.path.insert(0, str(DOCS.parent))
 
 from testbed.cli.main import VERBS  # noqa: E402 - found by the line above
 from testbed.version import installed_version  # noqa: E402
+from tests.support.site_diagrams import with_pictures  # noqa: E402
 from tests.support.site_pages import COMMANDS, write_pages  # noqa: E402
 
 project = "Hosenet"
@@ -76,8 +77,9 @@ LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)[^)\s]*\)")
 
 
 def prepare(_: Any, name: str, source: list[str]) -> None:
-    """Puts the pages of a folder below the one that lists them, and names the
-    checkout's other files in place of links to them.
+    """Puts the pages of a folder below the one that lists them, shows diagrams
+    as their pictures, and names the checkout's other files in place of links to
+    them.
     """
     folder = (DOCS / name).parent
 
@@ -90,7 +92,7 @@ def prepare(_: Any, name: str, source: list[str]) -> None:
             return f"`{path}`"
         return f"{link[1]} (`{path}`)"
 
-    source[0] = LINK.sub(named, source[0])
+    source[0] = with_pictures(LINK.sub(named, source[0]))
     if name in OVER_A_FOLDER:
         source[0] += CHILDREN
 
@@ -99,7 +101,4 @@ def setup(app: Any) -> None:
     """Makes the pages that come from the code, before any is read."""
     write_pages(DOCS)
     app.connect("source-read", prepare)
-    # A diagram is shown as its text: its library would be loaded from a
-    # network, and the site works without one.
-    app.add_lexer("mermaid", TextLexer)
     app.add_lexer("csv", TextLexer)

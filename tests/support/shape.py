@@ -160,6 +160,8 @@ FEATURE_TOKENS: dict[str, int] = {
     # The report's and the page's bars, tables of pictures, top of a run, the
     # page of a sweep and of a policy's check, completion, a bench of viewers.
     "servers over time, pictures as files, runs and sweeps followed": 8_840,
+    "pictures of comparisons, policy checks, sweeps and marks as files": 1_366,
+    "a switch's and a link's text on the page of the network": 428,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

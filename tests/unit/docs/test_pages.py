@@ -6,6 +6,7 @@ import re
 import subprocess
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -82,6 +83,51 @@ def test_links_lead_somewhere(page: Path) -> None:
         found = (page.parent / name).resolve() if name else page
         assert found.exists(), target
         assert not anchor or anchor in anchors(found), target
+
+
+WRITTEN = re.compile(r"https?://[^\s<>`\"'|]+")
+OURS = re.compile(r"http://(127\.0\.0\.1|localhost|\w+)(:\d+)?(/|$)")
+"""Addresses of this machine, or of one that an example names."""
+VOCABULARIES = {"http://graphml.graphdrawing.org/xmlns"}
+"""Names of formats, which nobody opens."""
+
+
+def external_links() -> dict[str, set[str]]:
+    """Addresses in all pages, each with the pages that have it."""
+    links: dict[str, set[str]] = {}
+    pages = [*PAGES, *RECORDS, *ROOT.glob("labs/*/page.md")]
+    for page in pages:
+        for address in WRITTEN.findall(page.read_text("utf-8")):
+            # What closes a link or a sentence is none of the address.
+            plain = address.rstrip(".,;:!?)]*")
+            if not OURS.match(plain) and plain not in VOCABULARIES:
+                links.setdefault(plain, set()).add(page.name)
+    return links
+
+
+def test_external_links_are_whole_and_by_https() -> None:
+    links = external_links()
+    assert links
+    for address, pages in links.items():
+        parts = urlsplit(address)
+        assert parts.scheme == "https", (address, pages)
+        assert re.fullmatch(r"([a-z0-9-]+\.)+[a-z]{2,}", parts.netloc), (
+            address,
+            pages,
+        )
+        assert not re.search(r"//|\.\.", parts.path), (address, pages)
+        assert "utm_" not in parts.query, (address, pages)
+
+
+def test_an_external_page_has_one_spelling() -> None:
+    spellings: dict[str, set[str]] = {}
+    for address in external_links():
+        plain = address.partition("#")[0].casefold().rstrip("/")
+        plain = plain.removeprefix("https://").removeprefix("http://")
+        plain = plain.removeprefix("www.").removesuffix("/index.html")
+        spellings.setdefault(plain, set()).add(address.partition("#")[0])
+    several = [spelt for spelt in spellings.values() if len(spelt) > 1]
+    assert not several
 
 
 def test_pages_that_are_named_exist() -> None:

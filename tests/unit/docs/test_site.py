@@ -15,6 +15,13 @@ import pytest
 import testbed
 from testbed.cli.main import VERBS, application
 from tests.support.browser import browser
+from tests.support.site_diagrams import (
+    DESCRIPTION,
+    STYLES,
+    diagrams,
+    picture_of,
+    with_pictures,
+)
 from tests.support.site_pages import (
     index_page,
     interface_page,
@@ -79,6 +86,31 @@ def test_pages_that_are_as_they_were_are_not_written_again(
     assert len(first) == len(VERBS) + 2
 
 
+def test_every_diagram_has_its_pictures_and_a_description() -> None:
+    wanted = set()
+    for page in DOCS.rglob("*.md"):
+        for text in diagrams(page):
+            assert DESCRIPTION.search(text), page
+            for style in STYLES:
+                picture = picture_of(text, style)
+                wanted.add(picture)
+                drawn = picture.read_text("utf-8")
+                assert "http" not in drawn.replace("http://www.w3.org", "")
+                assert "foreignObject" not in drawn
+    assert wanted
+    assert set((DOCS / "figures").glob("diagram-*")) == wanted
+
+
+def test_a_changed_diagram_needs_a_new_picture() -> None:
+    page = DOCS / "architecture.md"
+    text = page.read_text("utf-8")
+    shown = with_pictures(text)
+    assert "```mermaid" not in shown
+    assert shown.count("```{image} /figures/diagram-") == len(STYLES)
+    with pytest.raises(ValueError, match="is missing"):
+        with_pictures(text.replace("flowchart LR", "flowchart TD"))
+
+
 def built(
     builder: str, docs: Path, to: Path
 ) -> subprocess.CompletedProcess[str]:
@@ -122,9 +154,59 @@ def test_it_is_searched_from_a_file(site: Path, tmp_path: Path) -> None:
         page.look(1280, dark=False)
         page.open(f"file://{site}/search.html?q=oversubscription")
         text = page.wait_for("Search finished")
-        found = text.split("Search finished", 1)[1]
-        assert "Concepts, in ten minutes" in found
+        results = text.split("Search finished", 1)[1]
+        assert "Concepts, in ten minutes" in results
         assert page.errors() == []
+        page.open(f"file://{site}/search.html?q=thereisnosuchword")
+        page.wait_for("did not match any documents")
+        assert page.errors() == []
+        # As a reader comes there: from a page's own field.
+        page.open(f"file://{site}/start.html")
+        page.script(
+            "const field = document.querySelector('input[name=q]');"
+            "field.value = 'oktopus';"
+            "field.form.submit();"
+        )
+        page.wait_for("Search finished")
+        page.script("document.querySelector('ul.search a').click()")
+        page.wait_for("ktopus")
+        assert "search.html" not in page.driver.current_url
+        assert page.errors() == []
+
+
+@needs_sphinx
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.needs("browser")
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_pages_show_their_pictures_without_a_console_error(
+    site: Path, tmp_path: Path, width: int, dark: bool
+) -> None:
+    with browser(tmp_path) as page:
+        page.look(width, dark=dark)
+        for name in ("index", "architecture", "commands/run", "interface"):
+            page.open(f"file://{site}/{name}.html")
+            missing = page.script(
+                "return [...document.images].filter((image) =>"
+                " !image.complete || image.naturalWidth === 0)"
+                ".map((image) => image.src)"
+            )
+            assert missing == [], name
+            assert page.script(
+                "return document.documentElement.scrollWidth <= innerWidth"
+            ), name
+            assert page.errors() == [], name
+        page.open(f"file://{site}/architecture.html")
+        shown = page.script(
+            "return [...document.querySelectorAll('img[src*=diagram-]')]"
+            ".filter((image) => image.getBoundingClientRect().width > 0)"
+            ".map((image) => image.src)"
+        )
+        style = "dark" if dark else "light"
+        assert len(shown) == len(diagrams(DOCS / "architecture.md"))
+        assert all(source.endswith(f"-{style}.svg") for source in shown)
+        assert "flowchart" not in page.text()
 
 
 @needs_sphinx
