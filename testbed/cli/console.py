@@ -47,6 +47,12 @@ class PlainConsole(Console):
             else:
                 yield Segment(plain_text(segment.text), segment.style)
 
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError, so that a run's reason names it; rich would
+        end the process by an exit code of its own.
+        """
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
 
 def open_standard_streams() -> None:
     """Opens streams that were closed before the start, as by ``2>&-``: what is

@@ -2,7 +2,8 @@
 
 Data on standard output, narration on standard error, ``--json`` everywhere.
 Exit codes: 0 good; 1 a result outside its stated band; 2 bad file or usage; 3
-the machine cannot do it; 4 the run failed; 130 interrupted and cleaned up.
+the machine cannot do it; 4 the run failed; 130 interrupted and cleaned up; 141
+the reader of its output has closed it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from io import TextIOWrapper
 from itertools import takewhile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -34,6 +35,8 @@ from testbed.errors import (
 from testbed.owned_files import from_home
 
 INTERRUPTED = 130
+OUTPUT_CLOSED = 141
+"""As shells report an end by SIGPIPE."""
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
 COMPLETE = "_TESTBED_COMPLETE"
 """By it a shell asks typer for a script, or for the words that may follow."""
@@ -115,8 +118,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(arguments: Sequence[str]) -> int:
     """One command; its exit code. Errors of the testbed end here, as one
-    sentence and the hint.
+    sentence and the hint. Output whose reader has closed it, as ``| head -1``
+    does, ends it without a word.
     """
+    try:
+        return _answered(arguments)
+    except BrokenPipeError:
+        return OUTPUT_CLOSED
+    except SystemExit as ended:
+        # typer and rich end the process themselves where output is closed,
+        # with the code of a result outside its band.
+        if isinstance(ended.__context__, BrokenPipeError):
+            return OUTPUT_CLOSED
+        raise
+
+
+def _answered(arguments: Sequence[str]) -> int:
     arguments = _completed(_from_home(arguments))
     # What follows "--" is for another program.
     as_json = "--json" in takewhile(
@@ -355,10 +372,8 @@ _NO_PLACE = _NO_ROOM | {
 def _refused_by_the_system(
     error: Exception, arguments: Sequence[str]
 ) -> BadInput | None:
-    """A file that cannot be read or written; None for any other exception.
-
-    Whoever reads our output may close it before its end: BrokenPipeError is not
-    shown here.
+    """A file that cannot be read or written; None for any other exception, a
+    closed pipe among them.
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
@@ -386,21 +401,31 @@ def _hint_on(error: OSError, verb: str) -> str | None:
 
 def _written(code: int) -> int:
     """The exit code when what was printed has left; 2 where there was no room
-    for it.
+    for it, and instead of 0 that of a closed output.
     """
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        pass
+        code = code or OUTPUT_CLOSED
+        _discard(sys.stdout)
     except OSError as error:
         if code != BadInput.exit_code:
             why = f"{console.STANDARD_OUTPUT}: {error.strerror}"
             console.print_error(BadInput(why, ELSEWHERE), as_json=False)
-        # Python flushes once more when it ends, and would say so in its own
-        # words.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return BadInput.exit_code
+        code = BadInput.exit_code
+        _discard(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
     return code
+
+
+def _discard(stream: TextIO) -> None:
+    """Discards what a stream still holds: Python flushes once more when it
+    ends, and would report the failure in its own words.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

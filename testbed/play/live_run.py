@@ -125,6 +125,9 @@ def run_live(
             conclude_several(experiment, top, recorded)
     except AgentPoolError as error:
         raise RunFailed(str(error), f"see {top.path}") from error
+    # Whoever reads our output has closed it.
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise RunFailed(
             f"the run stopped: {error}", f"see {top.path}"

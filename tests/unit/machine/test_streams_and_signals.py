@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -147,3 +148,70 @@ def test_exit_codes_are_the_same_without_streams(
     done = with_closed(streams, tmp_path, *arguments)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
+
+
+NOT_READ = [
+    ("--help",),
+    ("no-such-verb", "--json"),
+    ("schema",),
+    ("policy", "list"),
+    ("simulate", "net.yaml", "--out", "runs"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buffered", [True, False])
+@pytest.mark.parametrize("arguments", NOT_READ, ids=" ".join)
+def test_a_reader_that_closes_our_output_is_no_failure(
+    tmp_path: Path, arguments: tuple[str, ...], *, buffered: bool
+) -> None:
+    """As `| head -1` does, here before the first line."""
+    (tmp_path / "net.yaml").write_text(FILE)
+    done = unread(tmp_path, arguments, buffered=buffered)
+    assert done.returncode == 141
+    for words in ("Traceback", "Broken pipe", "Exception ignored"):
+        assert words not in done.stderr
+
+
+def unread(
+    folder: Path, arguments: tuple[str, ...], *, buffered: bool
+) -> subprocess.CompletedProcess[str]:
+    """A command whose standard output has lost its reader."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment.pop("PYTHONUNBUFFERED", None)
+    if not buffered:
+        environment["PYTHONUNBUFFERED"] = "1"
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "testbed.cli.main", *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=writing,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+    finally:
+        os.close(writing)
+
+
+@pytest.mark.slow
+def test_a_reader_that_closes_all_we_print_ends_a_run_quietly(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "net.yaml").write_text(FILE)
+    command = [sys.executable, "-m", "testbed.cli.main"]
+    words = shlex.join([*command, "simulate", "net.yaml"])
+    done = subprocess.run(
+        ["bash", "-c", f"{words} 2>&1 | true; exit ${{PIPESTATUS[0]}}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
