@@ -23,6 +23,7 @@ def unused_uid() -> int | None:
     mapped = mapped_ids(USER_MAP)
     for _ in range(TRIES):
         uid = UIDS[secrets.randbelow(len(UIDS))]
-        if uid in mapped and uid not in taken:
+        is_mapped = any(uid in line for line in mapped)
+        if is_mapped and uid not in taken:
             return uid
     return None

@@ -62,21 +62,35 @@ class VmUsers:
         return User(user.name, user.uid, self.caller.gid)
 
 
-def free_range(used: Collection[int], mapped: range) -> int | None:
+def free_range(
+    used: Collection[int], mapped: Sequence[range]
+) -> int | None:
     """First id of a range without used ids.
 
-    None where the ids are not mapped. Raises MachineCannot if all are used.
+    None where no such range is mapped. Raises MachineCannot if all that are
+    mapped are used.
     """
+    is_mapped = False
     for number in range(MOST_RANGES):
         first = FIRST_ID + number * RANGE_IDS
-        last = first + RANGE_IDS - 1
-        if last not in mapped:
-            return None
-        if not any(first <= used_id <= last for used_id in used):
+        ids = range(first, first + RANGE_IDS)
+        # Lines of a map do not overlap; a range may reach from one into another.
+        if sum(_n_common(ids, line) for line in mapped) < RANGE_IDS:
+            continue
+        is_mapped = True
+        if not any(used_id in ids for used_id in used):
             return first
+    if not is_mapped:
+        return None
     raise MachineCannot(
         f"no {RANGE_IDS:,} user ids are free from {FIRST_ID:,} on",
         "VMs need some of their own: end the programs of these users",
+    )
+
+
+def _n_common(ids: range, others: range) -> int:
+    return len(
+        range(max(ids.start, others.start), min(ids.stop, others.stop))
     )
 
 
@@ -89,7 +103,10 @@ def used_ids() -> set[int]:
     return used
 
 
-def mapped_ids(user_map: Path) -> range:
-    """Ids that this process's user namespace maps, by the map's last line."""
-    begin, _, count = user_map.read_text("ascii").splitlines()[-1].split()
-    return range(int(begin), int(begin) + int(count))
+def mapped_ids(user_map: Path) -> list[range]:
+    """Ids that this process's user namespace maps: a range each line."""
+    mapped = []
+    for line in user_map.read_text("ascii").splitlines():
+        begin, _, count = line.split()
+        mapped.append(range(int(begin), int(begin) + int(count)))
+    return mapped

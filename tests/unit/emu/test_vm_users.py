@@ -20,7 +20,7 @@ from testbed.errors import MachineCannot
 from testbed.plan.network_plan import network_plan
 from topologies.tree import tree
 
-ALL = range(1 << 32)
+ALL = [range(1 << 32)]
 SLOTS = network_plan(tree([2, 2], 10**9, 2), "hn").slots
 
 
@@ -58,12 +58,27 @@ def test_a_range_with_a_used_id_is_left_out() -> None:
         free_range(every, ALL)
 
 
+def test_all_lines_of_a_map_count(tmp_path: Path) -> None:
+    """As a container's that was given several ranges, the large one first."""
+    user_map = tmp_path / "uid_map"
+    user_map.write_text("0 100000 4294000000\n4294000000 1000 1\n")
+    assert free_range({0}, mapped_ids(user_map)) == FIRST_ID
+
+
+def test_a_range_may_go_on_in_the_next_line_but_has_no_gap() -> None:
+    middle = FIRST_ID + 100
+    joined = [range(middle), range(middle, 1 << 32)]
+    assert free_range(set(), joined) == FIRST_ID
+    parted = [range(middle), range(middle + 1, 1 << 32)]
+    assert free_range(set(), parted) == FIRST_ID + RANGE_IDS
+
+
 def test_where_a_container_has_few_ids_all_programs_are_of_one_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user_map = tmp_path / "uid_map"
     user_map.write_text("         0     100000      65536\n")
-    assert mapped_ids(user_map) == range(65_536)
+    assert mapped_ids(user_map) == [range(65_536)]
     monkeypatch.setattr(vm_users, "USER_MAP", user_map)
     users = VmUsers(SLOTS, {"SUDO_UID": "4321", "SUDO_GID": "4322"})
     assert users.first_id is None
