@@ -25,6 +25,8 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 from mininet.cli import CLI
@@ -867,9 +869,25 @@ class Prompt(CLI):  # type: ignore[misc]
             error(f"*** {refused}\n")
         except KeyError as unknown:
             error(f"*** unknown node: {unknown}\n")
-        except AssertionError:
-            # Mininet's nodes demand a shell that waits for a command.
-            error(
-                f"*** no shell any more for {line.strip()}: leave, and come back\n"
-            )
+        except AssertionError as failed:
+            error(f"*** {_failed_assertion(line.strip(), failed)}\n")
         return None
+
+
+def _failed_assertion(line: str, failed: AssertionError) -> str:
+    """A sentence on a line of the prompt that ended in an assertion of
+    Mininet's, or of a file's own code.
+    """
+    *_, (frame, line_number) = walk_tb(failed.__traceback__)
+    node = frame.f_locals.get("self")
+    # It demands a shell that waits for a command.
+    if frame.f_code.co_name == "sendCmd" and isinstance(node, Node):
+        if node.shell is None:
+            return f"no shell any more for {line}: leave, and come back"
+        return (
+            f"{node.name} still runs a command, and cannot run {line}:"
+            f" py {node.name}.waitOutput() waits for its end"
+        )
+    where = f"{Path(frame.f_code.co_filename).name}:{line_number}"
+    reason = str(failed) or "an assertion does not hold"
+    return f"{line}: {reason} ({where})"

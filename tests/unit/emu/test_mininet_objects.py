@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -504,6 +505,37 @@ def test_a_prompts_refusal_is_a_sentence(
     assert "*** unknown node: 'h99'\n" in rest
     assert "*** no shell any more for h1 echo hi: leave" in rest
     assert rest.endswith("tpn-s0" * 7 + "\n")
+
+
+def test_a_line_that_fails_an_assertion_is_told_by_what_failed(
+    module: ModuleType,
+    transcript: io.StringIO,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That a shell is missing is said where one is."""
+
+    def unmet(*_: object) -> None:
+        raise AssertionError("no two hosts")
+
+    net = module.mininet_network(PLAN)
+    monkeypatch.setattr(net, "pingAll", unmet)
+    script = tmp_path / "script"
+    script.write_text(
+        "pingall\npy h1.sendCmd('sleep 600')\nh1 echo hi\npy h1.terminate()\n"
+    )
+    with Path("/dev/null").open() as nothing:
+        module.Prompt(net, stdin=nothing, script=str(script))
+    told = transcript.getvalue()
+    assert "no shell" not in told
+    assert re.search(
+        r"\*\*\* pingall: no two hosts \(test_mininet_objects\.py:\d+\)\n",
+        told,
+    )
+    assert (
+        "*** h1 still runs a command, and cannot run h1 echo hi:"
+        " py h1.waitOutput() waits for its end\n" in told
+    )
 
 
 # ------------------------------------------------------------------------------ shells and signals
