@@ -119,7 +119,7 @@ def played_live(
     from testbed.play.live_run import LiveRun, run_live
     from testbed.play.playing import new_run
 
-    top = new_run(experiment, out, console.say, tables)
+    top = new_run(experiment, out, console.say, tables, live=True)
     if watch:
         start_page(str(top.path), os.getpid())
     several = len(experiment.policies) > 1

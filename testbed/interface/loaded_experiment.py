@@ -243,7 +243,7 @@ class Experiment:
     ) -> Run:
         from testbed.play.live_run import LiveRun, run_live
 
-        top = self._new_run(out, tables, progress=progress)
+        top = self._new_run(out, tables, progress=progress, live=True)
         shown = LiveRun(
             _say(progress=progress), lambda *_: nullcontext(_heard)
         )
@@ -279,6 +279,7 @@ class Experiment:
         tables: TableFormat,
         *,
         progress: bool,
+        live: bool = False,
     ) -> RunFolder:
         if tables not in ("csv", "parquet"):
             raise BadInput(
@@ -288,7 +289,11 @@ class Experiment:
         if out is not None:
             above = Path(out)
         return new_run(
-            self._checked, above, _say(progress=progress), tables
+            self._checked,
+            above,
+            _say(progress=progress),
+            tables,
+            live=live,
         )
 
     def _command(self, verb: str) -> list[str]:

@@ -59,6 +59,7 @@ from testbed.play.playing import (
     conclude_several,
     dry_run,
     play,
+    say_folder,
     tee,
 )
 from testbed.record import folder as names
@@ -171,6 +172,8 @@ def _run_policies(run: _Run, experiment: Experiment) -> None:
     # asks for the end.
     with terminated_as_interrupt(), ExitStack() as stack:
         emulation = stack.enter_context(_network(run, experiment, plans))
+        # Not before: a run whose network does not come up leaves no folder.
+        say_folder(run.top, run.show.narrate)
         for line in _computing(plans.events, experiment):
             run.show.narrate(line)
         tested = _tested(run, experiment, plans, emulation)

@@ -63,17 +63,27 @@ def new_run(
     out: Path | None,
     say: Callable[[str], None],
     tables: TableFormat = CSV,
+    *,
+    live: bool = False,
 ) -> RunFolder:
     """Creates a run folder under ``out``; prints its path and notes on the
     topology and the workload.
+
+    A live run that is refused leaves no folder: it names it later.
     """
     top = RunFolder.create(
         out or DEFAULT_OUT, experiment.name, experiment.seed
     )
-    say(f"run folder: {top.path}")
+    if not live:
+        say_folder(top, say)
     for note in experiment.notes:
         say(note)
     return replace(top, parquet=tables != CSV)
+
+
+def say_folder(top: RunFolder, say: Callable[[str], None]) -> None:
+    """Prints the path of a run folder that stays."""
+    say(f"run folder: {top.path}")
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from testbed.backends.emu.emulation import LiveOptions
 from testbed.errors import BadInput, MachineCannot, RunFailed
 from testbed.plan.fidelity import Finding, preflight
 from testbed.play import live_run
-from testbed.play.playing import RunRecord
+from testbed.play.playing import RunRecord, new_run
 from testbed.record.folder import RunFolder
 from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
@@ -64,8 +64,17 @@ def top(tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture
+def narrated() -> list[str]:
+    """Sentences of a run while it runs."""
+    return []
+
+
+@pytest.fixture
 def run(
-    tmp_path: Path, top: RunFolder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    top: RunFolder,
+    monkeypatch: pytest.MonkeyPatch,
+    narrated: list[str],
 ) -> Run:
     """Play the file in a fake emulation, which ``prepare`` may spoil."""
 
@@ -91,7 +100,7 @@ def run(
 
         monkeypatch.setattr(live_run, "emulate", fake)
         show = live_run.LiveRun(
-            lambda _: None, lambda *_: nullcontext(lambda _: None)
+            narrated.append, lambda *_: nullcontext(lambda _: None)
         )
         return live_run.run_live(
             load_experiment(path),
@@ -104,13 +113,30 @@ def run(
     return play
 
 
-def test_a_refused_run_leaves_no_folder(run: Run, top: RunFolder) -> None:
+def test_a_refused_run_leaves_no_folder_and_names_none(
+    run: Run, top: RunFolder, narrated: list[str]
+) -> None:
     def refuse(_: FakeEmulation) -> None:
         raise MachineCannot("another testbed runs on this machine")
 
     with pytest.raises(MachineCannot):
         run(refuse)
     assert not top.path.exists()
+    assert str(top.path) not in " ".join(narrated)
+
+
+def test_a_live_runs_folder_is_not_named_when_it_is_made(
+    tmp_path: Path,
+) -> None:
+    """It may be refused yet."""
+    path = tmp_path / "faults.yaml"
+    path.write_text(FILE % (SCALE_RATE, "fcfs"))
+    experiment = load_experiment(path)
+    said: list[str] = []
+    new_run(experiment, tmp_path / "runs", said.append, live=True)
+    assert "run folder" not in " ".join(said)
+    folder = new_run(experiment, tmp_path / "runs", said.append)
+    assert f"run folder: {folder.path}" in said
 
 
 def test_a_refused_run_leaves_no_log(run: Run, top: RunFolder) -> None:
@@ -140,8 +166,11 @@ def full(*_: Any, **__: Any) -> None:
 
 
 @pytest.mark.slow
-def test_nothing_spoilt(run: Run, top: RunFolder) -> None:
+def test_nothing_spoilt(
+    run: Run, top: RunFolder, narrated: list[str]
+) -> None:
     (one,) = run()
+    assert f"run folder: {top.path}" in narrated
     assert one.results.summary.finished == 2
     assert {path.name for path in top.path.iterdir()} >= WHOLE
 
