@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -22,6 +22,8 @@ can be executed there, which /run often forbids.
 """
 ABANDONED_S = 3600.0
 """Age from which a folder that no process uses is removed, in seconds."""
+YOUNG_S = 60.0
+"""Age below which a folder may have been made, and not locked yet."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -35,7 +37,7 @@ def private_folder(prefix: str, *, entered: bool = False) -> Iterator[Path]:
     """
     base = _base()
     if base is not None:
-        _remove_abandoned(base)
+        remove_abandoned(base, age_s=ABANDONED_S)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=base) as name:
         folder = Path(name)
         if entered:
@@ -45,24 +47,56 @@ def private_folder(prefix: str, *, entered: bool = False) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(folder: Path, kind: int) -> Iterator[None]:
-    """Locks a folder while the block lasts. Raises OSError."""
+def _locked(folder: Path, kind: int) -> Iterator[int]:
+    """Opens and locks a folder while the block lasts. Raises OSError."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(folder, flags)
     try:
         fcntl.flock(descriptor, kind)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _remove_abandoned(base: Path) -> None:
-    until_s = time.time() - ABANDONED_S
-    for folder in base.iterdir():
-        with suppress(OSError):
-            if folder.lstat().st_mtime < until_s:
-                with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-                    shutil.rmtree(folder)
+def remove_abandoned(
+    base: Path,
+    *,
+    age_s: float = YOUNG_S,
+    pattern: str = "*",
+    users: Container[int] = range(1 << 32),
+    dry_run: bool = False,
+) -> list[Path]:
+    """Removes folders that no process holds, as their makers were killed, and
+    returns them; a dry run returns them only.
+
+    ``age_s``: since when nothing was made in them. ``pattern``: of their names;
+    ``users``: whose they may be.
+    """
+    until_s = time.time() - age_s
+    removed = []
+    for folder in sorted(base.glob(pattern)):
+        with (
+            suppress(OSError),
+            _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as held,
+        ):
+            status = os.fstat(held)
+            if status.st_mtime >= until_s or status.st_uid not in users:
+                continue
+            if not dry_run:
+                # What was opened: its user may put another thing in its place.
+                for name in os.listdir(held):  # noqa: PTH208 - a descriptor
+                    _remove_in(held, name)
+                folder.rmdir()
+            removed.append(folder)
+    return removed
+
+
+def _remove_in(folder: int, name: str) -> None:
+    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    if stat.S_ISDIR(status.st_mode):
+        shutil.rmtree(name, dir_fd=folder)
+    else:
+        os.unlink(name, dir_fd=folder)
 
 
 def replaceable(folder: Path) -> Path | None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import resource
 import select
 import signal
 import socket
+import tempfile
 import time
 
 from jobs.live.agent_protocol import (
@@ -24,6 +27,8 @@ EXIT_FAILED = 1
 # Plus the number of the signal, as shells count.
 EXIT_SIGNAL = 128
 
+AGENT_FOLDERS = "hosenet-"
+"""The beginning of names of agents' temporary folders."""
 TERMINATING = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -48,6 +53,17 @@ def terminate(
     for number in TERMINATING:
         signal.signal(number, signal.SIG_IGN)
     raise Terminated(signum)
+
+
+def make_folder() -> str:
+    """Makes a temporary folder, locked until this process ends: one without a
+    lock is a killed agent's, which ``testbed clean`` removes.
+    """
+    folder = tempfile.mkdtemp(prefix=AGENT_FOLDERS)
+    # Closed by the kernel alone, whatever ends the process.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return folder
 
 
 class Agent:

@@ -22,12 +22,11 @@ import selectors
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, ClassVar
 
-from jobs.live.agent import Agent, AgentFailure
+from jobs.live.agent import Agent, AgentFailure, make_folder
 from jobs.live.agent_protocol import Plan
 
 OUTPUT_LIMIT_BYTES = 4 << 20
@@ -88,7 +87,7 @@ class CommandAgent(Agent):
         # The command's own start counts: of a program that nobody knows there
         # is no later instant at which it is ready.
         self._start_together()
-        home = tempfile.mkdtemp(prefix="hosenet-")
+        home = make_folder()
         try:
             with self._started(home) as child:
                 try:

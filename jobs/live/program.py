@@ -18,7 +18,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -30,6 +29,7 @@ from jobs.live.agent import (
     Agent,
     AgentFailure,
     Channel,
+    make_folder,
     sleep_until,
 )
 from jobs.live.agent_protocol import AgentReport, RankEnd, VmTraffic
@@ -181,7 +181,7 @@ class ProgramAgent(Agent):
 
     def _make_folder(self, stack: ExitStack) -> None:
         if not self._folder:
-            self._folder = tempfile.mkdtemp(prefix="hosenet-")
+            self._folder = make_folder()
         # A job that migrates may come to a VM where it was before.
         os.makedirs(self._folder, mode=0o700, exist_ok=True)  # noqa: PTH103
         stack.callback(

@@ -73,8 +73,8 @@ def _print(check: MachineCheck) -> None:
 
 
 def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Remove exactly what the ledgers of dead runs list. Exit code 3 while a
-    run is alive.
+    """Remove exactly what the ledgers of dead runs list, and the temporary
+    folders of killed commands. Exit code 3 while a run is alive.
     """
     if os.geteuid() != 0:
         raise MachineCannot(
@@ -82,8 +82,10 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
             "sudo testbed clean",
         )
     from testbed.backends.emu.cleanup import clean as remove_leftovers
+    from testbed.backends.emu.cleanup import temporary_folders
 
     removed = remove_leftovers(dry_run=dry_run)
+    removed += temporary_folders(dry_run=dry_run)
     if as_json:
         console.print_json(
             {

@@ -15,6 +15,7 @@ import secrets
 import shutil
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
@@ -23,6 +24,8 @@ from pathlib import Path
 
 import psutil
 
+from controller.launch import unprivileged_user
+from jobs.live.agent import AGENT_FOLDERS
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import lives, remove_groups
 from testbed.backends.emu.cleanup_journal import (
@@ -41,6 +44,7 @@ from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.open_vswitch import MACHINE
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot, RunFailed
+from testbed.private_folders import ROOTS_BASE, remove_abandoned
 
 PROCESS_TIMEOUT_S = 30.0
 DOCTOR = "hn-doctor-"
@@ -80,6 +84,23 @@ def clean(
         if not (dry_run and damaged):
             removed += clean_leftovers(state, dry_run=dry_run)
         return removed + _doctors_namespaces(dry_run=dry_run)
+
+
+def temporary_folders(*, dry_run: bool) -> list[Removed]:
+    """Removes temporary folders of root's commands, and of agents outside of
+    VMs, whose processes were killed.
+    """
+    left = []
+    if ROOTS_BASE.is_dir():
+        left += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
+    # Of no account other than that of agents: what others name so is theirs.
+    left += remove_abandoned(
+        Path(tempfile.gettempdir()),
+        pattern=f"{AGENT_FOLDERS}????????",
+        users=(unprivileged_user({}).uid,),
+        dry_run=dry_run,
+    )
+    return [Removed("temporary folder", str(path)) for path in left]
 
 
 def doctors_namespace() -> str:

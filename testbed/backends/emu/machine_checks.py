@@ -37,7 +37,10 @@ from testbed.backends.emu.cgroups import (
     probe_layout,
     remove_groups,
 )
-from testbed.backends.emu.cleanup import doctors_namespace
+from testbed.backends.emu.cleanup import (
+    doctors_namespace,
+    temporary_folders,
+)
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.backends.emu.held_ports import port_user
@@ -53,6 +56,7 @@ from testbed.errors import (
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from testbed.plan.switch_parts import switch_parts
 from testbed.plan.vm_limits import VmLimits, vm_limits
+from testbed.units import number_of
 from topologies.fat_tree import fat_tree
 
 Grade = Literal["ok", "warn", "fail"]
@@ -122,7 +126,7 @@ def examine() -> list[MachineCheck]:
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
     checks.append(_port(API_PORT, "--api-port"))
     if root:
-        checks.append(_leftovers())
+        checks += [_leftovers(), _temporary_folders()]
     return checks
 
 
@@ -593,6 +597,17 @@ def _leftovers() -> MachineCheck:
     if left:
         sentence = f"left behind by {', '.join(left)}"
     return _graded("other runs", not left, sentence, "sudo testbed clean")
+
+
+def _temporary_folders() -> MachineCheck:
+    left = [folder.name for folder in temporary_folders(dry_run=True)]
+    sentence = "none is left behind"
+    if left:
+        count = number_of(len(left), "folder")
+        sentence = f"{count} left behind by killed commands, as {left[0]}"
+    return _graded(
+        "temporary folders", not left, sentence, "sudo testbed clean"
+    )
 
 
 # ------------------------------------------------------------------ room for a network

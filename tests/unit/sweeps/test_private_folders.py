@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from jobs.live.agent import make_folder
 from testbed import private_folders
+from testbed.backends.emu import cleanup
+from testbed.backends.emu.cleanup import Removed, temporary_folders
 from testbed.errors import MachineCannot
-from testbed.private_folders import private_folder, replaceable
+from testbed.private_folders import (
+    private_folder,
+    remove_abandoned,
+    replaceable,
+)
 from testbed.sweeps import worker_side
 from testbed.sweeps.local_processes import Processors
 from testbed.sweeps.tasks import Here, InProcess
@@ -144,6 +154,65 @@ def test_what_killed_processes_left_is_removed_and_what_is_used_is_not(
             assert not left.exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="other users' folders")
+def test_clean_removes_what_killed_commands_and_agents_left(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of root's commands all, of agents nobody's; what is held, young, or of
+    another name or user stays.
+    """
+    base = tmp_path / "cache" / "t"
+    monkeypatch.setattr(cleanup, "ROOTS_BASE", base)
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    with private_folder("used-") as used:
+        left = made(base / "sweep-12345678", 0)
+        agents = made(shared / "hosenet-abcd_123", NOBODY)
+        (agents / "link").symlink_to(outside)
+        staying = [
+            used,
+            made(shared / "hosenet-ofroot12", 0),
+            made(shared / "hosenet-bench-abcd_123", NOBODY),
+            made(base / "sweep-young", 0),
+        ]
+        held = made(shared / "hosenet-held1234", NOBODY)
+        (shared / "hosenet-link1234").symlink_to(outside.parent)
+        for folder in (left, agents, held, *staying[:-1]):
+            os.utime(folder, (1.0, 1.0))
+        with held_by_its_agent(held):
+            for dry_run in (True, False):
+                assert temporary_folders(dry_run=dry_run) == [
+                    Removed("temporary folder", str(left)),
+                    Removed("temporary folder", str(agents)),
+                ]
+                assert left.exists() == agents.exists() == dry_run
+        assert all(folder.exists() for folder in (held, *staying))
+    assert outside.read_text() == "precious"
+
+
+def made(folder: Path, user: int) -> Path:
+    (folder / "deep").mkdir(parents=True)
+    (folder / "deep" / "file").write_text("x")
+    os.chown(folder, user, user)
+    return folder
+
+
+@contextmanager
+def held_by_its_agent(folder: Path) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    yield
+    os.close(descriptor)
+
+
+def test_an_agents_folder_is_held_while_it_lives(shared: Path) -> None:
+    folder = Path(make_folder())
+    assert folder.parent == shared
+    os.utime(folder, (1.0, 1.0))
+    assert remove_abandoned(shared, pattern="hosenet-*") == []
+    assert folder.exists()
+
+
 def test_all_of_the_product_makes_them_so() -> None:
     """But for a job's working folder, which is in its VM's own /tmp."""
     project = Path(__file__).parents[3]
@@ -155,6 +224,5 @@ def test_all_of_the_product_makes_them_so() -> None:
                 found.add(str(path.relative_to(project)))
     assert found == {
         "testbed/private_folders.py",
-        "jobs/live/command.py",
-        "jobs/live/program.py",
+        "jobs/live/agent.py",
     }
