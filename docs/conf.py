@@ -15,7 +15,7 @@ from pygments.lexers.special import TextLexer
 DOCS = Path(__file__).resolve().parent
 sys.path.insert(0, str(DOCS.parent))
 
-from testbed.cli.main import VERBS  # noqa: E402 - found by the line above
+from testbed.cli.command_line import VERBS  # noqa: E402 - found by the line above
 from testbed.version import installed_version  # noqa: E402
 from tests.support.site_diagrams import with_pictures  # noqa: E402
 from tests.support.site_pages import COMMANDS, write_pages  # noqa: E402

@@ -265,7 +265,7 @@ def NAME() -> None:
 ''',
         ),
         Insertion(
-            "testbed/cli/main.py",
+            "testbed/cli/command_line.py",
             r"^VERBS = \{\n",
             '    "NAME": "Greet.",\n',
         ),
@@ -295,7 +295,7 @@ def NAME() -> None:
 ''',
         ),
         Insertion(
-            "testbed/cli/main.py",
+            "testbed/cli/command_line.py",
             r"^VERBS = \{\n",
             '    "NAME": "Greet.",\n',
         ),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import testbed
-from testbed.cli.main import VERBS, application
+from testbed.cli.command_line import VERBS, application
 
 COMMANDS = "commands"
 INTERFACE = "interface"

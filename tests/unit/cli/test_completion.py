@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from testbed.cli import main
+from testbed.cli import command_line
 from testbed.cli.name_completion import run_names
 from testbed.record.folder import EVENTS
 
@@ -45,11 +45,11 @@ def asked(
     capsys: pytest.CaptureFixture[str],
 ) -> list[str]:
     """Words that bash gets for a line that is being typed."""
-    monkeypatch.setenv(main.COMPLETE, "complete_bash")
+    monkeypatch.setenv(command_line.COMPLETE, "complete_bash")
     monkeypatch.setenv("COMP_WORDS", line)
     monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
     with pytest.raises(SystemExit):
-        main.run([])
+        command_line.run([])
     return capsys.readouterr().out.split()
 
 
@@ -75,11 +75,11 @@ def test_verbs_options_and_names(
 
 
 def _commands(verb: str) -> Iterator[Any]:
-    command = main.application([verb]).commands[verb]
+    command = command_line.application([verb]).commands[verb]
     yield from getattr(command, "commands", {"": command}).values()
 
 
-@pytest.mark.parametrize("verb", main.VERBS)
+@pytest.mark.parametrize("verb", command_line.VERBS)
 def test_names_wherever_a_run_is_asked_for(verb: str) -> None:
     for command in _commands(verb):
         context = command.make_context(verb, [], resilient_parsing=True)
@@ -148,7 +148,7 @@ def test_a_shell_completes_by_the_printed_script(
     }
     script = subprocess.run(
         [program],
-        env={**environment, main.COMPLETE: f"source_{shell}"},
+        env={**environment, command_line.COMPLETE: f"source_{shell}"},
         capture_output=True,
         text=True,
         check=True,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.cli import main
+from testbed.cli import command_line
 from testbed.owned_files import from_home
 
 FILE = """\
@@ -37,10 +37,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_command_reads_and_writes_at_home(
     home: Path, out: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(["simulate", "~/net.yaml", *out]) == 0
+    assert command_line.run(["simulate", "~/net.yaml", *out]) == 0
     (run,) = (home / "runs").iterdir()
-    assert main.run(["report", f"~/runs/{run.name}"]) == 0
-    assert main.run(["lab", "start", "1", "--out=~/lab"]) == 0
+    assert command_line.run(["report", f"~/runs/{run.name}"]) == 0
+    assert command_line.run(["lab", "start", "1", "--out=~/lab"]) == 0
     assert (home / "lab" / ".lab.json").is_file()
     capsys.readouterr()
     # No folder of that name.
@@ -70,7 +70,7 @@ def test_words_of_others_stay_as_they_are(
     home: Path, arguments: list[str]
 ) -> None:
     assert home.is_dir()
-    assert main._from_home(arguments) == arguments
+    assert command_line._from_home(arguments) == arguments
 
 
 def test_by_sudo_it_is_the_callers_home(

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from testbed import events
 from testbed.audit.history import Audit, Result
-from testbed.cli import console, main
+from testbed.cli import command_line, console
 from testbed.cli.options import Json
 from testbed.cli.run_folders import _show_audit
 from testbed.cli.run_progress import RunProgress
@@ -37,8 +37,8 @@ def verb_that(
     def probe(as_json: Json = False) -> None:
         action()
 
-    monkeypatch.setattr(main, "VERBS", {"probe": "Probe."})
-    monkeypatch.setattr(main, "_function", lambda _: probe)
+    monkeypatch.setattr(command_line, "VERBS", {"probe": "Probe."})
+    monkeypatch.setattr(command_line, "_function", lambda _: probe)
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_an_error_is_one_sentence_and_its_hint(
         raise error
 
     verb_that(monkeypatch, fail)
-    assert main.run(["probe"]) == code
+    assert command_line.run(["probe"]) == code
     streams = capsys.readouterr()
     assert streams.out == ""
     assert streams.err == f"error: {error.message}\nhint: do x\n"
-    assert main.run(["probe", "--json"]) == code
+    assert command_line.run(["probe", "--json"]) == code
     streams = capsys.readouterr()
     assert json.loads(streams.out) == {
         "error": error.message,
@@ -82,11 +82,11 @@ def test_problems_of_a_file_are_listed(
         )
 
     verb_that(monkeypatch, fail)
-    assert main.run(["probe"]) == 2
+    assert command_line.run(["probe"]) == 2
     assert (
         capsys.readouterr().err == "f.yaml:2:3: a[1]: [bold]is[/] wrong\n"
     )
-    assert main.run(["probe", "--json"]) == 2
+    assert command_line.run(["probe", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["problems"] == [
         {
             "file": "f.yaml",
@@ -110,7 +110,7 @@ def test_what_a_file_says_is_shown_as_it_is(
         raise BadInput(f"f.yaml{place}7 is wrong", f"see {place}")
 
     verb_that(monkeypatch, fail)
-    assert main.run(["probe"]) == 2
+    assert command_line.run(["probe"]) == 2
     assert (
         capsys.readouterr().err
         == f"error: f.yaml{place}7 is wrong\nhint: see {place}\n"
@@ -147,7 +147,7 @@ def test_an_interrupt_is_130(
         raise KeyboardInterrupt
 
     verb_that(monkeypatch, interrupt)
-    assert main.run(["probe"]) == 130
+    assert command_line.run(["probe"]) == 130
     assert capsys.readouterr().out == ""
 
 
@@ -159,7 +159,7 @@ def test_a_defect_of_ours_is_not_hidden(
 
     verb_that(monkeypatch, fail)
     with pytest.raises(ZeroDivisionError):
-        main.run(["probe"])
+        command_line.run(["probe"])
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_a_defect_of_ours_is_not_hidden(
 def test_wrong_usage_is_2(
     capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
-    assert main.run(arguments) == 2
+    assert command_line.run(arguments) == 2
     streams = capsys.readouterr()
     assert message in streams.err
     assert streams.out == ""
@@ -209,7 +209,7 @@ WITH_OUT = "name a folder you may write to with --out"
         ("report", errno.EACCES, NO_OUT),
         ("simulate", errno.EACCES, WITH_OUT),
         ("reproduce", errno.ENOTDIR, WITH_OUT),
-        ("report", errno.ENOSPC, main.ELSEWHERE),
+        ("report", errno.ENOSPC, command_line.ELSEWHERE),
         ("report", errno.EIO, None),
     ],
 )
@@ -223,13 +223,13 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     def fail(as_json: Json = False) -> None:
         raise OSError(code, os.strerror(code), "/there/jobs.csv")
 
-    monkeypatch.setattr(main, "_function", lambda _: fail)
-    assert main.run([verb]) == 2
+    monkeypatch.setattr(command_line, "_function", lambda _: fail)
+    assert command_line.run([verb]) == 2
     message = f"error: /there/jobs.csv: {os.strerror(code)}\n"
     assert capsys.readouterr().err == message + (
         "" if hint is None else f"hint: {hint}\n"
     )
-    assert main.run([verb, "--json"]) == 2
+    assert command_line.run([verb, "--json"]) == 2
     assert json.loads(capsys.readouterr().out).get("hint") == hint
 
 
@@ -241,10 +241,10 @@ def test_a_closed_output_pipe_is_not_reported_as_an_error(
 
     verb_that(monkeypatch, fail)
     before = sys.stdout, sys.stderr
-    code = main.run(["probe"])
+    code = command_line.run(["probe"])
     # typer puts others in their place.
     sys.stdout, sys.stderr = before
-    assert code == main.OUTPUT_CLOSED
+    assert code == command_line.OUTPUT_CLOSED
     assert capsys.readouterr().err == ""
 
 
@@ -258,7 +258,7 @@ def test_an_error_that_no_file_has_is_not_hidden(
 
     verb_that(monkeypatch, fail)
     with pytest.raises(ConnectionRefusedError):
-        main.run(["probe"])
+        command_line.run(["probe"])
 
 
 @pytest.mark.slow
@@ -277,7 +277,7 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
             env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
         )  # fmt: skip
     assert done.returncode == 2
-    message = f"error: standard output: No space left on device\nhint: {main.ELSEWHERE}\n"
+    message = f"error: standard output: No space left on device\nhint: {command_line.ELSEWHERE}\n"
     assert done.stderr == message
 
 
@@ -297,26 +297,26 @@ def test_a_file_whose_name_is_no_text_is_shown_all_the_same(
 
 
 def test_wrong_usage_with_json(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["validate", "--json"]) == 2
+    assert command_line.run(["validate", "--json"]) == 2
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
 
 def test_no_argument_shows_the_help(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main.run([]) == 2
+    assert command_line.run([]) == 2
     assert "validate" in capsys.readouterr().out
-    assert main.run(["--help"]) == 0
+    assert command_line.run(["--help"]) == 0
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.run(["--version"]) == 0
+    assert command_line.run(["--version"]) == 0
     assert capsys.readouterr().out == f"testbed {installed_version()}\n"
 
 
 def test_every_verb_that_is_there_has_its_function() -> None:
-    for verb in main.VERBS:
-        assert callable(main._function(verb))
+    for verb in command_line.VERBS:
+        assert callable(command_line._function(verb))
 
 
 def test_a_missing_library_breaks_only_its_verb(
@@ -327,13 +327,15 @@ def test_a_missing_library_breaks_only_its_verb(
     (tmp_path / "lacking.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
-        main, "VERBS", {"lacking": "Needs a library.", "schema": "Schema."}
+        command_line,
+        "VERBS",
+        {"lacking": "Needs a library.", "schema": "Schema."},
     )
-    monkeypatch.setitem(main.MODULES, "lacking", "lacking")
-    assert main.run(["lacking"]) == 3
+    monkeypatch.setitem(command_line.MODULES, "lacking", "lacking")
+    assert command_line.run(["lacking"]) == 3
     assert "'no_such_library'" in capsys.readouterr().err
-    assert main.run(["schema"]) == 0
-    assert main.run(["--help"]) == 0
+    assert command_line.run(["schema"]) == 0
+    assert command_line.run(["--help"]) == 0
 
 
 def test_commands_on_a_standing_network_import_little() -> None:
@@ -378,7 +380,7 @@ def test_a_scripts_background_job_can_be_interrupted_too() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(SystemExit):
-            main.main(["--version"])
+            command_line.main(["--version"])
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
@@ -433,7 +435,7 @@ def test_help_flows_to_the_terminals_width(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("COLUMNS", "160")
-    assert main.run(["run", "--help"]) == 0
+    assert command_line.run(["run", "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     (codes,) = [line for line in lines if "Exit codes" in line]
     assert len(codes.strip()) > 100

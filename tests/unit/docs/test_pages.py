@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from testbed.cli.main import VERBS
+from testbed.cli.command_line import VERBS
 from testbed.spec.experiment_file import parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 

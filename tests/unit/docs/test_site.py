@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import testbed
-from testbed.cli.main import VERBS, application
+from testbed.cli.command_line import VERBS, application
 from tests.support.browser import browser
 from tests.support.site_diagrams import (
     DESCRIPTION,

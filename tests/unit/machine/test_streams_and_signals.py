@@ -215,3 +215,28 @@ def test_a_reader_that_closes_all_we_print_ends_a_run_quietly(
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
+
+
+@pytest.mark.parametrize("library", ["typer", "pydantic"])
+def test_an_interrupt_while_a_command_is_imported_is_told_in_a_word(
+    tmp_path: Path, library: str
+) -> None:
+    """Of the command line itself, and of what a verb imports."""
+    (tmp_path / f"{library}.py").write_text(
+        "import os, signal\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+        "raise ImportError('it was not interrupted')\n"
+    )
+    path = os.pathsep.join((str(tmp_path), str(REPOSITORY)))
+    done = subprocess.run(
+        [sys.executable, "-m", "testbed.cli.main", "simulate", "net.yaml"],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # As a terminal's shell starts it, however these tests were started.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
