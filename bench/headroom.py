@@ -37,6 +37,7 @@ from testbed.record.folder import EVENTS, SUMMARY
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+from testbed.sweeps.child_process import run_child
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 LIVE = (
@@ -62,7 +63,6 @@ LIVE = (
 """Examples whose first lines name a verb that plays them on the live network."""
 BUSY_LOOP = "while True: pass"
 BRING_UP_S = 30.0
-TIMEOUT_S = 900.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -237,17 +237,12 @@ def play(case: Case) -> Outcome:
     """Raises RuntimeError where there was no run to judge."""
     load_average = psutil.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        done = subprocess.run(
-            [*case.command, "--out", folder],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        # Interrupted, it takes its network down before this process ends.
+        done = run_child([*case.command, "--out", folder])
         folders = [path.parent for path in Path(folder).glob(f"*/{EVENTS}")]
         if not folders:
-            raise RuntimeError(f"{case.example}: {done.stdout}")
+            output = done.stdout + done.stderr
+            raise RuntimeError(f"{case.example}: {output}")
         return _outcome(case, folders[0], done.returncode, load_average)
 
 
