@@ -157,6 +157,7 @@ class Audience:
                 viewing = self._opened(link[1])
                 threading.Thread(target=self._measure, daemon=True).start()
         if viewing is not None:
+            # It ends the viewers' standard input, by which they leave.
             answer, _ = viewing.communicate(timeout=TIMEOUT_S)
             self.frames = int(answer or 0)
         return text
@@ -170,6 +171,7 @@ class Audience:
                 link,
                 str(self._viewers),
             ],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -233,12 +235,12 @@ def results(rounds: Sequence[Round]) -> list[Result]:
 
 
 async def _view(link: str) -> int:
-    """Frames that a viewer has received until the server ended."""
+    """Frames that a viewer has received until it leaves."""
     parts = urlsplit(link)
     socket = await websocket_connect(f"ws://{parts.netloc}/socket")
     await socket.write_message(parts.fragment)
     frames = 0
-    with suppress(WebSocketClosedError):
+    with suppress(WebSocketClosedError, asyncio.CancelledError):
         while True:
             message = await socket.read_message()
             if message is None:
@@ -248,9 +250,19 @@ async def _view(link: str) -> int:
 
 
 async def _view_all(link: str, n_viewers: int) -> int:
-    return sum(
-        await asyncio.gather(*(_view(link) for _ in range(n_viewers)))
-    )
+    """They leave when standard input ends: a page stays as long as somebody
+    looks at it.
+    """
+    loop = asyncio.get_running_loop()
+    viewers = [loop.create_task(_view(link)) for _ in range(n_viewers)]
+
+    def leave() -> None:
+        loop.remove_reader(sys.stdin)
+        for viewer in viewers:
+            viewer.cancel()
+
+    loop.add_reader(sys.stdin, leave)
+    return sum(await asyncio.gather(*viewers))
 
 
 if __name__ == "__main__":
