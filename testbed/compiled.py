@@ -48,7 +48,11 @@ class LazyLoop:
                 return self.python(*arguments)
             self._run = self.machine_code
             return self.compile_and_run(*arguments)
-        return self._run(*arguments)
+        try:
+            return self._run(*arguments)
+        except SystemError as error:
+            _raise_interrupt(error)
+            raise
 
     def compile_and_run(self, *arguments: Any) -> Any:
         """The first run as machine code, announced where compiling takes long."""
@@ -57,6 +61,9 @@ class LazyLoop:
         timer.start()
         try:
             return self.machine_code(*arguments)
+        except SystemError as error:
+            _raise_interrupt(error)
+            raise
         finally:
             timer.cancel()
 
@@ -73,6 +80,17 @@ class LazyLoop:
         for name, part in _called(self.python, {}).items():
             scope[name] = _compile(_in_scope(part, scope), inline="always")
         return _compile(_in_scope(self.python, scope), cache=True)
+
+
+def _raise_interrupt(error: SystemError) -> None:
+    """Raises the interrupt that came during machine code, where that is what
+    the error is about.
+
+    Numba returns its result although a signal's handler has raised meanwhile,
+    which Python then reports as a fault of Numba's.
+    """
+    if isinstance(error.__cause__, KeyboardInterrupt):
+        raise error.__cause__ from None
 
 
 def _numba_is_there() -> bool:

@@ -138,6 +138,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "packages of a requirements file, installed as their user": 1_970,
     "graphs in GML": 770,
     "closed outputs; interrupts while a command is imported": 267,
+    "interrupts of machine code": 48,
     "temporary folders of killed commands": 405,
     "all lines of id maps; assertions at the prompt; folders of refused runs": 256,
     "addresses and controllers at the prompt, refused": 110,

@@ -59,6 +59,26 @@ def test_importing_all_policies_does_not_import_numba() -> None:
     assert "numba" not in shown.stdout.split()
 
 
+def test_an_interrupt_during_machine_code_is_one() -> None:
+    """Python tells it as a fault of Numba's, whose cause it is."""
+
+    def interrupted() -> None:
+        raise SystemError(
+            "a result with an exception set"
+        ) from KeyboardInterrupt()
+
+    def broken() -> None:
+        raise SystemError("a fault")
+
+    loop = LazyLoop(_doubled)
+    loop._run = interrupted
+    with pytest.raises(KeyboardInterrupt):
+        loop(0)
+    loop._run = broken
+    with pytest.raises(SystemError, match="a fault"):
+        loop(0)
+
+
 LARGE = """\
 name: large
 topology: {kind: tree, fanout: [10, 10, 20], links: [50 Gbit/s, 5 Gbit/s, 1 Gbit/s],
