@@ -29,6 +29,7 @@ from tests.support.cgroup_time import cpu_s
 from tests.support.scripted_run import (
     Does,
     ScriptedPolicy,
+    SteppedPolicy,
     at,
     begun,
     ended,
@@ -291,16 +292,20 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
     emulation.cgroup.set_quota(0, 0.5)
     used: list[tuple[float, float]] = []
 
-    def used_by(vm: int) -> float:
+    def are_there() -> bool:
         # An emulated processor takes more than a tenth of a second to make a
         # VM's group.
-        if not emulation.cgroup.account(0, vm).exists():
-            return 0.0
-        return cpu_s(emulation.cgroup, 0, vm)
+        groups = [emulation.cgroup.account(0, vm) for vm in (0, 1)]
+        return all(group.exists() for group in groups)
 
     def sample(*actions: Action) -> Does:
         def do(_: View) -> list[Action]:
-            used.append((used_by(0), used_by(1)))
+            used.append(
+                (
+                    cpu_s(emulation.cgroup, 0, 0),
+                    cpu_s(emulation.cgroup, 0, 1),
+                )
+            )
             return list(actions)
 
         return do
@@ -310,21 +315,19 @@ def test_a_background_vm_gets_what_the_foreground_leaves_until_they_change_place
         SwitchTier("behind", "foreground"),
         Resume("ahead", tier="background"),
     )
-    scripted = ScriptedPolicy(
+    scripted = SteppedPolicy(
         {
-            "ahead": lambda _: [Start("ahead", place, 0)],
-            "behind": lambda _: [
-                Start("behind", place, 0, tier="background")
-            ],
+            "ahead": Start("ahead", place, 0),
+            "behind": Start("behind", place, 0, tier="background"),
         },
-        {
-            0.1: sample(),
-            2.1: sample(*change),
-            2.6: sample(),
-            4.6: sample(Kill("ahead", "its time is over")),
-            4.7: lambda _: [Kill("behind", "so is its")],
-        },
-        since="behind",
+        are_there,
+        [
+            (0.1, sample()),
+            (2.0, sample(*change)),
+            (0.5, sample()),
+            (2.0, sample(Kill("ahead", "its time is over"))),
+            (0.1, lambda _: [Kill("behind", "so is its")]),
+        ],
     )
     jobs = [
         JobRequest("ahead", 0.0, 1, 0, 300.0, demand=Compute()),

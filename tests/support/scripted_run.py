@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from jobs.request import Enforcement, JobRequest
 from testbed import events
@@ -12,12 +13,14 @@ from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
+from testbed.play.backend_trace import TracingBackend
 from testbed.schedulers.actions import (
     Action,
     Arrived,
     Ended,
     Outlasted,
     PolicyEvent,
+    Start,
     Wake,
     Woken,
 )
@@ -83,6 +86,53 @@ class ScriptedPolicy:
         return []
 
 
+POLL_S = 0.1
+
+
+class SteppedPolicy:
+    """Starts jobs as they arrive, in ``starts``' order; once ``is_begun`` after the last of them,
+    takes each of ``steps`` so long after all of the one before was done: on a slow machine later,
+    and never two at once.
+    """
+
+    name = "stepped"
+
+    def __init__(
+        self,
+        starts: Mapping[str, Start],
+        is_begun: Callable[[], bool],
+        steps: Sequence[tuple[float, Does]],
+    ) -> None:
+        self._starts = starts
+        self._last = list(starts)[-1]
+        self._is_begun = is_begun
+        self._steps = list(steps)
+        self._begun = self._waited = False
+
+    def decide(self, view: View, event: PolicyEvent) -> list[Action]:
+        if isinstance(event, Arrived):
+            started: list[Action] = [self._starts[event.job_id]]
+            if event.job_id == self._last:
+                # At once, when what stands before it is done.
+                started.append(Wake(0.0))
+            return started
+        if not isinstance(event, Woken):
+            return []
+        self._begun = self._begun or self._is_begun()
+        if not self._begun:
+            return [Wake(view.now_s + POLL_S)]
+        delay_s, do = self._steps[0]
+        if not self._waited:
+            self._waited = True
+            return [Wake(view.now_s + delay_s)]
+        self._waited = False
+        del self._steps[0]
+        actions = list(do(view))
+        if self._steps:
+            actions.append(Wake(0.0))
+        return actions
+
+
 @contextmanager
 def small_emulation(
     datacentre: DataCentre,
@@ -106,14 +156,15 @@ def small_emulation(
 def play(
     emulation: Emulation,
     jobs: Sequence[JobRequest],
-    scripted: ScriptedPolicy,
+    scripted: ScriptedPolicy | SteppedPolicy,
     scale: Scale = SMALL,
     *,
     weighted: bool = False,
     enforcement: Enforcement = "strict",
 ) -> dict[str, list[events.Event]]:
-    """Every job's events, in order."""
+    """Every job's events, in order. The backend is traced, as a run's is."""
     recorded: list[events.Event] = []
+    trace: list[dict[str, Any]] = []
     backend = LiveBackend(
         emulation,
         scale,
@@ -127,7 +178,7 @@ def play(
         emulation.datacentre,
         jobs,
         scripted,
-        backend,
+        TracingBackend(backend, trace.append),
         recorded.append,
         lambda engine: engine.reservations.check(),
     )
