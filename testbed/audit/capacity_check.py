@@ -362,11 +362,18 @@ def _beyond(
         yield f"directed link {number} does not exist"
         return
     capacity = topology.carries_bps(number)
-    where = f"on {topology.link(number)}, capacity {capacity}"
+    # Naming a link takes longer than both comparisons, and a live run has a
+    # sample for each link and interval.
     if not 0 <= reserved <= capacity * (1 + ROUNDING):
-        yield f"{reserved:.0f} bit/s reserved {where}"
+        yield (
+            f"{reserved:.0f} bit/s reserved on {topology.link(number)}, "
+            f"capacity {capacity}"
+        )
     if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
-        yield f"{sent:.0f} bit/s sent {where}"
+        yield (
+            f"{sent:.0f} bit/s sent on {topology.link(number)}, "
+            f"capacity {capacity}"
+        )
 
 
 def sampled(
