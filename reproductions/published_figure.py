@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from reproductions.claim_checks import (
@@ -206,7 +207,7 @@ class Reproduced:
     def estimate(self, measure: Measure, series: str, x: float) -> Estimate:
         return estimate(self.grid.values(measure, series, x))
 
-    @property
+    @cached_property
     def judged(self) -> tuple[JudgedClaim, ...]:
         """Every claim with its verdict: the paper's as one family, each own
         check by itself.

@@ -87,6 +87,12 @@ def test_values_come_back_as_they_were() -> None:
     assert [judged.verdict for judged in back.judged] == ["reproduced"]
 
 
+def test_a_figures_claims_are_judged_once() -> None:
+    """A page asks for them some twenty times."""
+    done = made()
+    assert done.judged is done.judged
+
+
 def test_verdicts_are_judged_when_the_page_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
