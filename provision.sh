@@ -597,7 +597,6 @@ check_without_root() {
     check "lint" as_owner "$bin/ruff" check .
     check "types" as_owner "$bin/mypy"
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
-    check "size and shape" as_owner "$bin/python" -m tests.support.shape --check --quiet
     check "tests that need no root" as_owner "$bin/python" -m pytest -n $(($(nproc) + 1)) \
         --dist worksteal --hypothesis-profile="$2" -m "$1" tests/unit
 }
