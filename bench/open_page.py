@@ -187,13 +187,11 @@ def followed(
     writer = [str(source), str(growing), str(seconds + TIMEOUT_S)]
     with (
         child(["bench.open_page", *writer]),
-        child(
-            ["testbed.cli.main", "watch", str(growing), "--json"]
-        ) as page,
+        child(["testbed.cli.main", "watch", str(growing)]) as page,
         browser(folder / "profile") as opened,
     ):
         assert page.stdout is not None  # noqa: S101 - by Popen's PIPE
-        link = json.loads(page.stdout.readline())["link"]
+        link = page.stdout.readline().strip()
         opened.look(1280, dark=False)
         opened.open(link)
         opened.wait_for("Jobs now")

@@ -15,6 +15,7 @@ from testbed.report import labels
 from testbed.report.page import rendered
 from testbed.report.picture_files import picture_files, picture_folder
 from testbed.report.pictures import Picture, jobs_picture
+from testbed.report.plot_style import svg
 from testbed.units import human_duration, human_share
 
 _COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
@@ -131,7 +132,7 @@ def comparison_page(
     ``n_jobs`` of each are listed, the most different first.
     """
     sections = []
-    for comparison, *runs in compared:
+    for number, (comparison, *runs) in enumerate(compared):
         names = comparison.names
         jobs = list(map(job_cells, most_different(comparison, n_jobs)))
         tables = [
@@ -142,23 +143,31 @@ def comparison_page(
             ),
             (_JOBS, ("job", *names, *JOB_COLUMNS), jobs),
         ]
-        drawn = _drawn(comparison, runs)
+        drawn = _drawn(comparison, runs, number)
         sections.append((names, comparison.sentences(), drawn, tables))
     title = compared[0][1].summary.name
     return rendered("comparison", title=title, sections=sections)
 
 
 def _drawn(
-    comparison: PolicyComparison, runs: Sequence[RecordedRun]
+    comparison: PolicyComparison,
+    runs: Sequence[RecordedRun],
+    number: int,
 ) -> list[tuple[str, Markup, str]]:
-    """The jobs' picture of each run: its words, its SVG, its caption."""
+    """The jobs' picture of each run: its words, its SVG, its caption.
+
+    ``number``: of the pair, which keeps the pictures' ids apart.
+    """
     drawn = []
     pictures = run_pictures(comparison, runs)
-    for name, picture in zip(comparison.names, pictures, strict=True):
+    for side, name, picture in zip(
+        SIDES, comparison.names, pictures, strict=True
+    ):
         if picture is not None:
             caption = f"{name}: {_CAPTIONS[picture.kind]}"
-            svg = Markup(picture.svg)  # noqa: S704 - drawn here
-            drawn.append((picture.alt, svg, caption))
+            text = svg(picture.draw(), f"{side}-{number}")
+            inline = Markup(text)  # noqa: S704 - drawn here
+            drawn.append((picture.alt, inline, caption))
     return drawn
 
 

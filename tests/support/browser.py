@@ -132,6 +132,32 @@ class Browser:
             values[metric["name"]] = metric["value"]
         return values["JSHeapUsedSize"] / 1e6, int(values["Nodes"])
 
+    def n_objects(self, holds: str) -> int:
+        """Objects that the page's script holds, of which a function in
+        JavaScript is true.
+        """
+        command = self.driver.execute_cdp_cmd
+        command("HeapProfiler.collectGarbage", {})
+        group = {"objectGroup": "counted"}
+        prototype = command(
+            "Runtime.evaluate", {"expression": "Object.prototype", **group}
+        )["result"]["objectId"]
+        all_objects = command(
+            "Runtime.queryObjects",
+            {"prototypeObjectId": prototype, **group},
+        )["objects"]["objectId"]
+        counting = f"function () {{ return this.filter({holds}).length; }}"
+        counted = command(
+            "Runtime.callFunctionOn",
+            {
+                "objectId": all_objects,
+                "functionDeclaration": counting,
+                "returnByValue": True,
+            },
+        )
+        command("Runtime.releaseObjectGroup", group)
+        return int(counted["result"]["value"])
+
     def errors(self) -> list[str]:
         """Errors in the console since the last call."""
         said = []

@@ -108,7 +108,7 @@ def test_a_changed_diagram_needs_a_new_picture() -> None:
     assert "```mermaid" not in shown
     assert shown.count("```{image} /figures/diagram-") == len(STYLES)
     with pytest.raises(ValueError, match="is missing"):
-        with_pictures(text.replace("flowchart LR", "flowchart TD"))
+        with_pictures(text.replace("flowchart TB", "flowchart LR"))
 
 
 def built(

@@ -132,7 +132,11 @@ def test_the_pictures_are_there_and_described(
     good: tuple[Page, str, RunFolder],
 ) -> None:
     page, text, _ = good
-    assert text.count("<figure>") == text.count("<figcaption>") == 4
+    assert (
+        text.count('<figure tabindex="0">')
+        == text.count("<figcaption>")
+        == 4
+    )
     for heading in (
         "Bandwidth scaling: measured against estimated time",
         "The jobs over time",

@@ -431,3 +431,30 @@ def test_an_hours_frames_leave_the_page_as_it_is(
         assert max(first_mb, second_mb) < MOST_MB
         assert n_second <= 1.05 * n_first
         assert page.errors() == []
+
+
+def test_the_page_keeps_no_frame_that_it_has_drawn(
+    page: Browser, folder: Path
+) -> None:
+    """Each frame changes another server, whose squares then stay as they are."""
+
+    def push() -> None:
+        (viewer,) = server.page.viewers
+        frame = server.page.sources[0].frame()
+        number = len(placed)
+        placed[number] = [[f"job-{number}", 1]]
+        frame["placed"] = dict(placed)
+        frame["at_s"] = server.moved_s = server.moved_s + 1
+        viewer.send(frame)
+
+    placed: dict[int, list[list[object]]] = {}
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("At its end")
+        for number in range(1, 17):
+            server.call(push)
+            # Drawn, and not passed over for the next.
+            page.wait_for(f"At its end 16 min {40 + number} s")
+        assert page.n_objects("(one) => one.kind === 'frame'") <= 4
+        assert page.errors() == []

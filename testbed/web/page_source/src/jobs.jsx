@@ -1,8 +1,7 @@
 // Jobs, tenants and what became of them.
 
-import { useMemo } from "preact/hooks";
-
 import { tenantColour } from "./colours.js";
+import { kept } from "./kept_part.js";
 import { count, duration, percent, rate } from "./units.js";
 
 // The fields of a job's row, as the server sends them.
@@ -35,9 +34,9 @@ function expectedEnd(row) {
 }
 
 // A row is the same for as long as its fields are.
-function Job({ row, onSelect, dark }) {
-  return useMemo(
-    () => (
+const rowShown = ({ row, dark }) => [row.join(), dark];
+
+const Job = kept(({ row, onSelect, dark }) => (
       <tr>
         <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
         <td class={row[ROW.state]}>
@@ -51,15 +50,11 @@ function Job({ row, onSelect, dark }) {
         <td><Progress share={row[ROW.progress]} name={row[ROW.id]} /></td>
         <td class="text">{row[ROW.reason]}</td>
       </tr>
-    ),
-    [row.join(), dark],
-  );
-}
+), rowShown);
 
-function EndedJob({ row, onSelect, dark }) {
+const EndedJob = kept(({ row, onSelect, dark }) => {
   const ratio = row[ROW.measuredS] && row[ROW.estimateS] && row[ROW.measuredS] / row[ROW.estimateS];
-  return useMemo(
-    () => (
+  return (
       <tr>
         <td><Name of="job" name={row[ROW.id]} onSelect={onSelect} dark={dark} /></td>
         <td class={row[ROW.state]}>{row[ROW.state]}</td>
@@ -68,10 +63,8 @@ function EndedJob({ row, onSelect, dark }) {
         <td class="number">{ratio ? ratio.toFixed(4) : "–"}</td>
         <td class="text">{row[ROW.reason]}</td>
       </tr>
-    ),
-    [row.join(), dark],
   );
-}
+}, rowShown);
 
 export function Jobs({ frame, onSelect, dark }) {
   if (frame.tenants) return <Tenants tenants={frame.tenants} onSelect={onSelect} dark={dark} />;

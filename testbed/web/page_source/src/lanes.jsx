@@ -1,10 +1,11 @@
 // Servers over time: which job had their slots, in which tier, why it left.
 
 import { scaleLinear } from "d3-scale";
-import { useMemo, useRef } from "preact/hooks";
+import { useRef } from "preact/hooks";
 
 import { tenantColour } from "./colours.js";
 import { Files } from "./files.jsx";
+import { kept } from "./kept_part.js";
 import { useWidth } from "./network.jsx";
 import { digits, duration, timeUnit } from "./units.js";
 
@@ -56,6 +57,19 @@ function Bar({ bar, lane, top, x, onSelect, dark }) {
   );
 }
 
+const Bars = kept(({ lanes, x, onSelect, dark }) => (
+  <g>
+    {lanes.map((lane, number) => (
+      <g key={lane.name}>
+        <text x={NAMES - 8} y={number * LANE + LANE / 2 + 2} text-anchor="end">{shortened(lane.name)}</text>
+        {lane.bars.map((bar) => (
+          <Bar bar={bar} lane={lane} top={number * LANE + GAP / 2} x={x} onSelect={onSelect} dark={dark} />
+        ))}
+      </g>
+    ))}
+  </g>
+), ({ lanes, width, begin, end, dark }) => [lanes, width, begin, end, dark]);
+
 function described(lanes) {
   const texts = lanes.map((lane) => `${lane.name}: ${new Set(lane.bars.map((bar) => bar[BAR.job])).size} jobs`);
   return `Servers over time. ${texts.join("; ")}`;
@@ -72,19 +86,6 @@ export function Lanes({ lanes, servers, begin, end, at, onSelect, dark }) {
   const width = useWidth(box);
   const x = scaleLinear([begin, Math.max(end, begin + 1e-9)], [NAMES, Math.max(NAMES + 50, width - RIGHT)]);
   const height = lanes.length * LANE;
-  const bars = useMemo(
-    () =>
-      width > 0 &&
-      lanes.map((lane, number) => (
-        <g key={lane.name}>
-          <text x={NAMES - 8} y={number * LANE + LANE / 2 + 2} text-anchor="end">{shortened(lane.name)}</text>
-          {lane.bars.map((bar) => (
-            <Bar bar={bar} lane={lane} top={number * LANE + GAP / 2} x={x} onSelect={onSelect} dark={dark} />
-          ))}
-        </g>
-      )),
-    [lanes, width, begin, end, dark],
-  );
   const [unit, size] = timeUnit(end - begin);
   const ticks = scaleLinear([begin / size, end / size], x.range()).ticks(Math.max(2, Math.floor((width - NAMES) / TICK_WIDTH)));
   const ends = new Set(lanes.flatMap((lane) => lane.bars.map((bar) => bar[BAR.end])));
@@ -98,7 +99,7 @@ export function Lanes({ lanes, servers, begin, end, at, onSelect, dark }) {
         {width > 0 && (
           <svg width={width} height={height + AXIS} role="img" aria-label={described(lanes)}>
             {ticks.map((tick) => <line class="tick" x1={x(tick * size)} x2={x(tick * size)} y1={0} y2={height} />)}
-            {bars}
+            <Bars lanes={lanes} width={width} begin={begin} end={end} x={x} onSelect={onSelect} dark={dark} />
             {ticks.map((tick) => <text x={x(tick * size)} y={height + 14} text-anchor="middle">{digits(tick)}</text>)}
             <text x={(NAMES + width - RIGHT) / 2} y={height + 30} text-anchor="middle">{`time [${unit}]`}</text>
             <line class="now" x1={x(at)} x2={x(at)} y1={0} y2={height} />

@@ -6,6 +6,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
 import { Files } from "./files.jsx";
 import { STEPS, step, tenantColour } from "./colours.js";
+import { kept } from "./kept_part.js";
 import { positions } from "./positions.js";
 import { percent, rate } from "./units.js";
 
@@ -156,18 +157,13 @@ function Links({ layout, placed, use, frame, onSelect, chosen }) {
 }
 
 // The same element as long as nothing of it changes: a data centre has hundreds.
-function Line({ link, number, a, b, isChosen, name, up, back, onSelect }) {
-  return useMemo(
-    () => (
+const Line = kept(({ link, number, a, b, isChosen, name, up, back, onSelect }) => (
       <line class={`link use-${name}${isChosen ? " chosen" : ""}`}
             x1={a.x} y1={a.y} x2={b.x} y2={b.y + b.height}
             onClick={() => onSelect("link", String(number))}>
         <title>{linkText(link, up, back)}</title>
       </line>
-    ),
-    [link, a, b, isChosen, name, up, back],
-  );
-}
+), ({ link, a, b, isChosen, name, up, back }) => [link, a, b, isChosen, name, up, back]);
 
 function onKey(event, act) {
   if (event.key !== "Enter" && event.key !== " ") return;
@@ -207,12 +203,11 @@ function Nodes({ layout, placed, use, frame, onSelect, chosen, dark }) {
 
 const NONE = [];
 
-function Node({ node, index, at, bar, isChosen, vms, isDown, onSelect, dark }) {
+const Node = kept(({ node, index, at, bar, isChosen, vms, isDown, onSelect, dark }) => {
   const choose = () => onSelect("node", String(index));
   const taken = vms.reduce((n, [, k]) => n + k, 0);
   const text = node.slots ? `${node.name}: ${taken} of ${node.slots} VM slots taken` : node.name;
-  return useMemo(
-    () => (
+  return (
       <g class={`node${isChosen ? " chosen" : ""}${isDown ? " down" : ""}`}
          transform={`translate(${at.x - at.width / 2},${at.y})`} role="button" tabindex={0}
          aria-label={text} onClick={choose} onKeyDown={(event) => onKey(event, choose)}>
@@ -222,10 +217,8 @@ function Node({ node, index, at, bar, isChosen, vms, isDown, onSelect, dark }) {
         {bar && <rect class={`bar use-${bar}`} width={at.width} height="5" />}
         <Label node={node} at={at} />
       </g>
-    ),
-    [node, at, bar, isChosen, isDown, dark, vms.join()],
   );
-}
+}, ({ node, at, bar, isChosen, isDown, dark, vms }) => [node, at, bar, isChosen, isDown, dark, vms.join()]);
 
 const LETTER = 6.2;
 
