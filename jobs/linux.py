@@ -8,7 +8,7 @@ import ctypes
 import fcntl
 import os
 import signal
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -38,8 +38,8 @@ _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 _STACK_BYTES = 1 << 16
 _STACK_ALIGNMENT = 64
-_stacks: dict[int, ctypes.Array[ctypes.c_char]] = {}
-"""Of processes in this one's memory, by their numbers."""
+SETPRIV = "/usr/bin/setpriv"
+"""Of util-linux, which every Debian has."""
 
 # With a copy of errno of its own: calls of Python's between this one and
 # the question would overwrite the C library's.
@@ -105,14 +105,16 @@ def enter_mount_namespace(path: str) -> None:
     _enter(path, _CLONE_NEWNS, "mount")
 
 
-def start_in_new_user_namespace(life_s: int) -> int:
-    """Start a process in a user namespace that maps no ids yet; returns its
-    number. It does nothing, and ends after so many seconds if nobody ends it
-    before. Raises OSError.
+@contextmanager
+def process_in_user_namespace(life_s: int) -> Iterator[int]:
+    """The number of a process in a user namespace that maps no ids yet, while
+    the block lasts. It does nothing, and ends after so many seconds if this one
+    is killed. Raises OSError.
 
     It is in this process's memory: to copy that for a process that does
     nothing takes as long as all the rest of an agent's start.
     """
+    # Kept by this frame for as long as the process sleeps on it.
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     # Used from its end, which the instruction set wants to be aligned.
     end = (ctypes.addressof(stack) + _STACK_BYTES) & ~(_STACK_ALIGNMENT - 1)
@@ -126,16 +128,11 @@ def start_in_new_user_namespace(life_s: int) -> int:
     )
     if child < 0:
         _check(child, "cannot have an own user namespace")
-    # It sleeps on it, and outlasts this call.
-    _stacks[child] = stack
-    return int(child)
-
-
-def end_in_user_namespace(child: int) -> None:
-    """End a process of :func:`start_in_new_user_namespace`."""
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    del _stacks[child]
+    try:
+        yield child
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def own_host_name(name: str) -> None:
@@ -205,6 +202,20 @@ def set_parent_death_signal(signum: int) -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0),
         "cannot set the parent-death signal",
     )
+
+
+def ended_with_parent(
+    words: Sequence[str],
+    signum: signal.Signals,
+) -> list[str]:
+    """A command's words, so that it is sent ``signum`` when its parent ends.
+
+    setpriv asks the kernel for it and becomes the command. Python code between
+    fork and exec would do so too, but in a copy of the parent's memory, which
+    takes several times as long as a start, and not where the parent has
+    threads.
+    """
+    return [SETPRIV, "--pdeathsig", signum.name, "--", *words]
 
 
 def end_when_closed(pipe: int) -> None:

@@ -112,15 +112,14 @@ def user_map(
 
 def _user_namespace(users: str) -> int:
     """A descriptor of a user namespace with that map, in which nobody is."""
-    child = linux.start_in_new_user_namespace(_LIFE_S)
-    try:
-        _write_map(child, "uid_map", users)
+    with linux.process_in_user_namespace(_LIFE_S) as process:
+        _write_map(process, "uid_map", users)
         # Groups stay as they are; without a map the mount would have none.
-        _write_map(child, "gid_map", f"0 0 {_END_OF_IDS}")
-        return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
-    finally:
+        _write_map(process, "gid_map", f"0 0 {_END_OF_IDS}")
         # The namespace stays as long as the descriptor does.
-        linux.end_in_user_namespace(child)
+        return os.open(
+            f"/proc/{process}/ns/user", os.O_RDONLY | os.O_CLOEXEC
+        )
 
 
 def _write_map(

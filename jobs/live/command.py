@@ -26,12 +26,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import IO, ClassVar
 
+from jobs import linux
 from jobs.live.agent import Agent, AgentFailure, make_folder
 from jobs.live.agent_protocol import Plan
 
 OUTPUT_LIMIT_BYTES = 4 << 20
-SETPRIV = "/usr/bin/setpriv"
-"""Of util-linux, which every Debian has."""
 GRACE_S = 2.0
 """The time from a program's SIGTERM to its SIGKILL."""
 _LAST_LINE_BYTES = 300
@@ -216,10 +215,7 @@ def start_tied(
     variables = os.environ if env is None else env
     _check_that_it_starts(argv[0], variables, cwd or "")
     return subprocess.Popen(
-        # It asks the kernel for the signal and becomes the program. Python
-        # code between fork and exec would do so too, in a copy of the agent's
-        # memory, which takes several times as long as the program's start.
-        [SETPRIV, "--pdeathsig", signal.SIGKILL.name, "--", *argv],
+        linux.ended_with_parent(argv, signal.SIGKILL),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -241,7 +241,7 @@ _OTHERS_WORDS = frozenset(("python", "exec"))
 _SETTINGS: dict[str, dict[str, Any]] = {
     "python": {"ignore_unknown_options": True, "help_option_names": []},
 }
-"""What is another program's, although it looks like an option."""
+"""Settings of verbs that pass another program's options on."""
 
 
 def _paragraphs(function: Callable[..., Any] | None) -> str:

@@ -440,9 +440,7 @@ def _write_pictures(result: _Result, to: Path) -> list[Path]:
     folder = picture_folder(to)
     files: list[Path] = []
     for picture in _pictures(result):
-        files += picture_files(
-            folder, picture.kind, picture.draw(), picture.rows()
-        )
+        files += picture_files(folder, picture.kind, picture)
     return files
 
 

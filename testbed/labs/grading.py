@@ -579,10 +579,7 @@ def write_tables(
         students.setdefault(mark.student, {})[mark.lab] = mark
     picture = marks_picture(graded)
     if picture is not None:
-        for _ in picture_files(
-            out, picture.kind, picture.draw(), picture.rows()
-        ):
-            pass
+        picture_files(out, picture.kind, picture)
     page = rendered(
         "marks",
         picture=picture,

@@ -206,7 +206,5 @@ def write_comparison_pictures(
         for side, picture in zip(SIDES, pictures, strict=True):
             if picture is not None:
                 name = f"{prefix}{side}-{picture.kind}"
-                files += picture_files(
-                    folder, name, picture.draw(), picture.rows()
-                )
+                files += picture_files(folder, name, picture)
     return files

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
@@ -22,6 +22,14 @@ from testbed.report.policy_distributions import distributions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+class Drawable(Protocol):
+    """A picture, and its values as rows of a table, headings first."""
+
+    def draw(self) -> Figure: ...
+
+    def rows(self) -> Iterable[Sequence[Any]]: ...
 
 
 def write_pictures(run: Path, to: Path) -> list[Path]:
@@ -40,15 +48,11 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
         prefix = f"{played.path.name}-" if several else ""
         for picture in pictures(played, stored_verdicts(played)):
             name = f"{prefix}{picture.kind}"
-            files += picture_files(
-                folder, name, picture.draw(), picture.rows()
-            )
+            files += picture_files(folder, name, picture)
     if several:
         for curves in distributions(runs):
             name = f"distribution-{curves.number + 1}"
-            files += picture_files(
-                folder, name, curves.draw(), curves.rows()
-            )
+            files += picture_files(folder, name, curves)
     return files
 
 
@@ -62,17 +66,19 @@ def picture_folder(to: Path) -> RunFolder:
 def picture_files(
     folder: RunFolder,
     name: str,
-    drawn: Figure,
-    rows: Iterable[Sequence[Any]],
-) -> Iterator[Path]:
+    picture: Drawable,
+) -> list[Path]:
     """Writes a picture as SVG and PNG, and its values as CSV; the files."""
-    for kind, content in on_paper(drawn).items():
-        # Without waiting for the disk: a picture that a power cut takes is
-        # drawn again.
-        yield folder.write_bytes(f"{name}.{kind}", content, sync=False)
     table = io.StringIO(newline="")
-    csv.writer(table, lineterminator="\n").writerows(rows)
+    csv.writer(table, lineterminator="\n").writerows(picture.rows())
+    contents = on_paper(picture.draw())
     # A name from a foreign file may hold half of a surrogate pair, which
     # has no UTF-8.
-    content = table.getvalue().encode("utf-8", "backslashreplace")
-    yield folder.write_bytes(f"{name}.csv", content, sync=False)
+    contents["csv"] = table.getvalue().encode("utf-8", "backslashreplace")
+    files = []
+    for kind, content in contents.items():
+        # Without waiting for the disk: a picture that a power cut takes is
+        # drawn again.
+        path = folder.write_bytes(f"{name}.{kind}", content, sync=False)
+        files.append(path)
+    return files

@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Sequence
 from contextlib import suppress
 
+from jobs.linux import ended_with_parent
+
 END_S = 120.0
 """Time that an interrupted program has to take down what it built, in seconds.
 """
@@ -27,11 +29,9 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     It is sent SIGINT once: when this process ends, however that ends, when it
     is interrupted, and by :func:`interrupt`.
     """
-    # By setpriv: between fork and exec a process with threads runs no Python.
-    guarded = ("setpriv", "--pdeathsig", "INT", "--", *argv)
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        guarded,
+        ended_with_parent(argv, signal.SIGINT),
         stdin=subprocess.DEVNULL,
         stdout=pipe,
         stderr=pipe,

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import csv
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from testbed.audit import audit
 from testbed.cli.main import run
+from tests.emu.test_run import Testbed
 
-REPOSITORY = Path(__file__).parents[2]
 POLICY = """
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import Arrived, Migrate, Start, Wake, Woken
@@ -50,31 +47,17 @@ expect: {fidelity: invalid}
 
 def test_a_job_migrates_in_a_run(prefix: str, tmp_path: Path) -> None:
     (tmp_path / "moves.py").write_text(POLICY, "utf-8")
-    file = tmp_path / "migrating.yaml"
-    file.write_text(FILE, "utf-8")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "testbed.cli.main", "run", str(file)),
-            *("--prefix", prefix, "--out", str(tmp_path / "runs")),
-        ],
-        env={
-            **os.environ,
-            "HOSENET_STATE_DIR": str(tmp_path / "state"),
-            "PYTHONPATH": str(REPOSITORY),
-        },
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
+    testbed = Testbed(prefix, tmp_path)
+    testbed.file.write_text(FILE, "utf-8")
+    done = testbed.live()
     assert done.returncode == 0, done.stderr
-    (table,) = (tmp_path / "runs").glob("*/jobs.csv")
+    assert testbed.marks == []
+    (table,) = testbed.out.glob("*/jobs.csv")
     with table.open(encoding="utf-8") as rows:
         (job,) = csv.DictReader(rows)
     assert (job["outcome"], job["migrations"]) == ("finished", "1")
     # The cost of moving is in its time.
     assert float(job["measured_s"]) > 4.3
     assert audit(table.parent).passed
-    again = ["simulate", str(file), "--replay", str(table.parent)]
+    again = ["simulate", str(testbed.file), "--replay", str(table.parent)]
     assert run([*again, "--out", str(tmp_path / "again")]) == 0

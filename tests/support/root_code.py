@@ -62,6 +62,7 @@ ROOT_CALLS = frozenset(
 
 NEEDS_NO_ROOT = frozenset(
     (
+        "ended_with_parent",
         "hides_processes",
         "set_no_new_privileges",
         "set_parent_death_signal",
