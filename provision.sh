@@ -573,13 +573,29 @@ verb_run() {
     finish_with_doctor "$code"
 }
 
-# check WHAT COMMAND...: all of them run, the first failure is remembered.
+# check WHAT COMMAND...: all of them run, the first failure is remembered, and what was shown is
+# kept for the list of failures at the end.
 FAILED=0
+SHOWN=""
+kept() { tee --append --ignore-interrupts ${SHOWN:+"$SHOWN"}; }
 check() {
     local what=$1
     shift
     say "$what"
-    "$@" || { say "failed: $what"; FAILED=1; }
+    "$@" 2>&1 | kept || { FAILED=1; say "failed: $what" 2>&1 | kept >&2; }
+}
+
+# Thousands of lines of output and the doctor's verdict stand between a failure and the prompt: the
+# last lines name every failure once more.
+finish_checks() {
+    local code=0
+    (finish_with_doctor "$FAILED") || code=$?
+    if [ "$FAILED" -ne 0 ]; then
+        say "what failed (its output is above):"
+        grep -aE '^(FAILED|ERROR) |^provision: failed: ' "$SHOWN" >&2 || true
+    fi
+    rm -f "$SHOWN"
+    exit "$code"
 }
 
 # Pythons that the product starts write no bytecode (jobs/python_child.py), and root's none here:
@@ -629,7 +645,7 @@ check_side_by_side() {
     ) >"$BESIDE_SHOWS" 2>&1 </dev/null &
     BESIDE=$!
     set +m
-    trap 'kill -INT -- "-$BESIDE" 2>/dev/null || true; rm -f "$BESIDE_SHOWS"' EXIT
+    trap 'kill -INT -- "-$BESIDE" 2>/dev/null || true; rm -f "$BESIDE_SHOWS" "$SHOWN"' EXIT
     trap 'exit 130' INT TERM
     check_with_root "$1"
     wait "$BESIDE" || FAILED=1
@@ -649,6 +665,7 @@ verb_test() {
     finish_install
     cd "$ROOT"
     unset PYTHONDONTWRITEBYTECODE
+    SHOWN=$(mktemp)
     compile_checkout || FAILED=1
     if [ "${1:-}" = --all ]; then
         check_without_root "" hosenet
@@ -656,7 +673,7 @@ verb_test() {
     else
         check_side_by_side "not long"
     fi
-    finish_with_doctor "$FAILED"
+    finish_checks
 }
 
 verb_uninstall() {

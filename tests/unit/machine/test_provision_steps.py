@@ -101,6 +101,28 @@ def test_each_side_waits_for_the_other_and_either_decides(
     assert ("provision: failed: live ones\n" in told.stderr) == bool(live)
 
 
+def test_the_last_lines_name_what_failed(checkout: Path) -> None:
+    script = f"""
+        cd {checkout}
+        SHOWN=$(mktemp)
+        finish_with_doctor() {{ echo "the verdict"; exit "$1"; }}
+        many() {{ seq 500; echo "FAILED tests/unit/a.py::test_b - late"; return 1; }}
+        check "formatting" true
+        check "many tests" many
+        (check "few tests" false)
+        finish_checks
+    """
+    told = with_provision(checkout, script)
+    assert told.returncode == 1
+    assert told.stdout.endswith("the verdict\n")
+    assert told.stderr.splitlines()[-4:] == [
+        "provision: what failed (its output is above):",
+        "FAILED tests/unit/a.py::test_b - late",
+        "provision: failed: many tests",
+        "provision: failed: few tests",
+    ]
+
+
 def test_interrupted_beside_the_live_tests_nothing_runs_on(
     checkout: Path,
 ) -> None:
