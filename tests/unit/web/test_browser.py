@@ -283,6 +283,7 @@ def test_a_vm_is_chosen_by_its_square(page: Browser, folder: Path) -> None:
         page.wait_for("At its end")
         page.script("document.querySelector('input[type=range]').focus()")
         page.press(Keys.HOME)
+        page.wait_for("At 0.0 s")
         page.press(*[Keys.PAGE_UP] * 2)
         page.wait_for("2 jobs run")
         title = page.script(
@@ -294,6 +295,35 @@ def test_a_vm_is_chosen_by_its_square(page: Browser, folder: Path) -> None:
         assert f"job {name}" in page.wait_for(
             f"testbed explain {folder} {name}"
         )
+
+
+def test_a_late_answer_does_not_throw_the_slider_back(
+    page: Browser, folder: Path
+) -> None:
+    """A key press would then start from where the slider had been before."""
+    with served(folder) as server:
+        page.look(1280, dark=False)
+        page.open(server.link)
+        page.wait_for("At its end")
+        page.script(
+            """
+            const slider = document.querySelector('input[type=range]');
+            window.seenValues = new Set();
+            const put = (value) => {
+              slider.value = value;
+              slider.dispatchEvent(new InputEvent('input', {bubbles: true}));
+            };
+            const look = () => {
+              window.seenValues.add(Number(slider.value));
+              requestAnimationFrame(look);
+            };
+            for (let value = 1; value <= 40; value += 1) put(value / 10);
+            look();
+            """
+        )
+        page.wait_for("At 4.0 s")
+        seen = page.script("return [...window.seenValues]")
+        assert seen == pytest.approx([4.0], abs=0.01)
 
 
 def test_replay_and_items_by_keyboard(page: Browser, folder: Path) -> None:

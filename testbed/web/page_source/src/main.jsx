@@ -229,6 +229,35 @@ function defaultSpeed(header) {
   return SPEEDS.find((speed) => span / speed <= 60) || SPEEDS[SPEEDS.length - 1];
 }
 
+// The slider stays where it was put until the server's answer is drawn: a late answer to the key
+// press before would throw it back, and the next press would start from there.
+const ANSWER_MS = 2000;
+
+function Seek({ header, frame, end }) {
+  const [sought, setSought] = useState(null);
+  const step = (end - header.begin_s) / 1000 || 1;
+  useEffect(() => {
+    if (sought !== null && Math.abs(frame.at_s - sought) <= step / 2) setSought(null);
+  }, [frame.at_s, sought, step]);
+  useEffect(() => {
+    if (sought === null) return undefined;
+    const timer = setTimeout(() => setSought(null), ANSWER_MS);
+    return () => clearTimeout(timer);
+  }, [sought]);
+  const seek = (event) => {
+    const at = Number(event.target.value);
+    setSought(at);
+    send({ do: "seek", at_s: at });
+  };
+  return (
+    <label class="seek">
+      <span>time {duration(frame.at_s)} of {duration(end)}</span>
+      <input type="range" min={header.begin_s} max={end} step={step}
+             value={sought ?? frame.at_s} aria-valuetext={duration(frame.at_s)} onInput={seek} />
+    </label>
+  );
+}
+
 function Controls({ header, frame, status }) {
   const [speed, setSpeed] = useState(defaultSpeed(header));
   const end = Math.max(header.end_s, frame.mode === "live" ? frame.at_s : 0, header.begin_s);
@@ -252,12 +281,7 @@ function Controls({ header, frame, status }) {
           {SPEEDS.map((one) => <option value={one} key={one}>{one.toLocaleString("en")} ×</option>)}
         </select>
       </label>
-      <label class="seek">
-        <span>time {duration(frame.at_s)} of {duration(end)}</span>
-        <input type="range" min={header.begin_s} max={end} step={(end - header.begin_s) / 1000 || 1}
-               value={frame.at_s} aria-valuetext={duration(frame.at_s)}
-               onInput={(event) => send({ do: "seek", at_s: Number(event.target.value) })} />
-      </label>
+      <Seek header={header} frame={frame} end={end} />
       {frame.mode === "replay" && (
         <button onClick={() => send({ do: "live" })}>{status === "live" ? "live" : "to the end"}</button>
       )}
