@@ -88,7 +88,9 @@ class _PolicyRun:
 
         run = self.loaded
         verdicts = stored_verdicts(run)
-        results = Results(self.path, run.rows, run.summary, verdicts)
+        results = Results(
+            self.path, run.rows, run.summary, verdicts, run.file.failures
+        )
         folder = RunFolder.open(self.path)
         return RunRecord(folder, self.label, results, audit(self.path))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from testbed.expectations import Expectation
 from testbed.record import folder as names
+from testbed.record.failure_times import Outage
 from testbed.record.folder import RunFolder
 from testbed.record.link_rates import link_rows, write_links_csv
 from testbed.record.metrics import JobRow, Recording, Summary
@@ -22,12 +23,15 @@ from testbed.record.verdicts import Verdicts, verdicts_of
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a run: rows, their summary, and verdicts on what was expected."""
+    """Results of a run: rows, their summary, verdicts on what was expected, and
+    what failed meanwhile.
+    """
 
     path: Path
     rows: tuple[JobRow, ...]
     summary: Summary
     verdicts: Verdicts
+    failures: tuple[Outage, ...]
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``summary.json``."""
@@ -57,7 +61,7 @@ def conclude(
     summary = file.summary(name, wall_s)
     claims = claims_of(read_json(folder.path / names.RESOLVED))
     verdicts = verdicts_of(file, expect or Expectation(), claims)
-    results = Results(folder.path, rows, summary, verdicts)
+    results = Results(folder.path, rows, summary, verdicts, file.failures)
     # Row by row: a long live run has more samples than memory is to hold twice.
     links = link_rows(file.tally)
     folder.write_text(names.JOBS, file.jobs_table)

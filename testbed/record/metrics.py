@@ -19,6 +19,7 @@ from typing import IO, Any
 from testbed import events
 from testbed.foreign_text import csv_text
 from testbed.record.event_file import EventFile
+from testbed.record.failure_times import Outage, outages
 from testbed.record.job_lives import JobLife, JobLives
 
 SLOWDOWN_BOUND_S = 10.0
@@ -675,6 +676,11 @@ class Recording(EventFile):
     def rows(self) -> tuple[JobRow, ...]:
         """A row per job, as in ``jobs.csv``."""
         return tuple(self.tally.rows())
+
+    @cached_property
+    def failures(self) -> tuple[Outage, ...]:
+        """Parts that failed or were restarted, in order of begin."""
+        return tuple(outages(self))
 
     @cached_property
     def jobs_table(self) -> str:

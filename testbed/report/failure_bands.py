@@ -1,29 +1,21 @@
-"""Failures on the time axis: a band while a link or a server is lost, a line at
-a restart.
+"""Failures on the time axis and in words: a band while a link or a server is
+lost, a line at a restart.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from testbed import events
+from testbed.foreign_text import plain_text
+from testbed.record.failure_times import Outage
+from testbed.report.labels import capital, seconds_text
 from testbed.report.plot_style import BAD, MUTED
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_BEGINS = {
-    events.LinkFailed: "link lost",
-    events.ServerFailed: "server lost",
-    events.SwitchRestarted: "switch restarted",
-    events.ControllerKilled: "controller killed",
-}
-_ENDS = {
-    events.LinkRestored: "link lost",
-    events.ServerRestored: "server lost",
-}
 _LOOKS: dict[str, Any] = {
     "link lost": {"facecolor": BAD, "alpha": 0.13, "linewidth": 0},
     "server lost": {"facecolor": BAD, "alpha": 0.28, "linewidth": 0},
@@ -38,97 +30,23 @@ _LOOKS: dict[str, Any] = {
         "linestyle": (0, (1, 1.5)),
     },
 }
-
-
-@dataclass(frozen=True)
-class Outage:
-    """A failure from its begin to its end, which is the run's where it lasts;
-    ``part`` its name.
-
-    A restart takes no time.
-    """
-
-    kind: str
-    part: str
-    begin_s: float
-    end_s: float
-
-    @property
-    def lasting(self) -> bool:
-        return self.kind in _ENDS.values()
-
-    def sentence(self) -> str:
-        """The failure in words."""
-        when = f"At {self.begin_s:.1f} s"
-        if self.lasting:
-            when = f"From {self.begin_s:.1f} s to {self.end_s:.1f} s"
-        return f"{when} {self.part} was {self.kind.split()[1]}."
-
-
-def outages(
-    stream: Iterable[events.Event], topology: Mapping[str, Any]
-) -> list[Outage]:
-    """All failures of a run, in order of their begin."""
-    failed: list[Outage] = []
-    now_s = 0.0
-    lasting: dict[tuple[str, str], int] = {}
-    for event in stream:
-        now_s = event.t
-        kind = _BEGINS.get(type(event)) or _ENDS.get(type(event))
-        if kind is None:
-            continue
-        part = _name(event, topology)
-        if type(event) in _ENDS:
-            begun = lasting.pop((kind, part), None)
-            if begun is not None:
-                failed[begun] = replace(failed[begun], end_s=now_s)
-        # A damaged folder's part may fail while it is lost.
-        elif (kind, part) not in lasting:
-            outage = Outage(kind, part, now_s, now_s)
-            if outage.lasting:
-                lasting[kind, part] = len(failed)
-            failed.append(outage)
-    for index in lasting.values():
-        failed[index] = replace(failed[index], end_s=now_s)
-    return failed
-
-
-def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
-    """The part that an event is about; a damaged folder has numbers of nothing."""
-    names = topology["names"]
-    if isinstance(event, events.LinkFailed | events.LinkRestored):
-        nodes = _ends(event.link, topology)
-        if nodes:
-            return " – ".join(_node(names, node) for node in nodes)
-    for field in ("switch", "server"):
-        node = getattr(event, field, None)
-        if node is not None:
-            return _node(names, node)
-    return "the controller"
-
-
-def _ends(link: int, topology: Mapping[str, Any]) -> list[int]:
-    """The nodes at a link's ends, as far as the topology has them."""
-    nodes: list[int] = []
-    if link >= 0:
-        for end in ("lower", "upper"):
-            nodes += topology["links"][end][link : link + 1]
-    return nodes
-
-
-def _node(names: Sequence[str], node: int) -> str:
-    if 0 <= node < len(names):
-        return names[node]
-    return f"node {node}"
+KIND_LABELS = {kind: kind for kind in _LOOKS}
+MAX_NAMED = 6
+"""Failures that a caption names."""
 
 
 def draw(
-    axes: Axes, failed: Iterable[Outage], unit_s: float, **extent: Any
+    axes: Axes,
+    failed: Iterable[Outage],
+    unit_s: float,
+    labels: Mapping[str, str] = KIND_LABELS,
+    **extent: Any,
 ) -> None:
     """Bands below what is drawn and lines above, one of each kind with a label
     for the legend.
 
-    ``extent``: where they reach less far than the axes.
+    ``labels``: of each kind; ``extent``: where they reach less far than the
+    axes.
     """
     # Labels from before count: the rows of a heat map are drawn one call
     # each on the same axes.
@@ -138,8 +56,9 @@ def draw(
         if outage.lasting:
             # matplotlib draws bars at 1 and curves at 2.
             looks["zorder"] = 0.5
-        looks["label"] = "" if outage.kind in labelled else outage.kind
-        labelled.add(outage.kind)
+        label = labels[outage.kind]
+        looks["label"] = "" if label in labelled else label
+        labelled.add(label)
         begin = outage.begin_s / unit_s
         if outage.lasting:
             axes.axvspan(begin, outage.end_s / unit_s, **looks)
@@ -166,6 +85,57 @@ def restarts(failed: Iterable[Outage]) -> list[Outage]:
     return [outage for outage in failed if not outage.lasting]
 
 
-def sentences(failed: Iterable[Outage]) -> str:
-    """The bands and lines in words."""
-    return " ".join(outage.sentence() for outage in failed)
+def band_labels(failed: Iterable[Outage]) -> dict[str, str]:
+    """Labels of kinds for a legend: the part of a kind's only failure, else
+    their number, and whether what was lost came back.
+    """
+    of_kind = defaultdict(list)
+    for outage in failed:
+        of_kind[outage.kind].append(outage)
+    return {kind: _label(kind, alike) for kind, alike in of_kind.items()}
+
+
+def _label(kind: str, alike: Sequence[Outage]) -> str:
+    """``link a – b lost, not restored``; ``link lost (3, 2 of them restored)``."""
+    first = alike[0]
+    n_restored = sum(outage.restored for outage in alike)
+    if len(alike) > 1:
+        label = f"{kind} ({len(alike)}"
+        if first.lasting:
+            label += f", {n_restored} of them restored"
+        return f"{label})"
+    if not first.lasting:
+        return f"{_named(first)} {kind.split()[1]}"
+    back = "restored" if n_restored else "not restored"
+    return f"{_named(first)} lost, {back}"
+
+
+def _named(outage: Outage) -> str:
+    """The failed part with its kind, once."""
+    thing = outage.kind.split()[0]
+    part = plain_text(outage.part)
+    if thing in part:
+        return part
+    return f"{thing} {part}"
+
+
+def clause(outage: Outage) -> str:
+    """A failure in words, without a full stop."""
+    part = _named(outage)
+    if part != plain_text(outage.part):
+        part = f"the {part}"
+    event = f"{part} was {outage.kind.split()[1]}"
+    begin = seconds_text(outage.begin_s)
+    if not outage.lasting:
+        return f"{event} at {begin}"
+    if outage.restored:
+        return f"{event} from {begin} to {seconds_text(outage.end_s)}"
+    return f"{event} at {begin} and did not come back"
+
+
+def sentences(failed: Sequence[Outage], most: int | None = None) -> str:
+    """The bands and lines in words; ``most``: only so many of them."""
+    texts = [f"{capital(clause(outage))}." for outage in failed[:most]]
+    if most is not None and len(failed) > most:
+        texts.append(f"And {len(failed) - most:,} more.")
+    return " ".join(texts)

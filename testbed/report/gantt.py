@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.foreign_text import plain_text
+from testbed.record.failure_times import Outage
 from testbed.record.job_lives import Stretch
 from testbed.record.link_rates import shares
 from testbed.record.metrics import JobRow
-from testbed.report.failure_bands import Outage, draw
+from testbed.report.failure_bands import band_labels, draw
+from testbed.report.labels import seconds_text
 from testbed.report.plot_style import (
     BAD,
     MUTED,
@@ -30,11 +32,12 @@ POINTS = 600
 OTHERS = "others"
 """The label of a series that several applications share."""
 _ENDS = {
-    "finished": ("|", TEXT),
     "rejected": ("x", BAD),
     "killed": ("X", BAD),
     "unfinished": (">", MUTED),
 }
+LEGEND_CHARACTERS = 96
+"""Characters of labels that a line of a legend has room for."""
 _HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
 _PALE: Any = {"alpha": 0.3, "linewidth": 0}
 
@@ -70,7 +73,6 @@ def gantt_figure(
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[application_name(row)])
     lane_of = {row.job_id: lane for lane, row in enumerate(rows)}
-    cut = False
     with figure(9.4, 1.5 + 0.27 * len(rows)) as made:
         axes = made.add_subplot()
         unit_s = time_axis(axes, span_s * 1.02)
@@ -83,16 +85,16 @@ def gantt_figure(
                 left=span.start_s / unit_s,
                 **_looks(span.phase, colour),
             )
-            cut |= span.phase == "cut"
-        draw(axes, failed, unit_s)
-        _marks(axes, rows, unit_s)
+        draw(axes, failed, unit_s, band_labels(failed))
+        marks = _marks(axes, rows, unit_s)
         axes.set_yticks(
             range(len(rows)), [shortened(row.job_id) for row in rows]
         )
         # Downwards: the first job is on top.
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
-        _legend(axes, index_of, cut=cut)
+        handles = _handles(rows, all_spans, index_of)
+        _legend(axes, [*handles, *marks])
         return made
 
 
@@ -111,7 +113,11 @@ def _looks(phase: str, colour: str) -> dict[str, Any]:
     return {"height": 0.62, "color": colour}
 
 
-def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
+def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
+    """Draws estimated ends, deadlines and outcomes; one of each kind for the
+    legend.
+    """
+    shown: dict[str, Any] = {}
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
@@ -121,12 +127,14 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 color=TEXT,
                 linewidth=1.6,
             )
+            shown["estimated end"] = _key("|", TEXT, "estimated end")
         if row.deadline_s is not None:
             # A deadline may be days behind the run's end, and would squeeze
             # the run into a corner.
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= axes.get_xlim()[1]:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
+                shown["deadline"] = _key("d", MUTED, "deadline")
         if row.outcome != "finished" and row.end_s is not None:
             marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
             # Events may be out of order: an end behind the axis is marked
@@ -140,39 +148,77 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> None:
                 color=colour,
                 clip_on=False,
             )
+            label = shortened(row.outcome)
+            shown[row.outcome] = _key(marker, colour, label)
+    return list(shown.values())
 
 
-def _legend(axes: Axes, index_of: dict[str, int], *, cut: bool) -> None:
+def _key(marker: str, colour: str, label: str) -> Any:
+    """A mark in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D(
+        [],
+        [],
+        color=colour,
+        marker=marker,
+        markersize=9 if marker == "|" else 7,
+        linestyle="none",
+        label=label,
+    )
+
+
+def _handles(
+    rows: Sequence[JobRow],
+    all_spans: Sequence[Stretch],
+    index_of: dict[str, int],
+) -> list[Any]:
+    """The legend of the lanes: of what they show alone."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
+    row_of = {row.job_id: row for row in rows}
+    phases = set()
+    ran = set()
+    for span in all_spans:
+        if span.end_s > span.start_s:
+            phases.add(span.phase)
+            if span.phase in ("running", "cut"):
+                ran.add(index_of[application_name(row_of[span.job_id])])
     handles: list[Any] = []
     for index, name in enumerate(series_labels(index_of)):
         label = f"{shortened(name)} runs"
         if name == OTHERS:
             label = f"{OTHERS} run"
-        handles.append(Patch(color=series_colour(index), label=label))
-    handles.append(Patch(edgecolor=MUTED, label="reserved", **_HATCHED))
-    handles.append(Line2D([], [], color=MUTED, linewidth=2, label="waits"))
-    handles.append(
-        Line2D(
-            [],
-            [],
-            color=TEXT,
-            marker="|",
-            markersize=9,
-            linestyle="none",
-            label="estimated end",
+        if index in ran:
+            handles.append(Patch(color=series_colour(index), label=label))
+    if "reserved" in phases:
+        handles.append(Patch(edgecolor=MUTED, label="reserved", **_HATCHED))
+    if "waiting" in phases:
+        handles.append(
+            Line2D([], [], color=MUTED, linewidth=2, label="waits")
         )
-    )
-    if cut:
+    if "cut" in phases:
         # Any colour will do: pale is what it explains.
         handles.append(
             Patch(color=series_colour(0), label="cut off", **_PALE)
         )
-    handles += axes.get_legend_handles_labels()[0]
+    return handles
+
+
+def _legend(axes: Axes, handles: list[Any]) -> None:
+    """Above the lanes; failures have their labels with them already."""
+    handles = handles + axes.get_legend_handles_labels()[0]
+    if not handles:
+        return
+    longest = max(len(handle.get_label()) for handle in handles)
+    # A key takes as much room as some letters.
+    columns = max(1, min(5, LEGEND_CHARACTERS // (longest + 6)))
     axes.legend(
-        handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0, 1.0),
+        ncols=columns,
     )
 
 
@@ -214,8 +260,8 @@ def occupancy_figure(
             xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0
         )
         _full(above, total_slots)
-        draw(above, failed, unit_s)
-        above.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=6)
+        draw(above, failed, unit_s, band_labels(failed))
+        _legend(above, [])
         if most_wait > 0:
             below.fill_between(
                 xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0
@@ -274,7 +320,7 @@ def _full(axes: Axes, total_slots: int) -> None:
         "textcoords": "offset points",
     }
     axes.annotate(
-        number_of(total_slots, "slot"), color=MUTED, fontsize=9, **near
+        number_of(total_slots, "VM slot"), color=MUTED, fontsize=9, **near
     )
     axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
@@ -287,15 +333,16 @@ def gantt_alt(
     for row in rows:
         start = "did not start"
         if row.start_s is not None:
-            start = f"started at {row.start_s:.1f} s"
+            start = f"started at {seconds_text(row.start_s)}"
         end = row.outcome
         if row.end_s is not None:
-            end = f"{end} at {row.end_s:.1f} s"
+            end = f"{end} at {seconds_text(row.end_s)}"
         sentences.append(
-            f"{row.job_id} was submitted at {row.submit_s:.1f} s, {start}, {end}."
+            f"{row.job_id} was submitted at {seconds_text(row.submit_s)}, {start}, {end}."
         )
     for span in all_spans:
         if span.phase == "cut":
-            times = f"from {span.start_s:.1f} s to {span.end_s:.1f} s"
+            start = seconds_text(span.start_s)
+            times = f"from {start} to {seconds_text(span.end_s)}"
             sentences.append(f"{span.job_id} was cut off {times}.")
     return " ".join(sentences)

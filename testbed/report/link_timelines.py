@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from testbed.foreign_text import plain_text
+from testbed.record.failure_times import Outage
 from testbed.record.link_rates import LinkRow
-from testbed.report.failure_bands import Outage, draw, of_link, restarts
+from testbed.report.failure_bands import draw, of_link, restarts
 from testbed.report.plot_style import MUTED, SERIES, TEXT, figure, time_axis
 from testbed.units import human_bandwidth
 

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
+from testbed.expectations import Expectation
 from testbed.foreign_text import plain_text
 from testbed.owned_files import files_in
 from testbed.record import folder as names
@@ -30,14 +31,21 @@ from testbed.record.reading import (
     policy_folders,
 )
 from testbed.record.running import RunningRun, running_in
-from testbed.record.verdicts import stored_verdicts
+from testbed.record.verdicts import (
+    Verdict,
+    Verdicts,
+    stored_expectation,
+    stored_verdicts,
+)
 from testbed.report import labels
+from testbed.report.headline import Headline, headline, is_unfinished
 from testbed.report.pictures import pictures
 from testbed.report.policy_distributions import (
     distributions,
     policies_sentence,
 )
 from testbed.report.result_tables import in_order
+from testbed.report.run_sentences import RunOutcome
 from testbed.units import number_of
 
 MAX_TABLE_ROWS = 200
@@ -94,18 +102,18 @@ def run_page(
     # Of thousands of jobs a page shows the first of those that matter, so
     # that a browser opens it; jobs.csv has all.
     n_rows = len(verdicts.rows)
+    table = in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS]
     files = _files(run.path)
     return rendered(
         "report",
         run=run,
         summary=run.summary,
-        headline=labels.headline(
-            run.summary, verdicts, checked, in_progress
-        ),
+        headline=headline(_outcome(run, verdicts), checked, in_progress),
         in_progress=in_progress,
         so_far=_so_far(run, in_progress),
         verdicts=verdicts,
-        table=in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS],
+        table=table,
+        applications=_name_more_than_jobs(table),
         rejections=_rejections(run),
         long_table=n_rows > MAX_SHORT_TABLE,
         table_left=max(0, n_rows - MAX_TABLE_ROWS),
@@ -120,11 +128,22 @@ def run_page(
     )
 
 
+def _outcome(run: RecordedRun, verdicts: Verdicts) -> RunOutcome:
+    expect = stored_expectation(run)
+    failures = run.file.failures
+    return RunOutcome(run.summary, run.rows, verdicts, expect, failures)
+
+
+def _name_more_than_jobs(rows: Sequence[Verdict]) -> bool:
+    """True if some job has an application of another name than its own."""
+    return any(row.application != row.job_id for row in rows)
+
+
 def _so_far(
     run: RecordedRun, in_progress: RunningRun | None
 ) -> dict[str, str]:
     """Jobs that have not ended, of a run in progress, by id: have they begun?"""
-    if not labels.is_unfinished(run.summary, in_progress):
+    if not is_unfinished(run.summary, in_progress):
         return {}
     states = {}
     for row in run.rows:
@@ -139,7 +158,7 @@ def _rejections(run: RecordedRun) -> list[tuple[str, int]]:
     reasons: Counter[str] = Counter()
     for row in run.rows:
         if row.outcome == "rejected":
-            reasons[kind_of_reason(row.reason)] += 1
+            reasons[labels.reason_text(kind_of_reason(row.reason))] += 1
     return reasons.most_common(MAX_REASONS)
 
 
@@ -166,25 +185,46 @@ def _files(path: Path) -> list[NamedFile]:
 def write_overview(
     folder: RunFolder,
     runs: Sequence[tuple[Results, Audit]],
+    expect: Expectation,
 ) -> Path:
     """Builds the page above several policies at their run's end, from what was
     just written of each.
     """
-    entries = []
+    entries: list[OverviewEntry] = []
     for results, checked in runs:
-        verdicts = results.verdicts
-        headline = labels.headline(results.summary, verdicts, checked)
-        entries.append((results, headline))
-    page = rendered(
-        "overview",
-        first=runs[0][0].summary,
-        sentence=policies_sentence([results for results, _ in runs]),
-        distributions=distributions([results for results, _ in runs]),
-        entries=entries,
-        planned=len(entries),
-        above=None,
-    )
+        outcome = RunOutcome(
+            results.summary,
+            results.rows,
+            results.verdicts,
+            expect,
+            results.failures,
+        )
+        entries.append((results, headline(outcome, checked)))
+    page = _overview(entries, planned=len(entries), above=None)
     return folder.write_text(names.REPORT, page)
+
+
+OverviewEntry = tuple[Results | RecordedRun, Headline]
+"""A policy's run, and its headline."""
+
+
+def _overview(
+    entries: Sequence[OverviewEntry], planned: int, above: Audit | None
+) -> str:
+    """The page above several policies; ``planned``: how many there will be."""
+    runs = [run for run, _ in entries]
+    summaries = [run.summary for run in runs]
+    return rendered(
+        "overview",
+        first=summaries[0],
+        sentence=policies_sentence(runs),
+        distributions=distributions(runs),
+        entries=entries,
+        some_killed=any(summary.killed for summary in summaries),
+        some_unfinished=any(summary.unfinished for summary in summaries),
+        planned=planned,
+        above=above,
+    )
 
 
 def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
@@ -204,26 +244,15 @@ def overview_page(
 ) -> str:
     """The page above several policies, as HTML."""
     audits = {checked.path: checked for checked in audit_all(path)}
-    entries = []
+    entries: list[OverviewEntry] = []
     for run in runs:
-        verdicts = stored_verdicts(run)
+        outcome = _outcome(run, stored_verdicts(run))
         checked = audits[str(run.path)]
-        headline = labels.headline(
-            run.summary, verdicts, checked, in_progress
-        )
-        entries.append((run, headline))
+        entries.append((run, headline(outcome, checked, in_progress)))
     # The list above policies is written when the last has ended.
     above = None if in_progress else audits.get(str(path))
     planned = len(in_progress.policies if in_progress else runs)
-    return rendered(
-        "overview",
-        first=runs[0].summary,
-        sentence=policies_sentence(runs),
-        distributions=distributions(runs),
-        entries=entries,
-        planned=planned,
-        above=above,
-    )
+    return _overview(entries, planned, above)
 
 
 # -- provenance

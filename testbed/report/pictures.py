@@ -11,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.bandwidth_sweep import PROFILE_RECORD, stored_sweep
+from testbed.record.failure_times import Outage
 from testbed.record.link_rates import link_rows
 from testbed.record.reading import RecordedRun
 from testbed.record.stored_json import read_json
@@ -23,7 +24,7 @@ from testbed.report.bandwidth_charts import (
     scaling_alt,
     scaling_figure,
 )
-from testbed.report.failure_bands import Outage, outages, sentences
+from testbed.report.failure_bands import MAX_NAMED, sentences
 from testbed.report.gantt import (
     MAX_LANES,
     gantt_alt,
@@ -89,7 +90,7 @@ def pictures(run: RecordedRun, verdicts: Verdicts) -> list[Picture]:
                 partial(scaling_rows, shown),
             )
         )
-    failed = outages(run.file.events, run.started.topology)
+    failed = run.file.failures
     if run.rows:
         out.append(jobs_picture(run, failed))
         out += _server_pictures(run)
@@ -130,7 +131,7 @@ def jobs_picture(
     all_spans = run.file.tally.lives.stretches()
     summary = run.summary
     span_s = max(span_s, summary.span_s)
-    facts = {"failures": len(failed)}
+    facts = {"failures": sentences(failed, MAX_NAMED)}
     if len(run.rows) <= MAX_LANES:
         picture = partial(gantt_figure, run.rows, all_spans, span_s, failed)
         alt = (
@@ -185,7 +186,7 @@ def _link_pictures(
     if not groups:
         return []
     alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
-    facts = {"failures": len(failed)}
+    facts = {"failures": sentences(failed, MAX_NAMED)}
     panels = {
         "shown": min(MAX_PANELS, len(groups)),
         "groups": len(groups),

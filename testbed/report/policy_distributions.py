@@ -9,9 +9,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.foreign_text import plain_text
-from testbed.record.metrics import JobRow, Summary
-from testbed.report.plot_style import figure, series_colour, svg
-from testbed.units import human_duration, number_of
+from testbed.record.metrics import (
+    LIVE,
+    JobRow,
+    Summary,
+    quantile,
+    severity,
+)
+from testbed.report.labels import ratio_text, seconds_text
+from testbed.report.plot_style import MARKERS, figure, series_colour, svg
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +34,11 @@ DASHES: tuple[Any, ...] = (
     (0, (1, 1.2)),
     (0, (6, 2, 1, 2)),
 )
-"""Curves differ in these too, not by their colours alone."""
+"""Curves differ in these and in their marks, not by their colours alone."""
+MARK_DISTANCE = 0.12
+"""Between two marks of a curve, as a share of the picture's diagonal."""
+MARGIN = 0.02
+"""Room before zero, so that a curve on it is not on the axis."""
 
 
 class PolicyRows(Protocol):
@@ -46,27 +57,51 @@ class Quantity:
 
     title: str
     label: str
+    which: str
+    """The jobs that have it, as a relative clause."""
     value: Callable[[JobRow], float | None]
     is_time: bool = True
 
 
 QUANTITIES = (
-    Quantity("Wait until the first start", "wait", lambda row: row.wait_s),
+    Quantity(
+        "Wait until the first start",
+        "wait",
+        "that started",
+        lambda row: row.wait_s,
+    ),
     Quantity(
         "Response: from submission to the end",
         "response",
+        "that finished",
         lambda row: row.response_s,
     ),
     Quantity(
         "Measured over estimated time",
-        "measured / estimate",
+        "measured/estimate",
+        "that finished and had an estimate",
         lambda row: row.ratio,
         is_time=False,
     ),
 )
 
-Curves = list[tuple[str, list[float]]]
-"""Policies, and the sorted values of their jobs."""
+
+@dataclass(frozen=True)
+class Curve:
+    """A policy's sorted values, of those of its ``n_jobs`` jobs that have one."""
+
+    policy: str
+    values: tuple[float, ...]
+    n_jobs: int
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of all jobs up to each value."""
+        n_values = len(self.values)
+        return [rank / self.n_jobs for rank in range(1, n_values + 1)]
+
+
+Curves = list[Curve]
 
 
 @dataclass(frozen=True)
@@ -92,17 +127,44 @@ class PolicyCurves:
         return svg(self.draw(), f"cdf-{self.number}")
 
     def rows(self) -> Iterator[tuple[str, float | str, float | str]]:
-        """Headings, then each job's value and the share of jobs up to it."""
+        """Headings, then each job's value and the share of all jobs up to it."""
         yield "policy", "value", "share"
-        for policy, values in self.curves:
-            for index, value in enumerate(values):
-                yield policy, value, (index + 1) / len(values)
+        for curve in self.curves:
+            for value, share in zip(
+                curve.values, curve.shares, strict=True
+            ):
+                yield curve.policy, value, share
 
 
 def policies_sentence(runs: Sequence[PolicyRows]) -> str:
-    """The outcome over all policies in a sentence."""
+    """The outcome over all policies in some sentences, bad news first."""
     summaries = [run.summary for run in runs]
-    return f"{_finished(summaries)}{_waited(summaries)}."
+    first = summaries[0]
+    kind = "Simulated"
+    if first.backend == LIVE:
+        kind = "Live"
+    texts = [
+        _fidelity(summaries),
+        _finished(summaries),
+        _waited(summaries),
+        f"{kind}, seed {first.seed} only",
+    ]
+    return " ".join(f"{text}." for text in texts if text)
+
+
+def _fidelity(summaries: Sequence[Summary]) -> str:
+    """The fidelity of all live runs, the worst first; empty for simulated ones."""
+    policies: dict[str, list[str]] = {}
+    for summary in summaries:
+        level = summary.fidelity.verdict
+        if level is not None:
+            policies.setdefault(level, []).append(summary.policy)
+    if list(policies) == ["ok"]:
+        return "The fidelity of every policy's run is ok"
+    parts = []
+    for level in sorted(policies, key=severity, reverse=True):
+        parts.append(f"{level} for {_listed(policies[level])}")
+    return f"Fidelity is {', '.join(parts)}" if parts else ""
 
 
 def _finished(summaries: Sequence[Summary]) -> str:
@@ -111,28 +173,36 @@ def _finished(summaries: Sequence[Summary]) -> str:
     least = min(summary.finished for summary in summaries)
     if most == least:
         return f"Every policy finished {most:,} of {jobs}"
-    best = [
-        summary.policy for summary in summaries if summary.finished == most
-    ]
-    return f"{_listed(best)} finished most of {jobs}: {most:,}"
+    best = []
+    worst = []
+    for summary in summaries:
+        if summary.finished == most:
+            best.append(summary.policy)
+        elif summary.finished == least:
+            worst.append(summary.policy)
+    return (
+        f"{_listed(best)} finished the most jobs: {most:,} of"
+        f" {summaries[0].jobs:,}; {_listed(worst)} the fewest: {least:,}"
+    )
 
 
 def _waited(summaries: Sequence[Summary]) -> str:
     """The shortest and the longest mean wait; nothing where they are alike."""
-    waits = []
-    for summary in summaries:
-        if summary.wait_mean_s is not None and summary.finished:
-            waits.append((summary.wait_mean_s, summary.policy))
-    if len(waits) < 2:
+    # Alike is what reads alike: waits that differ in a rounding are a tie.
+    policies: dict[str, list[str]] = {}
+    by_wait = [summary for summary in summaries if summary.finished]
+    by_wait.sort(key=lambda summary: summary.wait_mean_s or 0.0)
+    for summary in by_wait:
+        if summary.wait_mean_s is not None:
+            text = seconds_text(summary.wait_mean_s)
+            policies.setdefault(text, []).append(summary.policy)
+    if len(policies) < 2:
         return ""
-    shortest_s, shortest = min(waits)
-    longest_s, longest = max(waits)
-    if shortest_s == longest_s:
-        return ""
+    shortest, *_, longest = policies
     return (
-        f"; those that started waited least with {shortest}"
-        f" ({human_duration(shortest_s)} on average), longest with {longest}"
-        f" ({human_duration(longest_s)})"
+        f"Jobs that started waited least with {_listed(policies[shortest])}"
+        f" ({shortest} on average), longest with"
+        f" {_listed(policies[longest])} ({longest})"
     )
 
 
@@ -154,8 +224,8 @@ def distributions(runs: Sequence[PolicyRows]) -> list[PolicyCurves]:
 
 def _differ(curves: Curves) -> bool:
     """True if values differ by more than the rounding of floats."""
-    least = min(values[0] for _, values in curves)
-    most = max(values[-1] for _, values in curves)
+    least = min(curve.values[0] for curve in curves)
+    most = max(curve.values[-1] for curve in curves)
     return most - least > ROUNDING * abs(most)
 
 
@@ -168,21 +238,27 @@ def _curves(runs: Sequence[PolicyRows], quantity: Quantity) -> Curves:
             if value is not None:
                 values.append(value)
         if values:
-            curves.append((plain_text(run.summary.policy), sorted(values)))
+            policy = plain_text(run.summary.policy)
+            ordered = tuple(sorted(values))
+            curves.append(Curve(policy, ordered, len(run.rows)))
     return curves
 
 
 def _in_words(quantity: Quantity, curves: Curves) -> str:
-    """The median of each policy."""
+    """The picture in a sentence, and the median of each policy."""
+    text = seconds_text if quantity.is_time else ratio_text
     medians = []
-    for policy, values in curves:
-        # The values are sorted.
-        median = values[len(values) // 2]
-        text = f"{median:.4f}"
-        if quantity.is_time:
-            text = human_duration(median)
-        medians.append(f"{policy} {text}")
-    return f"{quantity.title}, medians: {', '.join(medians)}."
+    for curve in curves:
+        median = text(quantile(curve.values, 0.5))
+        jobs = number_of(curve.n_jobs, "job")
+        counted = f"{len(curve.values):,} of {jobs}"
+        medians.append(f"{curve.policy} {median} ({counted})")
+    return (
+        f"{quantity.title}: the share of all submitted jobs up to each"
+        " value. A curve ends, with a larger mark, where the jobs"
+        f" {quantity.which} end. Medians of these:"
+        f" {', '.join(medians)}."
+    )
 
 
 _UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
@@ -200,15 +276,17 @@ def _figure(quantity: Quantity, curves: Curves) -> Figure:
         axes = made.add_subplot()
         label = quantity.label
         size = 1.0
+        longest = max(curve.values[-1] for curve in curves)
         if quantity.is_time:
-            longest = max(values[-1] for _, values in curves)
             unit, size = _unit(longest)
             label = f"{label} [{unit}]"
-        for number, (policy, values) in enumerate(curves):
-            _draw(axes, number, policy, [value / size for value in values])
+        for number, curve in enumerate(curves):
+            _draw(axes, number, curve, size)
         axes.set_xlabel(label)
-        axes.set_ylabel("share of jobs [%]")
-        # Room above 100 %, where every curve ends: on the edge half of its
+        axes.set_ylabel("share of all jobs [%]")
+        if quantity.is_time:
+            axes.set_xlim(left=-MARGIN * longest / size)
+        # Room above 100 %, where a curve may end: on the edge half of its
         # line would be cut off.
         axes.set_ylim(0, 103)
         # Outside: the curves end in the upper right, and begin anywhere.
@@ -216,18 +294,32 @@ def _figure(quantity: Quantity, curves: Curves) -> Figure:
     return made
 
 
-def _draw(
-    axes: Axes, number: int, policy: str, values: list[float]
-) -> None:
-    n = len(values)
-    shares = [100 * rank / n for rank in range(1, n + 1)]
+def _draw(axes: Axes, number: int, curve: Curve, size: float) -> None:
+    """A curve in units of ``size``, marked along its way and at its end."""
+    values = [value / size for value in curve.values]
+    shares = [100 * share for share in curve.shares]
+    colour = series_colour(number)
+    marker = MARKERS[number % len(MARKERS)]
     axes.step(
         # The least value twice: the curve rises from zero there.
         [values[0], *values],
         [0.0, *shares],
         where="post",
-        color=series_colour(number),
+        color=colour,
         linestyle=DASHES[number % len(DASHES)],
         linewidth=1.6,
-        label=policy,
+        marker=marker,
+        markersize=4.5,
+        # Each curve's first mark is elsewhere: of curves that lie on each
+        # other every one is seen.
+        markevery=(MARK_DISTANCE * (number + 1) / 4, MARK_DISTANCE),
+        label=curve.policy,
+    )
+    axes.plot(
+        values[-1],
+        shares[-1],
+        marker,
+        color=colour,
+        markersize=8,
+        clip_on=False,
     )

@@ -191,7 +191,7 @@ def servers_alt(shown: ServerLanes, names: Sequence[str]) -> str:
         sentence = (
             f"{_name(names, server)} had VMs of"
             f" {number_of(len(jobs), 'job')}, in"
-            f" {number_of(n_rows, 'slot')} at most"
+            f" {number_of(n_rows, 'VM slot')} at most"
         )
         for end, (_, _, label) in _MARKS.items():
             if early[end]:

@@ -8,25 +8,25 @@ from pathlib import Path
 import pytest
 
 from testbed import events
+from testbed.record.event_file import EventFile
+from testbed.record.failure_times import Outage, outages
 from testbed.record.reading import load_run
-from testbed.report.failure_bands import of_link, outages, restarts
+from testbed.report.failure_bands import band_labels, of_link, restarts
 from testbed.report.page import run_page
 from tests.support.whole_lives import lives_of
 from tests.unit.record import failing, sample
 from tests.unit.record.written import write_run
 
 
-def topology(stream: list[events.Event]) -> dict[str, object]:
-    first = stream[0]
-    assert isinstance(first, events.RunStarted)
-    return first.topology
+def failures(stream: list[events.Event]) -> list[Outage]:
+    return outages(EventFile(Path("events.jsonl"), stream))
 
 
 def test_bands_begin_and_end_with_the_failures_and_restarts_are_moments() -> (
     None
 ):
     stream = failing.moving()
-    found = outages(stream, topology(stream))
+    found = failures(stream)
     assert [
         (each.kind, each.part, each.begin_s, each.end_s) for each in found
     ] == [
@@ -51,9 +51,7 @@ def test_what_is_not_restored_lasts_to_the_end_and_may_fail_twice() -> None:
         events.LinkFailed(15.0, 10),
         *(e for e in stream if e.t > 15.0),
     ]
-    found = outages(
-        [*(e for e in stream if e.t <= 15.0), *again], topology(stream)
-    )
+    found = failures([*(e for e in stream if e.t <= 15.0), *again])
     own = of_link(found, "server 10 -> edge 5")
     assert [(each.begin_s, each.end_s) for each in own] == [
         (5.0, 8.0),
@@ -74,8 +72,8 @@ def test_a_second_failure_of_a_lost_part_does_not_end_its_outage(
     stream = failing.moving()
     before = [event for event in stream if event.t <= again.t]
     after = [event for event in stream if event.t > again.t]
-    failed = outages([*before, again, *after], topology(stream))
-    assert failed == outages(stream, topology(stream))
+    failed = failures([*before, again, *after])
+    assert failed == failures(stream)
     assert end_s in {outage.end_s for outage in failed}
 
 
@@ -98,6 +96,24 @@ def test_a_cut_is_a_stretch_of_its_own() -> None:
     assert anew == [("running", 0.0), ("running", 4.0)]
 
 
+def test_a_legend_names_what_was_lost_and_whether_it_came_back() -> None:
+    stream = failing.moving()
+    until_lost = [event for event in stream if event.t <= 5.0]
+    lost = failures(until_lost)
+    assert band_labels(lost[:1]) == {
+        "link lost": "link aggregation 0 – core 0 lost, not restored"
+    }
+    assert band_labels(lost) == {
+        "link lost": "link lost (2, 0 of them restored)"
+    }
+    assert band_labels(failures(stream)) == {
+        "link lost": "link lost (2, 2 of them restored)",
+        "switch restarted": "switch edge 0 restarted",
+        "controller killed": "the controller killed",
+        "server lost": "server 12 lost, restored",
+    }
+
+
 def page_of(base: Path, stream: list[events.Event]) -> str:
     folder, _ = write_run(base, stream)
     return run_page(load_run(folder.path))
@@ -109,18 +125,21 @@ def test_the_page_shows_and_tells_them(tmp_path: Path) -> None:
     for label in (
         "cut off",
         "link lost",
-        "server lost",
-        "switch restarted",
-        "controller killed",
+        "link lost (2, 2 of them restored)",
+        "server 12 lost, restored",
+        "switch edge 0 restarted",
+        "the controller killed",
     ):
         assert f">{label}</text>" in page
     told = (
         " ".join(re.findall(r'aria-label="([^"]*)"|<summary>', page)) + page
     )
     for sentence in (
-        "From 4.0 s to 11.0 s aggregation 0 – core 0 was lost.",
-        "At 6.0 s edge 0 was restarted. At 7.0 s the controller was killed.",
-        "pair was cut off from 5.0 s to 8.0 s.",
+        "The link aggregation 0 – core 0 was lost from 4.00 s to 11.00 s.",
+        "The switch edge 0 was restarted at 6.00 s. The controller",
+        "The controller was killed at 7.00 s.",
+        "pair was cut off from 5.00 s to 8.00 s.",
+        "Bands and upright lines: The link aggregation 0",
         "A job that a lost link stops is pale.",
     ):
         assert sentence in told
@@ -140,7 +159,7 @@ def test_a_page_without_failures_speaks_of_none(
         "link lost",
         "server lost",
         "restarted",
-        "Red bands",
+        "Bands and upright lines",
     ):
         assert label not in page
 
@@ -161,6 +180,6 @@ def test_many_jobs_and_many_links_have_them_too(tmp_path: Path) -> None:
         events.ServerFailed(middle, 1),
     ]
     page = page_of(tmp_path, [*stream[:at], *more, *stream[at:]])
-    assert ">server lost</text>" in page
-    assert ">switch restarted</text>" in page
+    assert ">server 1 lost, not restored</text>" in page
+    assert " restarted</text>" in page
     assert 'id="occupancy-' in page

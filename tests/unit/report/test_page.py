@@ -106,7 +106,9 @@ def test_the_verdict_comes_first(good: tuple[Page, str, RunFolder]) -> None:
     page, text, _ = good
     assert 'class="verdict good"' in text
     message = (
-        "The estimates held: all 10 jobs judged took the expected time."
+        "All 10 jobs kept to what the file expects (measured/estimate"
+        " sort 0.98–1.01, index at most 1.01 and below 0.97 when scaled"
+        " down)."
     )
     assert message in page.text
     assert text.index(message) < text.index("<svg")
@@ -149,7 +151,7 @@ def test_the_pictures_are_there_and_described(
     )
     assert "sort: 3.99 s of 4.00 s estimated at 750 Mbit/s" in alt
     assert "sort-150 was submitted at" in jobs
-    assert "server 0 had VMs of 5 jobs, in 1 slot" in servers
+    assert "server 0 had VMs of 5 jobs, in 1 VM slot" in servers
     assert (
         "server 0 → rack 0 and 17 more alike: at most 750 of 1000 Mbit/s reserved"
         in links
@@ -274,7 +276,7 @@ def test_a_job_outside_is_named_and_circled(tmp_path: Path) -> None:
         tmp_path, sample.main_example(worst_ratio=1.043), FIG10
     )
     assert 'class="verdict bad"' in text
-    assert "1 of 10 jobs outside what was expected." in page.text
+    assert "1 of 10 jobs was outside what was expected." in page.text
     assert (
         "sort-150: measured/estimate 1.0430, expected 0.98–1.01"
         in page.texts["li"]

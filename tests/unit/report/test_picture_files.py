@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,6 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from testbed.cli.main import run
+from testbed.record.job_lives import Stretch
+from testbed.record.metrics import JobRow
 from testbed.record.reading import load_run
 from testbed.record.verdicts import stored_verdicts
 from testbed.report.gantt import gantt_figure
@@ -91,13 +94,41 @@ def test_applications_that_share_a_colour_are_others_in_the_legend(
     rows = []
     for number, row in enumerate(load_run(folder).rows[:n]):
         rows.append(replace(row, application=f"app {number}"))
-    (axes,) = gantt_figure(rows, (), 100.0).axes
-    legend = axes.get_legend()
-    assert legend is not None
-    labels = [text.get_text() for text in legend.get_texts()]
+    labels = legend_labels(rows, stretches(*rows))
     assert labels[:5] == [f"app {number} runs" for number in range(5)]
     assert labels[5] == ("app 5 runs" if n == 6 else "others run")
-    assert labels[6] == "reserved"
+    assert labels[6] == "estimated end"
+
+
+def stretches(*rows: JobRow) -> list[Stretch]:
+    """Each job runs for a second."""
+    return [Stretch(row.job_id, "running", 0.0, 1.0) for row in rows]
+
+
+def legend_labels(
+    rows: Sequence[JobRow], all_spans: Sequence[Stretch]
+) -> list[str]:
+    (axes,) = gantt_figure(rows, all_spans, 100.0).axes
+    legend = axes.get_legend()
+    if legend is None:
+        return []
+    return [text.get_text() for text in legend.get_texts()]
+
+
+def test_a_legend_has_what_the_picture_shows_alone(folder: Path) -> None:
+    runs, waits, rejected, killed = (
+        replace(row, application="a", estimate_s=None, deadline_s=None)
+        for row in load_run(folder).rows[:4]
+    )
+    assert legend_labels([runs], stretches(runs)) == ["a runs"]
+    waiting = Stretch(waits.job_id, "waiting", 0.0, 1.0)
+    nothing = Stretch(waits.job_id, "reserved", 1.0, 1.0)
+    assert legend_labels([waits], [waiting, nothing]) == ["waits"]
+    rejected = replace(rejected, outcome="rejected", start_s=None)
+    killed = replace(killed, outcome="killed")
+    assert legend_labels([rejected, killed], ()) == ["rejected", "killed"]
+    due = replace(runs, deadline_s=9.0)
+    assert legend_labels([due], ()) == ["deadline"]
 
 
 def test_of_many_servers_the_busiest_are_shown() -> None:

@@ -1,0 +1,252 @@
+"""Headline of a run's page: its outcome in a few sentences, and the answers that
+they rest on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from testbed.audit.history import Audit
+from testbed.record.metrics import OUTCOMES, Summary
+from testbed.record.running import RunningRun, sentences
+from testbed.record.verdicts import Verdicts
+from testbed.report.labels import capital
+from testbed.report.run_sentences import (
+    RunOutcome,
+    failures_clause,
+    kept_clause,
+    outcome_clause,
+    reservation_bounds,
+    stated_bounds,
+)
+from testbed.units import number_of
+
+Mood = Literal["good", "doubt", "bad", "open"]
+IN_PROGRESS = "in progress"
+_WORDS: dict[Mood, str] = {
+    "good": "good",
+    "doubt": "doubtful",
+    "bad": "not good",
+}
+_AUDITED = {
+    "lives": "order",
+    "links": "capacity",
+    "accounts": "sums",
+    "estimates": "estimates",
+}
+"""Checks of the audit that a page names, and their names there."""
+
+
+@dataclass(frozen=True)
+class Badge:
+    """One of the answers a reader looks for first.
+
+    ``says``: in its tile; ``news``: in the headline, of bad and doubtful
+    answers.
+    """
+
+    label: str
+    answer: str
+    mood: Mood
+    says: str
+    news: str = ""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The sentences on top, and the answers they rest on."""
+
+    mood: Mood
+    sentence: str
+    badges: tuple[Badge, ...]
+
+    @property
+    def word(self) -> str:
+        """The verdict in a word or two, for a table."""
+        if self.mood == "open":
+            run, expectation = self.badges[:2]
+            if run.answer == IN_PROGRESS:
+                return IN_PROGRESS
+            return expectation.answer
+        return _WORDS[self.mood]
+
+
+def headline(
+    outcome: RunOutcome,
+    audit: Audit,
+    in_progress: RunningRun | None = None,
+) -> Headline:
+    """The verdict of the whole run: as good as its worst part; none of a run in
+    progress.
+
+    Bad news come first, then the outcome.
+    """
+    summary = outcome.summary
+    if in_progress is not None and is_unfinished(summary, in_progress):
+        return _unfinished(in_progress)
+    run = _run_badge(summary)
+    expectation = _expectation_badge(outcome)
+    fidelity = _fidelity_badge(outcome)
+    checked = _audit_badge(audit)
+    news = [badge.news for badge in (run, fidelity, expectation, checked)]
+    texts = [
+        *news,
+        outcome_clause(outcome),
+        failures_clause(outcome.failures),
+        _stated_clause(outcome),
+    ]
+    if fidelity.mood == "good":
+        texts.append(fidelity.says)
+    badges = (run, expectation, fidelity, checked)
+    mood = _worst(badges, outcome.verdicts)
+    return Headline(mood, _joined(texts), badges)
+
+
+def _worst(badges: tuple[Badge, ...], verdicts: Verdicts) -> Mood:
+    moods = {badge.mood for badge in badges}
+    if "bad" in moods:
+        return "bad"
+    if "doubt" in moods:
+        return "doubt"
+    # Without an expectation nothing was shown to be good.
+    return "good" if verdicts.judged else "open"
+
+
+def is_unfinished(summary: Summary, in_progress: RunningRun | None) -> bool:
+    """True for the policy that a run in progress plays now."""
+    return in_progress is not None and summary.status == "interrupted"
+
+
+def _unfinished(run: RunningRun) -> Headline:
+    """The headline of a run in progress: its audit and verdicts are to come."""
+    first, *rest = sentences(run)
+    badges = [Badge("Run", IN_PROGRESS, "open", first)]
+    for label in ("Expectation", "Fidelity", "Audit"):
+        badges.append(
+            Badge(label, "to come", "open", "when the run has ended")
+        )
+    return Headline("open", _joined([first, rest[0]]), tuple(badges))
+
+
+def _joined(texts: list[str]) -> str:
+    return " ".join(f"{capital(text)}." for text in texts if text)
+
+
+def _stated_clause(outcome: RunOutcome) -> str:
+    """The expectations that all judged jobs kept to; else empty."""
+    verdicts = outcome.verdicts
+    if verdicts.bad:
+        return ""
+    if verdicts.judged:
+        return kept_clause(outcome)
+    if not stated_bounds(outcome.expect):
+        return "the experiment file states no expectations"
+    if verdicts.met:
+        return "no job could be judged by what the file expects"
+    return ""
+
+
+def _run_badge(summary: Summary) -> Badge:
+    counts = []
+    for outcome in OUTCOMES:
+        n = getattr(summary, outcome)
+        if n:
+            counts.append(f"{n:,} {outcome}")
+    says = ", ".join(counts) or "no jobs"
+    status = summary.status
+    if status == "completed":
+        return Badge("Run", status, "good", says)
+    how = "not completed" if status == "failed" else status
+    return Badge("Run", status, "bad", says, f"the run was {how}")
+
+
+def _expectation_badge(outcome: RunOutcome) -> Badge:
+    label = "Expectation"
+    verdicts = outcome.verdicts
+    judged = number_of(len(verdicts.judged), "job")
+    if not verdicts.met:
+        says = _not_met(verdicts, judged)
+        # What only repeats the fidelity verdict is shown once.
+        news = "" if _about_fidelity(verdicts) else says
+        return Badge(label, "not met", "bad", says, news)
+    if verdicts.bad:
+        says = f"{_count_bad(verdicts, judged)}, which the file accepts"
+        return Badge(label, "accepted", "doubt", says, says)
+    bounds = stated_bounds(outcome.expect)
+    if verdicts.judged:
+        bounds = bounds or reservation_bounds(outcome.expect)
+        says = f"{judged} judged: measured/estimate {bounds}"
+        return Badge(label, "met", "good", says)
+    if bounds:
+        says = "no job has an estimate and a time to compare"
+        return Badge(label, "not judged", "open", says)
+    says = "the experiment file has no expect block"
+    return Badge(label, "no expectations", "open", says)
+
+
+def _about_fidelity(verdicts: Verdicts) -> bool:
+    """True if all that is complained about is the run's fidelity."""
+    return all(
+        text.startswith("fidelity is ") for text in verdicts.complaints
+    )
+
+
+def _not_met(verdicts: Verdicts, judged: str) -> str:
+    if verdicts.bad:
+        return _count_bad(verdicts, judged)
+    # An expectation of the whole run: which one, without its figures.
+    complaint = verdicts.complaints[0].split(": ")[0]
+    return f"not as expected: {complaint}"
+
+
+def _count_bad(verdicts: Verdicts, judged: str) -> str:
+    kinds = " or ".join(dict.fromkeys(row.verdict for row in verdicts.bad))
+    kinds = kinds.replace("outside", "outside what was expected")
+    n_bad = len(verdicts.bad)
+    verb = "was" if n_bad == 1 else "were"
+    return f"{n_bad:,} of {judged} {verb} {kinds}"
+
+
+def _fidelity_badge(outcome: RunOutcome) -> Badge:
+    label = "Fidelity"
+    fidelity = outcome.summary.fidelity
+    level = fidelity.verdict
+    if level is None:
+        says = "no network was emulated: times are the model's"
+        return Badge(label, "simulated", "open", says)
+    if level == "ok":
+        says = "the machine kept up with the emulation"
+        return Badge(label, "ok", "good", says)
+    reason = "no reason given"
+    if fidelity.reasons:
+        # The first part of the first reason; all stand in the page's section.
+        reason = fidelity.reasons[0].split("; ")[0]
+    refused = ""
+    if not outcome.verdicts.met and _about_fidelity(outcome.verdicts):
+        refused = ", which the file does not accept"
+    news = f"the emulation is {level}{refused}: {reason}"
+    if level == "suspect":
+        says = "the machine may have changed the times: see below"
+        return Badge(label, level, "doubt", says, news)
+    says = "the machine did not keep up, do not trust the times: see below"
+    return Badge(label, level, "bad", says, news)
+
+
+def _audit_badge(audit: Audit) -> Badge:
+    failed = []
+    passed = []
+    for result in audit.results:
+        if result.status == "failed":
+            failed.append(result.name)
+        elif result.status == "passed":
+            passed.append(result.name)
+    if failed:
+        names = ", ".join(failed)
+        news = f"the audit found violations ({names})"
+        return Badge("Audit", "failed", "bad", f"violated: {names}", news)
+    kinds = [kind for name, kind in _AUDITED.items() if name in passed]
+    says = f"{number_of(len(passed), 'check')} on every event passed"
+    if kinds:
+        says += f": {', '.join(kinds)} and others"
+    return Badge("Audit", "passed", "good", says)
