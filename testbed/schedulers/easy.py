@@ -1,11 +1,12 @@
-"""EASY backfilling: first come, first served, and a job that does not delay the
-first may jump.
+"""EASY backfilling: first come, first served, but a later job may start early
+if that does not delay the first in the queue.
 
-The first in the queue has a reservation at its *shadow time*: when, by the
-stated running times, enough nodes will be free. A later job starts at once if
-it fits and either ends by the shadow time or needs no more than the *extra*
-nodes that the first leaves then (Lifka; Mu'alem and Feitelson, Section 2.2). An
-arrival that does not fit costs O(1), anything else O(waiting + running).
+The first in the queue has a reservation at its *shadow time*: the earliest time
+at which the planned ends of running jobs leave enough nodes. A later job starts
+at once if it fits and either ends by the shadow time or needs no more than the
+*extra* nodes, which the first leaves free at its shadow time (Lifka; Mu'alem
+and Feitelson, Section 2.2). An arrival that does not fit costs O(1), anything
+else O(waiting + running).
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from testbed.schedulers.actions import Action, Start, Wait
 from testbed.schedulers.policy import Claim, PolicyKind, View, parameter
 from testbed.schedulers.queues import Entry, NodeQueue
 
-CLAIMS_WITH: dict[str, tuple[Claim, ...]] = {
+CLAIMS_OF_ESTIMATES: dict[str, tuple[Claim, ...]] = {
     "accurate": ("head-not-delayed", "no-preemption", "no-starvation"),
-    # Jobs that run longer than was stated may keep the first waiting again and
-    # again.
+    # Without "no-starvation": jobs that run longer than their users stated can
+    # put the first one's start off again and again.
     "user": ("head-not-delayed-by-user-estimates", "no-preemption"),
 }
 
@@ -28,100 +29,110 @@ CLAIMS_WITH: dict[str, tuple[Claim, ...]] = {
 @dataclass(frozen=True)
 class EasyParameters:
     estimates: str = parameter(
-        "accurate", "running times to plan with", choices=tuple(CLAIMS_WITH)
+        "accurate",
+        "running times to plan with",
+        choices=tuple(CLAIMS_OF_ESTIMATES),
     )
 
 
 class Easy(NodeQueue):
-    """``estimates``: what is planned with, ``accurate`` running times or what a
-    ``user`` stated.
+    """The EASY policy, for jobs that take a whole node per VM.
+
+    ``estimates``: the running times that it plans with, the ``accurate`` ones
+    or those that the ``user`` stated.
     """
 
     def __init__(self, estimates: str = "accurate") -> None:
-        if estimates not in CLAIMS_WITH:
+        if estimates not in CLAIMS_OF_ESTIMATES:
             raise ValueError(
-                f"estimates are one of {', '.join(CLAIMS_WITH)}, not {estimates!r}"
+                f"estimates are one of {', '.join(CLAIMS_OF_ESTIMATES)}, not {estimates!r}"
             )
         super().__init__("easy")
-        self._stated = estimates == "user"
+        self._plans_with_stated = estimates == "user"
 
     def arrive(self, view: View, job: JobRequest) -> list[Action]:
-        n = job.n_vms
+        n_nodes = job.n_vms
         nodes = self.nodes
         now_s = view.now_s
-        planned_s = job.stated_s if self._stated else job.duration_s
-        entry = (n, planned_s, job.bandwidth_bps, job.id)
-        starts = n <= len(nodes.free)
-        is_first = not self.queue
-        # The shadow moves with the time while a job runs longer than
-        # planned: whether one may jump then is for the whole pass to say.
-        overdue = not is_first and nodes.holders[0][0] < now_s
-        if overdue:
-            starts = False
-        elif starts and not is_first:
-            # Behind others a job jumps only where that does not delay the
-            # first.
-            starts = nodes.admits(n, now_s + planned_s)
-        if starts:
+        planned_s = job.duration_s
+        if self._plans_with_stated:
+            planned_s = job.stated_s
+        entry = (n_nodes, planned_s, job.bandwidth_bps, job.id)
+        fits = n_nodes <= len(nodes.free)
+        if not self.queue:
+            if fits:
+                return [self._start(now_s, entry)]
+            # It becomes the first in the queue: the pass reserves its nodes.
+            self.queue.append(entry)
+            return self.schedule(view)
+        # Running jobs are sorted by planned end. While one of them is overdue,
+        # the shadow time moves with the clock: the reservation of the last pass
+        # is out of date, and a new pass decides about all waiting jobs.
+        earliest_end_s = nodes.holders[0][0]
+        if earliest_end_s < now_s:
+            self.queue.append(entry)
+            return self.schedule(view)
+        if fits and nodes.admits(n_nodes, now_s + planned_s):
             return [self._start(now_s, entry)]
         self.queue.append(entry)
-        if is_first or overdue:
-            return self.schedule(view)
         if view.listening:
             return [self._waits(entry)]
         return []
 
     def schedule(self, view: View) -> list[Action]:
-        out: list[Action] = []
+        actions: list[Action] = []
         now_s = view.now_s
         nodes = self.nodes
         queue = self.queue
+        # Jobs at the head that fit need no reservation. The first field of an
+        # entry is its number of nodes.
         while queue and queue[0][0] <= len(nodes.free):
-            # Those at the head need no reservation: they just start.
-            out.append(self._start(now_s, queue.pop(0)))
-        if queue:
-            nodes.reserve(queue[0][0], now_s)
-            if nodes.free:
-                self._jump(now_s, len(nodes.free), out)
-            if view.listening and self.is_news(
-                (queue[0][3], nodes.shadow.at_s)
-            ):
-                out.append(self._waits(queue[0]))
-        return out
+            actions.append(self._start(now_s, queue.pop(0)))
+        if not queue:
+            return actions
+        n_nodes, _, _, job_id = queue[0]
+        nodes.reserve(n_nodes, now_s)
+        if nodes.free:
+            self._backfill(now_s, actions)
+        # Recorded only if another job has become the first, or its time moved.
+        if view.listening and self.is_news((job_id, nodes.shadow.at_s)):
+            actions.append(self._waits(queue[0]))
+        return actions
 
-    def _jump(self, now_s: float, free: int, out: list[Action]) -> None:
-        """Starts the jobs that fit and do not delay the first, in order of
-        arrival.
+    def _backfill(self, now_s: float, actions: list[Action]) -> None:
+        """Starts jobs behind the first that fit and do not delay it, in order
+        of arrival; adds the starts to ``actions``.
         """
-        # A copy: those that jump leave the queue.
+        n_free = len(self.nodes.free)
+        admits = self.nodes.admits
+        # A copy, since jobs that start leave the queue. An entry begins with
+        # its number of nodes and its planned time.
         for entry in self.queue[1:]:
-            if entry[0] <= free and self.nodes.admits(
-                entry[0], now_s + entry[1]
-            ):
+            n_nodes = entry[0]
+            if n_nodes <= n_free and admits(n_nodes, now_s + entry[1]):
                 self.queue.remove(entry)
-                out.append(self._start(now_s, entry))
-                free -= entry[0]
-                if not free:
+                actions.append(self._start(now_s, entry))
+                n_free -= n_nodes
+                if not n_free:
                     break
 
     def _start(self, now_s: float, entry: Entry) -> Start:
-        n, planned_s, rate_bps, job_id = entry
-        return Start(
-            job_id, self.nodes.place(job_id, n, now_s + planned_s), rate_bps
-        )
+        n_nodes, planned_s, rate_bps, job_id = entry
+        placement = self.nodes.place(job_id, n_nodes, now_s + planned_s)
+        return Start(job_id, placement, rate_bps)
 
     def _waits(self, entry: Entry) -> Wait:
-        n, planned_s, _, job_id = entry
+        n_nodes, planned_s, _, job_id = entry
         first = self.queue[0]
-        free = len(self.nodes.free)
+        n_free = len(self.nodes.free)
         shadow = self.nodes.shadow
-        reason = f"{n} nodes asked, {free} free"
+        reason = f"{n_nodes} nodes asked, {n_free} free"
         if entry is first:
-            # Jobs whose planned end makes its room.
+            # The running jobs whose planned ends make room for it.
             waits_for = [
-                run[3]
-                for run in self.nodes.holders
-                if run[0] <= shadow.limit_s
+                running_id
+                for end_s, _, _, running_id in self.nodes.holders
+                if end_s <= shadow.limit_s
             ]
             return Wait(
                 job_id,
@@ -129,10 +140,14 @@ class Easy(NodeQueue):
                 tuple(waits_for),
                 shadow.at_s,
             )
-        if n <= free:
-            reason = f"{n} of {free} free nodes asked for {planned_s:g} s: it would delay"
-            reason += f" {first[3]}, which has them from {shadow.at_s:g} s"
-        return Wait(job_id, reason, (first[3],))
+        _, _, _, first_id = first
+        if n_nodes <= n_free:
+            reason = (
+                f"{n_nodes} of {n_free} free nodes asked for {planned_s:g} s:"
+                f" it would delay {first_id}, which has them"
+                f" from {shadow.at_s:g} s"
+            )
+        return Wait(job_id, reason, (first_id,))
 
 
 POLICIES = (
@@ -141,6 +156,6 @@ POLICIES = (
         "EASY: backfills jobs that do not delay the first in the queue",
         lambda _, parameters: Easy(parameters.estimates),
         EasyParameters,
-        claims=lambda parameters: CLAIMS_WITH[parameters.estimates],
+        claims=lambda parameters: CLAIMS_OF_ESTIMATES[parameters.estimates],
     ),
 )

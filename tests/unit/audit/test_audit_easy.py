@@ -50,11 +50,11 @@ def job(
 
 
 class Reckless(Easy):
-    """Lets anybody jump who fits."""
+    """Backfills every job that fits, even one that delays the first."""
 
-    def _jump(self, now_s: float, free: int, out: list[Action]) -> None:
+    def _backfill(self, now_s: float, actions: list[Action]) -> None:
         self.nodes.shadow.extra = 1000
-        super()._jump(now_s, free, out)
+        super()._backfill(now_s, actions)
 
 
 JOBS = [job("a", 2, 10.0), job("b", 3, 5.0, 1.0), job("c", 1, 90.0, 2.0)]
