@@ -82,10 +82,10 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
             "sudo testbed clean",
         )
     from testbed.backends.emu.cleanup import clean as remove_leftovers
-    from testbed.backends.emu.cleanup import temporary_folders
+    from testbed.backends.emu.cleanup import remove_temporary_folders
 
     removed = remove_leftovers(dry_run=dry_run)
-    removed += temporary_folders(dry_run=dry_run)
+    removed += remove_temporary_folders(dry_run=dry_run)
     if as_json:
         console.print_json(
             {

@@ -3,8 +3,9 @@
 A thing is removed only if the journal names it *and* it bears the run's
 ownership tag: a bridge in its ``external_ids``, a veth in its device group, a
 namespace in its inode, a control group in its path, a process in its start
-time. Names that no longer exist are fine; the journal itself is deleted last,
-so that a removal that was cut short is repeated by the next.
+time. Names that no longer exist are fine. The journal itself is deleted last,
+so that the next removal repeats one that was cut short. ``state`` is the folder
+with the journals; None: the machine's.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
@@ -47,8 +47,8 @@ from testbed.errors import MachineCannot, RunFailed
 from testbed.private_folders import ROOTS_BASE, remove_abandoned
 
 PROCESS_TIMEOUT_S = 30.0
-DOCTOR = "hn-doctor-"
-"""The beginning of names of the doctor's namespaces."""
+DOCTOR_PREFIX = "hn-doctor-"
+"""The beginning of the names of namespaces that ``testbed doctor`` makes."""
 
 
 @dataclass(frozen=True)
@@ -79,21 +79,22 @@ def clean(
                     "damaged journal", f"{path} (set aside as {aside.name})"
                 )
             )
-        # A dry run has left the damaged ones where they are, and the next
-        # step would refuse them.
+        # A dry run has left damaged journals where they are, and
+        # clean_leftovers refuses those.
         if not (dry_run and damaged):
             removed += clean_leftovers(state, dry_run=dry_run)
-        return removed + _doctors_namespaces(dry_run=dry_run)
+        return removed + _remove_doctor_namespaces(dry_run=dry_run)
 
 
-def temporary_folders(*, dry_run: bool) -> list[Removed]:
-    """Removes temporary folders of root's commands, and of agents outside of
-    VMs, whose processes were killed.
+def remove_temporary_folders(*, dry_run: bool) -> list[Removed]:
+    """Removes temporary folders whose processes were killed: those of root's
+    commands, and of agents outside of VMs.
     """
     left = []
     if ROOTS_BASE.is_dir():
         left += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
-    # Of no account other than that of agents: what others name so is theirs.
+    # Everybody may make a folder of such a name there: only those that belong
+    # to the agents' user are the testbed's.
     left += remove_abandoned(
         Path(tempfile.gettempdir()),
         pattern=f"{AGENT_FOLDERS}????????",
@@ -103,35 +104,30 @@ def temporary_folders(*, dry_run: bool) -> list[Removed]:
     return [Removed("temporary folder", str(path)) for path in left]
 
 
-def doctors_namespace() -> str:
+def new_doctor_namespace() -> str:
     """A name for a doctor's namespace, with its process and start time."""
     pid = os.getpid()
-    return f"{DOCTOR}{pid}-{start_ticks(pid)}-{secrets.token_hex(3)}"
+    return f"{DOCTOR_PREFIX}{pid}-{start_ticks(pid)}-{secrets.token_hex(3)}"
 
 
-def _doctors_namespaces(*, dry_run: bool) -> list[Removed]:
+def _remove_doctor_namespaces(*, dry_run: bool) -> list[Removed]:
     """Removes the namespaces of doctors that were killed."""
     left = []
-    for path in sorted(NETNS_DIR.glob(f"{DOCTOR}*")):
-        words = path.name.removeprefix(DOCTOR).split("-")
-        alive = (
-            len(words) == 3 and str(start_ticks_of(words[0])) == words[1]
-        )
-        if not alive:
+    for path in sorted(NETNS_DIR.glob(f"{DOCTOR_PREFIX}*")):
+        if not _has_its_doctor(path.name):
             left.append(path.name)
     if left and not dry_run:
         ip_remove([f"netns delete {name}" for name in left])
     return [Removed("namespace", name) for name in left]
 
 
-def start_ticks_of(text: str) -> int | None:
-    """Start time of a process in clock ticks; None if there is none.
-
-    ``text``: its number, or anything else from a namespace's name.
-    """
-    if not text.isdecimal():
-        return None
-    return start_ticks(int(text))
+def _has_its_doctor(namespace: str) -> bool:
+    """True while the process that a doctor's namespace is named after lives."""
+    parts = namespace.removeprefix(DOCTOR_PREFIX).split("-")
+    if len(parts) != 3 or not parts[0].isdecimal():
+        return False
+    pid, started, _ = parts
+    return str(start_ticks(int(pid))) == started
 
 
 def clean_leftovers(
@@ -145,7 +141,7 @@ def clean_leftovers(
     try:
         on_disk = journals(state)
     except RunFailed as error:
-        # The new run has made nothing yet: not a failure of it.
+        # MachineCannot, as the new run has not begun: it cannot have failed.
         raise MachineCannot(
             error.message,
             "sudo testbed clean removes what it names and sets it aside",
@@ -158,11 +154,11 @@ def clean_leftovers(
 def remove_run(
     journal: CleanupJournal, *, dry_run: bool = False
 ) -> list[Removed]:
-    """Remove everything that a journal names, then the journal itself."""
+    """Removes everything that a journal names, then the journal itself."""
     with uninterrupted():
         removal = _Removal(journal, dry_run=dry_run)
-        # Processes first: one of them might be a command that still makes
-        # things.
+        # Processes first: one of them may be a command that is still making
+        # devices or namespaces.
         removal.processes()
         removal.network()
         removal.files_and_settings()
@@ -172,7 +168,7 @@ def remove_run(
 
 
 def remove_network(journal: CleanupJournal) -> None:
-    """Remove a journal's bridges, veths and namespaces."""
+    """Removes a journal's bridges, veths and namespaces."""
     _Removal(journal, dry_run=False).network()
 
 
@@ -224,25 +220,30 @@ class _Removal:
 
     def _parts(self) -> None:
         """Ends the daemons of the switch's parts and deletes their folders."""
-        folders = list(map(Path, sorted(self._names("part"))))
-        made = [path for path in folders if (path / "conf.db").is_file()]
-        self._add("switch part", (path.name for path in made))
-        # The folders of a run's parts are in one folder of the run's name. It
-        # alone may exist, if the run was killed while it made them.
-        parents = {path.parent for path in folders if path.parent.is_dir()}
-        of_run = [path for path in parents if path.name == self._tag.run]
-        if self._dry_run or not of_run:
+        parts = list(map(Path, sorted(self._names("part"))))
+        with_database = [
+            part for part in parts if (part / "conf.db").is_file()
+        ]
+        self._add("switch part", (part.name for part in with_database))
+        # The parts' folders stand in one folder with the run's name. A run that
+        # was killed early may have made that one alone.
+        parents = {part.parent for part in parts if part.parent.is_dir()}
+        run_folders = [
+            folder for folder in parents if folder.name == self._tag.run
+        ]
+        if self._dry_run or not run_folders:
             return
         daemons = []
         for process in psutil.process_iter():
-            if _folder_of(process) in folders:
+            if _part_folder(process) in parts:
                 process.kill()
                 daemons.append(process)
         psutil.wait_procs(daemons, PROCESS_TIMEOUT_S)
-        for folder in of_run:
+        for folder in run_folders:
             shutil.rmtree(folder)
 
     def _bridges(self) -> list[str]:
+        """Deletes the run's bridges; returns their names."""
         with open_vswitch.ovsdb_for_a_while() as running:
             if not running:
                 return []
@@ -251,9 +252,9 @@ class _Removal:
             ours = [name for name in bridges if name in named]
             if not self._dry_run:
                 self._delete_rows(["del-br"], ours)
-                # A run killed while the switch deleted its bridges leaves only
-                # this row. Deleting it waits for the switch, which may still be
-                # busy with the bridges.
+                # A run killed while its bridges were deleted leaves only its
+                # ports' QoS row. Deleting that row waits for the switch, which
+                # may still be busy with the bridges.
                 self._delete_rows(["destroy", "QoS"], qos_rows)
         self._add("bridge", ours)
         return ours
@@ -272,9 +273,9 @@ class _Removal:
         in_group = devices_in_group(group)
         ours = sorted(in_group & named)
         if ours and not self._dry_run:
-            # One request for the whole group is quicker, but would also delete
-            # devices that somebody else put into it.
             if in_group <= named:
+                # One request for all, which is quicker: nobody else has put a
+                # device into the group.
                 run(
                     ["ip", "link", "delete", "group", str(group)],
                     check=False,
@@ -290,7 +291,7 @@ class _Removal:
         self._add("device", ours)
 
     def _namespaces(self) -> None:
-        entries = filter(self._is_ours, self._entries("netns"))
+        entries = filter(self._is_own_namespace, self._entries("netns"))
         ours = [entry.name for entry in entries]
         if not self._dry_run:
             ip_remove([f"netns delete {name}" for name in ours])
@@ -302,8 +303,8 @@ class _Removal:
                 raise RunFailed(message)
         self._add("namespace", ours)
 
-    def _is_ours(self, entry: JournalEntry) -> bool:
-        """True if a namespace is the journal's, by its inode."""
+    def _is_own_namespace(self, entry: JournalEntry) -> bool:
+        """True if the namespace of that name is the run's, by its inode."""
         try:
             status = (NETNS_DIR / entry.name).stat()
         except FileNotFoundError:
@@ -325,12 +326,12 @@ class _Removal:
             # Process numbers are reused; start times tell the processes apart.
             if start_ticks(entry.pid) == entry.start_ticks:
                 alive.append(entry)
-        named = [Path(entry.name) for entry in self._entries("cgroup")]
+        paths = [Path(entry.name) for entry in self._entries("cgroup")]
         # A group of another name is not this run's, even if a tampered journal
         # says so.
         groups = [
             path
-            for path in named
+            for path in paths
             if path.is_dir() and path.name == self._tag.run
         ]
         if not self._dry_run:
@@ -345,7 +346,9 @@ class _Removal:
                     f"control groups {names} could not be removed",
                     "end what runs in them, then: sudo testbed clean",
                 )
-        self._add("process", (f"{e.name} ({e.pid})" for e in alive))
+        self._add(
+            "process", (f"{entry.name} ({entry.pid})" for entry in alive)
+        )
         self._add("control group", map(str, groups))
 
     def files_and_settings(self) -> None:
@@ -354,6 +357,7 @@ class _Removal:
         The switch's daemons end only where the run has started them and no
         bridge is left.
         """
+        # Last made, first removed.
         for entry in reversed(self._journal.entries):
             if entry.kind == "file":
                 self._file(Path(entry.name))
@@ -375,9 +379,12 @@ class _Removal:
 
     def _setting(self, entry: JournalEntry) -> None:
         path = Path(entry.name)
+        # By now it may be gone with its kernel module, or be read-only.
         with suppress(OSError):
             # The kernel separates a setting's numbers by tabs: compared by word.
             current = path.read_text(encoding="ascii").split()
+            # Left alone where somebody else has changed it since, or where it
+            # has its old value already.
             if current != entry.new.split() or current == entry.old.split():
                 return
             if not self._dry_run:
@@ -385,8 +392,11 @@ class _Removal:
             self._add("setting", [f"{entry.name} (back to {entry.old})"])
 
 
-def _folder_of(process: psutil.Process) -> Path | None:
-    """The folder of a switch part's daemon: that of its database's socket."""
+def _part_folder(process: psutil.Process) -> Path | None:
+    """The folder of the switch part whose daemon a process is; None for others.
+
+    It is the one of the database's socket, which both daemons are started with.
+    """
     with suppress(psutil.Error):
         if process.name() not in ("ovsdb-server", "ovs-vswitchd"):
             return None
@@ -398,8 +408,6 @@ def _folder_of(process: psutil.Process) -> Path | None:
 
 def devices_in_group(group: int) -> set[str]:
     """Names of the host's devices in a device group."""
-    if not socket.if_nameindex():
-        return set()
     shown = run(["ip", "-json", "link", "show", "group", str(group)]).stdout
     # ip shows an empty object for each device of another group.
     return {
@@ -412,6 +420,8 @@ def _kill(entry: JournalEntry) -> None:
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGKILL)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
+    # Gone is also a zombie, whose number stays until its parent has read its
+    # exit status.
     while start_ticks(entry.pid) == entry.start_ticks and lives(entry.pid):
         if time.monotonic() > deadline:
             raise RunFailed(

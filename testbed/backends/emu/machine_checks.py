@@ -38,8 +38,8 @@ from testbed.backends.emu.cgroups import (
     remove_groups,
 )
 from testbed.backends.emu.cleanup import (
-    doctors_namespace,
-    temporary_folders,
+    new_doctor_namespace,
+    remove_temporary_folders,
 )
 from testbed.backends.emu.cleanup_journal import journals, machine_lock
 from testbed.backends.emu.commands import CommandFailed, run
@@ -315,7 +315,7 @@ def _kernel_settings() -> MachineCheck:
 
 @contextmanager
 def _scratch_namespace() -> Iterator[str]:
-    name = doctors_namespace()
+    name = new_doctor_namespace()
     run(["ip", "netns", "add", name])
     try:
         yield name
@@ -600,7 +600,9 @@ def _leftovers() -> MachineCheck:
 
 
 def _temporary_folders() -> MachineCheck:
-    left = [folder.name for folder in temporary_folders(dry_run=True)]
+    left = [
+        folder.name for folder in remove_temporary_folders(dry_run=True)
+    ]
     sentence = "none is left behind"
     if left:
         count = number_of(len(left), "folder")

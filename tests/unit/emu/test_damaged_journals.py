@@ -127,7 +127,7 @@ def test_namespaces_of_killed_doctors_are_removed(
     netns = tmp_path / "netns"
     netns.mkdir()
     pid = os.getpid()
-    alive = cleanup.doctors_namespace()
+    alive = cleanup.new_doctor_namespace()
     assert alive.startswith(f"hn-doctor-{pid}-{start_ticks(pid)}-")
     dead = [
         f"hn-doctor-{pid}-1-ab12cd",

@@ -378,7 +378,9 @@ def test_a_network_is_removed_though_the_disk_of_its_journal_is_full(
     grace.write_text("0")
     removed: list[str] = []
     monkeypatch.setattr(cleanup_journal, "RCU_EXPEDITED", grace)
-    monkeypatch.setattr(cleanup._Removal, "_is_ours", lambda *_: True)
+    monkeypatch.setattr(
+        cleanup._Removal, "_is_own_namespace", lambda *_: True
+    )
     monkeypatch.setattr(cleanup, "devices_in_group", lambda _: set())
     monkeypatch.setattr(cleanup, "ip_remove", removed.extend)
     monkeypatch.setattr(os, "write", full)

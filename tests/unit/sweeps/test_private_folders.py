@@ -17,7 +17,7 @@ import pytest
 from jobs.live.agent import make_folder
 from testbed import private_folders
 from testbed.backends.emu import cleanup
-from testbed.backends.emu.cleanup import Removed, temporary_folders
+from testbed.backends.emu.cleanup import Removed, remove_temporary_folders
 from testbed.errors import MachineCannot
 from testbed.private_folders import (
     private_folder,
@@ -181,7 +181,7 @@ def test_clean_removes_what_killed_commands_and_agents_left(
             os.utime(folder, (1.0, 1.0))
         with held_by_its_agent(held):
             for dry_run in (True, False):
-                assert temporary_folders(dry_run=dry_run) == [
+                assert remove_temporary_folders(dry_run=dry_run) == [
                     Removed("temporary folder", str(left)),
                     Removed("temporary folder", str(agents)),
                 ]
