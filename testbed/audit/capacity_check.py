@@ -626,7 +626,7 @@ def memory(history: History) -> Findings:
     yield from _on_servers(history, has, per_job, "MiB", "MiB")
 
 
-def has_memory(history: History) -> str | None:
+def needs_memory(history: History) -> str | None:
     if history.topology.memory_mib is None:
         return "memory limits nothing here"
     return None

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from testbed import events
-from testbed.audit import capacity_check as capacity
-from testbed.audit import event_order as order
-from testbed.audit import failures_check as lost
-from testbed.audit import summary_check as stored
-from testbed.audit import tables_check as tables
+from testbed.audit import (
+    capacity_check,
+    event_order,
+    failures_check,
+    summary_check,
+    tables_check,
+)
 from testbed.audit.history import (
     Audit,
     History,
@@ -20,14 +22,14 @@ from testbed.audit.history import (
     Result,
     Status,
     Violation,
-    has_file,
-    is_enforced,
+    needs_file,
+    needs_mode,
     parsed,
 )
 from testbed.audit.policy_claims import (
     CLAIM_CHECKS,
-    has_leases,
     lease_starts,
+    needs_leases,
 )
 from testbed.errors import BadInput
 from testbed.record.folder import EVENTS, JOBS, LINKS, SUMMARY
@@ -35,15 +37,19 @@ from testbed.record.metrics import Recording
 from testbed.record.reading import policy_folders, read_recording
 from testbed.record.stored_json import read_json
 
-OF_FILES = ("jobs.csv", "links.csv", "summary", "expectations")
-"""Checks of what a run folder says beside its events."""
-SHOWN = 20
-"""Findings kept per check: one broken invariant tends to break in a thousand
-places.
+FILE_CHECKS = ("jobs.csv", "links.csv", "summary", "expectations")
+"""Checks of a run folder's other files against its events."""
+TOPOLOGY_CHECKS = ("stream", "topology")
+"""Checks that can be made where the topology's arrays are damaged: all others
+look nodes and links up in them.
+"""
+MAX_FINDINGS = 20
+"""The most findings kept per check: one broken invariant tends to break in a
+thousand places.
 """
 
 
-def _is_sampled(history: History) -> str | None:
+def _needs_samples(history: History) -> str | None:
     if history.of_kind(events.LinkSample):
         return None
     return "no link was sampled"
@@ -53,143 +59,153 @@ CHECKS = (
     Invariant(
         "stream",
         "one beginning, one end, time never runs backwards",
-        order.stream,
+        event_order.stream,
     ),
     Invariant(
         "ending",
         "the run's status is a known one and fits its jobs",
-        order.ending,
+        event_order.ending,
     ),
     Invariant(
-        "notes", "every note on fidelity is of a known level", order.notes
+        "notes",
+        "every note on fidelity is of a known level",
+        event_order.notes,
     ),
     Invariant(
         "experiment",
         "the resolved experiment is the one that was run",
-        stored.experiment,
+        summary_check.experiment,
     ),
     Invariant(
         "flows",
         "flows that are not the testbed's are noted as such",
-        stored.foreign_flows,
-        stored.has_foreign_flows,
+        summary_check.foreign_flows,
+        summary_check.needs_foreign_flows,
     ),
     Invariant(
-        "topology", "the arrays describe a data centre", order.topology
+        "topology",
+        "the arrays describe a data centre",
+        event_order.topology,
     ),
     Invariant(
         "lives",
         "each job's events are in order and end in one outcome",
-        order.lives,
+        event_order.lives,
     ),
     Invariant(
         "outcomes",
         "each outcome is a known one and fits what came before",
-        order.outcomes,
+        event_order.outcomes,
     ),
     Invariant(
         "accounts",
         "submitted = finished + rejected + killed + unfinished",
-        order.accounts,
+        event_order.accounts,
     ),
     Invariant(
         "arrivals",
         "nothing is reserved or started before its time",
-        order.arrivals,
+        event_order.arrivals,
     ),
     Invariant(
-        "overstays", "no job runs on after its reservation", order.overstays
+        "overstays",
+        "no job runs on after its reservation",
+        event_order.overstays,
     ),
     Invariant(
         "placements",
         "every VM asked for is on a server of one tree",
-        capacity.placements,
+        capacity_check.placements,
     ),
     Invariant(
         "hoses",
         "every link has min(X, N-X)·B reserved, no more, no less",
-        capacity.hoses,
+        capacity_check.hoses,
     ),
     Invariant(
-        "slots", "VM slots within capacity at every instant", capacity.slots
+        "slots",
+        "VM slots within capacity at every instant",
+        capacity_check.slots,
     ),
     Invariant(
         "memory",
         "memory within capacity at every instant",
-        capacity.memory,
-        capacity.has_memory,
+        capacity_check.memory,
+        capacity_check.needs_memory,
     ),
     Invariant(
         "links",
         "every directed link within capacity at every instant",
-        capacity.links,
+        capacity_check.links,
     ),
     Invariant(
-        "returned", "all capacity is back at the end", capacity.returned
+        "returned",
+        "all capacity is back at the end",
+        capacity_check.returned,
     ),
     Invariant(
         "estimates",
         "every estimate is p·b/b', or the profile's",
-        capacity.estimates,
+        capacity_check.estimates,
     ),
     Invariant(
         "measured",
         "measured times fit into the jobs' stays",
-        order.measured,
+        event_order.measured,
     ),
     Invariant(
         "samples",
         "no sample above its link's capacity",
-        capacity.samples,
-        _is_sampled,
+        capacity_check.samples,
+        _needs_samples,
     ),
     Invariant(
         "strict",
         "no link carries more of tenants than they reserve",
-        capacity.strict,
-        is_enforced("strict"),
+        capacity_check.strict,
+        needs_mode("strict"),
     ),
     Invariant(
         "work-conserving",
         "bandwidth is lent, and every reservation is kept",
-        stored.work_conserving,
-        is_enforced("work-conserving"),
+        summary_check.work_conserving,
+        needs_mode("work-conserving"),
     ),
     Invariant(
         "jobs.csv",
         "the table says what the events say",
-        tables.jobs_csv,
-        has_file(JOBS),
+        tables_check.jobs_csv,
+        needs_file(JOBS),
     ),
     Invariant(
         "links.csv",
         "rates over time are what was sampled or reserved",
-        tables.links_csv,
-        has_file(LINKS),
+        tables_check.links_csv,
+        needs_file(LINKS),
     ),
     Invariant(
         "summary",
         "the summary says what the events say",
-        stored.summary,
-        has_file(SUMMARY),
+        summary_check.summary,
+        needs_file(SUMMARY),
     ),
     Invariant(
         "expectations",
-        "every verdict is the one that is due",
-        stored.verdicts,
-        has_file(SUMMARY),
+        "every verdict follows from the events and the file",
+        summary_check.verdicts,
+        needs_file(SUMMARY),
     ),
     Invariant(
         "failures",
-        "nobody is put on what is lost, or left there unseen",
-        lost.failures,
-        lost.has_failures,
+        "no job is placed on failed parts, and each job hit is handled",
+        failures_check.failures,
+        failures_check.needs_failures,
     ),
     Invariant(
         "lease-starts",
         "timed leases start at their time or are rejected",
         lease_starts,
-        has_leases,
+        needs_leases,
     ),
     *CLAIM_CHECKS,
 )
@@ -209,20 +225,19 @@ def audit(path: Path, file: Recording | None = None) -> Audit:
 def audit_played(
     played: list[events.Event], resolved: dict[str, Any]
 ) -> Audit:
-    """Audits a run without a folder by all checks that need none but its
-    resolved experiment.
+    """Audits a run that has no folder, by its events and its resolved
+    experiment; checks of other files are left out.
     """
     file = Recording(Path(), played)
     history = History(file.path, file, file.started, declared=resolved)
-    checks = [check for check in CHECKS if check.name not in OF_FILES]
+    checks = [check for check in CHECKS if check.name not in FILE_CHECKS]
     return _audited(history, checks)
 
 
 def _audited(history: History, checks: Sequence[Invariant]) -> Audit:
-    # Everything else looks nodes and links up in these arrays.
     if history.topology.problems():
         checks = [
-            check for check in checks if check.name in _ON_NO_TOPOLOGY
+            check for check in checks if check.name in TOPOLOGY_CHECKS
         ]
     started = history.started
     return Audit(
@@ -232,9 +247,6 @@ def _audited(history: History, checks: Sequence[Invariant]) -> Audit:
         len(history.events),
         tuple(_result(check, history) for check in checks),
     )
-
-
-_ON_NO_TOPOLOGY = ("stream", "topology")
 
 
 def _result(check: Invariant, history: History) -> Result:
@@ -250,27 +262,31 @@ def _result(check: Invariant, history: History) -> Result:
 
 
 def _finding(history: History, place: Place, message: str) -> Violation:
+    # A place is a file and its line, or an event, which has a line in
+    # events.jsonl.
     if isinstance(place, tuple):
         file, line = place
         return Violation(file, line, message)
     return Violation(EVENTS, history.lines[id(place)], message)
 
 
-def _judged(name: str, says: str, violations: list[Violation]) -> Result:
-    status: Status = "failed" if violations else "passed"
+def _judged(name: str, says: str, findings: list[Violation]) -> Result:
+    status: Status = "failed" if findings else "passed"
     return Result(
         name,
         says,
         status,
         why="",
-        n_findings=len(violations),
-        findings=tuple(violations[:SHOWN]),
+        n_findings=len(findings),
+        findings=tuple(findings[:MAX_FINDINGS]),
     )
 
 
 def audit_all(path: Path) -> list[Audit]:
-    """Every policy's run in ``path``, and the list above them where there is
-    one.
+    """Audits every policy's run in ``path``.
+
+    Where the policies have a folder each, the list of their summaries above
+    them is audited too.
     """
     folders = policy_folders(path)
     audits = list(map(audit, folders))
@@ -288,6 +304,7 @@ def audit_all(path: Path) -> list[Audit]:
 
 
 def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
+    """Faults of the list of the policies' summaries."""
     entries: dict[str, Any] = {}
     try:
         for entry in read_json(path / SUMMARY):
@@ -297,9 +314,10 @@ def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
         yield "is missing, damaged or not a list with one entry a policy"
         return
     for folder in folders:
-        stored = parsed(folder / SUMMARY)
+        summary = parsed(folder / SUMMARY)
         entry = entries.pop(folder.name, None)
-        if isinstance(stored, str) or entry != stored:
+        # Instead of a damaged file, ``parsed`` returns what is wrong with it.
+        if isinstance(summary, str) or entry != summary:
             yield f"does not hold what {folder.name}/{SUMMARY} says"
     for name in entries:
         yield f"names {name!r}, which has no folder"

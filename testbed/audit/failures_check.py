@@ -22,7 +22,7 @@ from testbed.record.folder import RESOLVED
 _FAILURES = tuple(events.EVENTS[kind] for kind in get_args(FailureKind))
 
 
-def has_failures(history: History) -> str | None:
+def needs_failures(history: History) -> str | None:
     if _declared(history) or any(map(history.of_kind, _FAILURES)):
         return None
     return "nothing failed"

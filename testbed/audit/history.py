@@ -605,23 +605,24 @@ class Violation:
 
 @dataclass(frozen=True)
 class Invariant:
-    """One invariant. ``applies`` gives the reason why it does not, or None
-    where it does.
+    """A check of one invariant: ``find`` yields what breaks it.
 
-    One with ``claims`` is proved of policies that declare one of them.
+    ``needs``: the reason why a run lacks what the check needs; None where it
+    lacks nothing. One with ``claims`` is made only for policies that declare
+    one of them.
     """
 
     name: str
     says: str
     find: Callable[[History], Findings]
-    applies: Callable[[History], str | None] = lambda _: None
+    needs: Callable[[History], str | None] = lambda _: None
     claims: tuple[str, ...] = ()
 
     def why_not(self, history: History) -> str | None:
         """The reason why the check does not apply to a run; None where it does."""
         if self.claims and not set(self.claims) & set(history.claims):
             return f"{history.policy} does not claim it"
-        return self.applies(history)
+        return self.needs(history)
 
 
 @dataclass(frozen=True)
@@ -656,9 +657,10 @@ class Audit:
         return {**asdict(self), "passed": self.passed}
 
 
-def has_file(name: str) -> Callable[[History], str | None]:
-    """Condition of checks on a file that an interrupted run may lack: not if it
-    is there, if only as a folder or a device.
+def needs_file(name: str) -> Callable[[History], str | None]:
+    """The need for a file, which an interrupted run may lack.
+
+    A folder or a device of that name is there: the check then says so.
     """
 
     def why_not(history: History) -> str | None:
@@ -682,8 +684,8 @@ def mode_of(history: History) -> str:
     return "strict"
 
 
-def is_enforced(mode: str) -> Callable[[History], str | None]:
-    """Condition of the check of one mode."""
+def needs_mode(mode: str) -> Callable[[History], str | None]:
+    """The need for a live run whose reservations were enforced in ``mode``."""
 
     def why_not(history: History) -> str | None:
         if history.started.backend != "live":

@@ -154,7 +154,7 @@ def _type(job: JobHistory) -> str | None:
     return job.request.get("lease")
 
 
-def has_leases(history: History) -> str | None:
+def needs_leases(history: History) -> str | None:
     if any(_type(job) in TIMED for job in history.jobs.values()):
         return None
     return "no advance or immediate lease was asked for"
@@ -324,7 +324,7 @@ policies need that drain the data centre, age or preempt.
 """
 
 
-def has_no_failures(history: History) -> str | None:
+def needs_no_failures(history: History) -> str | None:
     lost = (events.LinkFailed, events.ServerFailed)
     if any(map(history.of_kind, lost)):
         return "failures took capacity away"
@@ -476,9 +476,9 @@ def _claim(
     says: str,
     find: Callable[[History], Findings],
     *claims: str,
-    applies: Callable[[History], str | None] = lambda _: None,
+    needs: Callable[[History], str | None] = lambda _: None,
 ) -> Invariant:
-    return Invariant(claims[0], says, find, applies, claims)
+    return Invariant(claims[0], says, find, needs, claims)
 
 
 CLAIM_CHECKS = (
@@ -527,7 +527,7 @@ CLAIM_CHECKS = (
         "every job that fits the empty data centre starts",
         no_starvation,
         "no-starvation",
-        applies=has_no_failures,
+        needs=needs_no_failures,
     ),
 )
 """Checks by the claims that policies declare, each called as its (first) claim.

@@ -178,8 +178,8 @@ def foreign_flows(history: History) -> Findings:
         yield _RESOLVED, message
 
 
-def has_foreign_flows(history: History) -> str | None:
-    """The reason why a run has no flows but the testbed's; None where it has."""
+def needs_foreign_flows(history: History) -> str | None:
+    """The need for flows of another controller than the testbed's."""
     if history.started.backend == "live" and _controller_app(history):
         return None
     return "no controller but the testbed's"
