@@ -2,8 +2,8 @@
 
 Ryu and os-ken can write these messages too, at 90 to 135 microseconds a rule; a
 tenant of 32 VMs on a fat-tree has some 250 of them, and its owner waits.
-Writing the few shapes of `flow_rules` takes some three. The tests hold every
-byte against what both libraries write.
+Writing the few shapes of `flow_rules` takes some three microseconds a rule. The
+tests hold every byte against what both libraries write.
 
 Sources: OpenFlow Switch Specification 1.3.5, section 7; ONF extension 230
 (bundles for 1.3).
@@ -60,17 +60,29 @@ OFPTT_ALL = 0xFF
 OFP_NO_BUFFER = OFPP_ANY = OFPG_ANY = 0xFFFFFFFF
 OFPCML_NO_BUFFER = 0xFFFF
 
+# Version, type, length, xid.
 HEADER = struct.Struct("!BBHI")
+# Cookie, its mask, table, command, idle and hard time-out, priority, buffer,
+# output port and group (of rules to be deleted), flags.
 FLOW_MOD = struct.Struct("!QQBBHHHIIIH2x")
+# Experimenter, experimenter's type, bundle, kind of control, flags.
 BUNDLE_CONTROL = struct.Struct("!IIIHH")
-BUNDLE_ADD = struct.Struct("!IIIHH")
+# Experimenter, experimenter's type, bundle, flags; the message follows.
+BUNDLE_ADD = struct.Struct("!III2xH")
+# Length, table, age in s and in ns, priority, idle and hard time-out, flags,
+# cookie, packets, bytes.
 FLOW_STATS = struct.Struct("!HBxIIHHHH4xQQQ")
+# Kind, flags.
 MULTIPART = struct.Struct("!HH4x")
+# Table, output port, output group, cookie, its mask.
 _FLOW_STATS_REQUEST = struct.Struct("!B3xII4xQQ")
-_MATCH_HEAD = struct.Struct("!HH")
+# A match and an instruction both begin with their type and length.
+_TYPE_AND_LENGTH = struct.Struct("!HH")
 _INSTRUCTION_GOTO = struct.Struct("!HHB3x")
 _INSTRUCTION_APPLY = struct.Struct("!HH4x")
+# Type, length, port, bytes of a packet that the controller gets.
 _ACTION_OUTPUT = struct.Struct("!HHIH6x")
+# Class, field's number and whether it has a mask, length of the value.
 _OXM = struct.Struct("!HBB")
 
 _OFPMT_OXM = 1
@@ -85,6 +97,7 @@ _IPV4 = b"\x08\x00"
 _NO_VLAN = b"\0\0"
 _GOTO_TABLE = 1
 _APPLY_ACTIONS = 4
+_OUTPUT = 0
 
 
 # -- messages
@@ -109,12 +122,12 @@ def encode_change(change: Change, xid: int) -> bytes:
     elif isinstance(change, RemoveFlow):
         body = _flow_body(change.flow, OFPFC_DELETE_STRICT)
     else:
+        # RemoveByCookie: not strict, so that it takes rules of any priority and
+        # match.
         body = _flow_mod(
             change.cookie,
             change.mask,
             table=OFPTT_ALL,
-            # Not strict: all rules that the cookie fits, of any priority
-            # and match.
             command=OFPFC_DELETE,
             priority=0,
         )
@@ -138,11 +151,11 @@ def encode_batch(
     bundle_id: int,
     xid: int,
 ) -> bytes:
-    """Changes, all or none of them, and a barrier behind them, to be sent.
+    """Messages that make all of these changes or none, and then a barrier.
 
-    One change needs no bundle, and without one the switch has two answers less
-    to give. All messages bear the same `xid`: whatever the switch has to say
-    about any of them comes back under it, and the barrier's reply comes last.
+    A single change goes without a bundle, which saves the switch two replies.
+    All messages bear the same `xid`, so that every error about them comes back
+    under it; the barrier's reply comes last.
     """
     barrier = message(OFPT_BARRIER_REQUEST, xid)
     if len(changes) == 1:
@@ -160,7 +173,6 @@ def encode_bundle(
         ONF_EXPERIMENTER_ID,
         ONF_ET_BUNDLE_ADD_MESSAGE,
         bundle_id,
-        0,
         BUNDLE_ATOMIC_ORDERED,
     )
     parts = [_bundle_control(bundle_id, ONF_BCT_OPEN_REQUEST, xid)]
@@ -186,7 +198,7 @@ def decode_flow_stats_reply(data: bytes) -> FlowReport:
     Raises ValueError if it is malformed.
     """
     flows: list[Flow] = []
-    others: list[int] = []
+    other_cookies: list[int] = []
     for entry in _flow_stats(data):
         _, table, _, _, priority, idle, hard, flags, cookie, _, _ = (
             FLOW_STATS.unpack_from(entry)
@@ -195,14 +207,14 @@ def decode_flow_stats_reply(data: bytes) -> FlowReport:
             match, instructions = decode_match(entry[FLOW_STATS.size :])
             action = decode_action(instructions)
         except (ValueError, struct.error):
-            others.append(cookie)
+            other_cookies.append(cookie)
             continue
-        # Ours have no time-out and no flag.
+        # This controller's rules have no time-out and no flag.
         if idle or hard or flags:
-            others.append(cookie)
+            other_cookies.append(cookie)
         else:
             flows.append(Flow(table, priority, match, action, cookie))
-    return FlowReport(tuple(flows), tuple(others))
+    return FlowReport(tuple(flows), tuple(other_cookies))
 
 
 def _flow_stats(data: bytes) -> Iterator[bytes]:
@@ -213,7 +225,7 @@ def _flow_stats(data: bytes) -> Iterator[bytes]:
                 "flow statistics end in the middle of an entry"
             )
         length = FLOW_STATS.unpack_from(data, offset)[0]
-        # A length of 0 would have it read the same entry for ever.
+        # With a length of 0 this loop would not end.
         if length < FLOW_STATS.size or offset + length > len(data):
             raise ValueError(
                 f"flow statistics have an entry of {length} bytes"
@@ -263,9 +275,9 @@ def _bundle_control(
 
 
 def encode_match(match: Match) -> bytes:
-    """The match as OXM fields by their numbers, padded to eight bytes."""
-    # In the order of their numbers, in which what a field requires (IPv4's
-    # Ethernet type, before addresses) comes first, as OpenFlow asks.
+    """The match as OXM fields, padded to a multiple of eight bytes."""
+    # OpenFlow wants a field's prerequisite before it, as the Ethernet type
+    # before IPv4 addresses. The order of the fields' numbers sees to that.
     fields = b""
     if match.in_port is not None:
         fields += _oxm(_IN_PORT, match.in_port.to_bytes(4, "big"))
@@ -281,10 +293,12 @@ def encode_match(match: Match) -> bytes:
         fields += _encode_prefix(_IPV4_SRC, match.nw_src)
     if match.nw_dst is not None:
         fields += _encode_prefix(_IPV4_DST, match.nw_dst)
-    # The length is without the padding.
-    length = _MATCH_HEAD.size + len(fields)
+    # The length in the message does not count the padding.
+    length = _TYPE_AND_LENGTH.size + len(fields)
     return (
-        _MATCH_HEAD.pack(_OFPMT_OXM, length) + fields + bytes(-length % 8)
+        _TYPE_AND_LENGTH.pack(_OFPMT_OXM, length)
+        + fields
+        + bytes(-length % 8)
     )
 
 
@@ -294,9 +308,9 @@ def _oxm(
     *,
     masked: bool = False,
 ) -> bytes:
-    """A match field; a masked one has its mask behind the value."""
-    # The number has seven bits of its byte; the last says that a mask
-    # follows.
+    """A match field; ``value`` of a masked one ends with the mask."""
+    # The field's number takes the upper seven bits of its byte; the lowest one
+    # says that a mask follows.
     head = _OXM.pack(_OXM_BASIC, number << 1 | masked, len(value))
     return head + value
 
@@ -304,27 +318,28 @@ def _oxm(
 def decode_match(data: bytes) -> tuple[Match, bytes]:
     """The match that `data` begins with, and the bytes behind it.
 
-    Raises ValueError if it is not ours.
+    Raises ValueError if it has a field that `flow_rules` does not use.
     """
-    kind, length = _MATCH_HEAD.unpack_from(data)
-    if kind != _OFPMT_OXM or not _MATCH_HEAD.size <= length <= len(data):
+    kind, length = _TYPE_AND_LENGTH.unpack_from(data)
+    is_whole = _TYPE_AND_LENGTH.size <= length <= len(data)
+    if kind != _OFPMT_OXM or not is_whole:
         raise ValueError(f"match of type {kind}, {length} bytes")
-    match: dict[int, Any] = dict(
-        _oxm_fields(data[_MATCH_HEAD.size : length])
+    fields: dict[int, Any] = dict(
+        _oxm_fields(data[_TYPE_AND_LENGTH.size : length])
     )
-    decoded = Match(
-        in_port=match.get(_IN_PORT),
-        untagged=bool(match.get(_VLAN_VID)),
-        ipv4=bool(match.get(_ETH_TYPE)),
-        eth_src=match.get(_ETH_SRC),
-        nw_src=match.get(_IPV4_SRC),
-        nw_dst=match.get(_IPV4_DST),
+    match = Match(
+        in_port=fields.get(_IN_PORT),
+        untagged=bool(fields.get(_VLAN_VID)),
+        ipv4=bool(fields.get(_ETH_TYPE)),
+        eth_src=fields.get(_ETH_SRC),
+        nw_src=fields.get(_IPV4_SRC),
+        nw_dst=fields.get(_IPV4_DST),
     )
-    return decoded, data[length + -length % 8 :]
+    return match, data[length + -length % 8 :]
 
 
-# All rules of a tenant have its prefix, and each VM's address is on every
-# switch above it.
+# Remembered, since the same few are encoded again and again: a tenant's prefix
+# in all its rules, a VM's address on every switch above it.
 @lru_cache(maxsize=4096)
 def _encode_prefix(number: int, prefix: str) -> bytes:
     if "/" not in prefix:
@@ -341,7 +356,8 @@ def _oxm_fields(data: bytes) -> Iterator[tuple[int, str | int | bool]]:
         offset += _OXM.size
         value = data[offset : offset + length]
         offset += length
-        # Others are experimenters': of Nicira's, Open vSwitch's own.
+        # Other classes are of single vendors: 0 and 1 are Nicira's, which Open
+        # vSwitch uses.
         if oxm_class != _OXM_BASIC:
             raise ValueError(f"match class {oxm_class:#x}")
         number = number_and_mask >> 1
@@ -395,29 +411,28 @@ def encode_action(action: Action) -> bytes:
         size = _INSTRUCTION_APPLY.size + _ACTION_OUTPUT.size
         head = _INSTRUCTION_APPLY.pack(_APPLY_ACTIONS, size)
         return head + _ACTION_OUTPUT.pack(
-            0, _ACTION_OUTPUT.size, action.port, OFPCML_NO_BUFFER
+            _OUTPUT, _ACTION_OUTPUT.size, action.port, OFPCML_NO_BUFFER
         )
     return b""
 
 
 def decode_action(data: bytes) -> Action:
-    """The action of these instructions.
+    """The action of a rule's instructions.
 
-    Raises ValueError if it is none that `flow_rules` uses.
+    Raises ValueError if `flow_rules` has no such action.
     """
     if not data:
         return Drop()
-    kind, length = _MATCH_HEAD.unpack_from(data)
-    # Ours have one, with nothing behind it.
+    kind, length = _TYPE_AND_LENGTH.unpack_from(data)
+    # This controller's rules have one instruction, and in it one action.
     if length != len(data):
         raise ValueError("several instructions")
     if kind == _GOTO_TABLE and length == _INSTRUCTION_GOTO.size:
         return Goto(_INSTRUCTION_GOTO.unpack(data)[2])
     if kind == _APPLY_ACTIONS:
-        # One action, and nothing behind it.
         actions = data[_INSTRUCTION_APPLY.size :]
         if len(actions) == _ACTION_OUTPUT.size:
             action, size, port, _ = _ACTION_OUTPUT.unpack(actions)
-            if (action, size) == (0, _ACTION_OUTPUT.size):
+            if (action, size) == (_OUTPUT, _ACTION_OUTPUT.size):
                 return Output(port)
     raise ValueError(f"instruction {kind}")
