@@ -12,7 +12,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from testbed import events
 from testbed.cli import console
-from testbed.record.job_history import words
+from testbed.record.job_history import event_sentence
 from testbed.spec.experiment import Experiment
 from testbed.units import number_of
 
@@ -127,7 +127,7 @@ class RunProgress:
                 | events.JobCut(job_id=job_id)
                 | events.JobReconnected(job_id=job_id)
             ):
-                self._say(f"{job_id} {words(event)}")
+                self._say(f"{job_id} {event_sentence(event)}")
         self._update(event.t)
 
     def _job_reserved(self, event: events.JobReserved) -> None:

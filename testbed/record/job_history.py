@@ -178,7 +178,7 @@ class _Looking:
             explanation.end_s = life.end_s
             explanation.outcome = life.outcome
             explanation.reason = life.reason
-        message = words(event)
+        message = event_sentence(event)
         if message is None:
             return
         step = Step(event.t, event.name, message)
@@ -221,7 +221,7 @@ _SAYS: dict[type[events.Event], str] = {
 }
 
 
-def words(event: events.Event) -> str | None:
+def event_sentence(event: events.Event) -> str | None:
     """An event as a sentence about its job; None where it is of no interest to
     people.
     """

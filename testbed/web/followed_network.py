@@ -191,7 +191,7 @@ class FollowedNetwork:
         )
 
     def _drawing(self, layout: PageLayout) -> dict[str, Any]:
-        """Links by use, VMs in their slots and what is down."""
+        """Use of each drawn link, VMs by drawn node, and the parts that are down."""
         last = self.last
         down = {layout.link_of[number] for number in last.get("down", ())}
         return {

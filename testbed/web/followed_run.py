@@ -14,7 +14,7 @@ from testbed.errors import BadInput, TestbedError
 from testbed.events import Event, JobEvent, JobReserved, RunEnded
 from testbed.record.event_file import EventTail
 from testbed.record.folder import EVENTS, REPORT, SPEC, SWEEP
-from testbed.record.job_history import explained, words
+from testbed.record.job_history import event_sentence, explained
 from testbed.record.link_rates import described_links, link_rows
 from testbed.record.metrics import tally
 from testbed.record.reading import in_order_of_list, policy_folders
@@ -284,7 +284,7 @@ class FollowedRun:
 
 def _line(event: JobEvent) -> list[tuple[float, str]]:
     """Time and sentence of an event; none where it says nothing of its own."""
-    sentence = words(event)
+    sentence = event_sentence(event)
     # A reservation that names no servers says nothing of this node.
     if isinstance(event, JobReserved) and not event.vms_on:
         return []

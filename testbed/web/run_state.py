@@ -1,6 +1,4 @@
-"""The state of a run at a moment, from one fold of its events, as the page shows
-it.
-"""
+"""The state of a run as the live page shows it, folded from its events."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from testbed import events
 from testbed.foreign_text import plain_text
-from testbed.record.job_history import kind_of_reason, words
+from testbed.record.job_history import event_sentence, kind_of_reason
 from testbed.record.job_lives import JobLife
 from testbed.record.metrics import LIVE, Tally
 from testbed.web.page_layout import PageLayout, page_layout
@@ -26,17 +24,22 @@ LONGEST_TEXT = 300
 NOT_JUDGED = "not judged yet"
 """In place of a live run's fidelity before its end."""
 
-PARTS = {
+FAILING_PARTS = {
     events.LinkFailed: "link",
     events.LinkRestored: "link",
     events.ServerFailed: "server",
     events.ServerRestored: "server",
 }
+"""The kind of part that an event is about; the event's field of that name is the
+part's number.
+"""
 _FAILURES = (events.LinkFailed, events.ServerFailed)
 
 
 def shown(text: object) -> str:
-    """Text from a run as the page gets it: plain, and not without end."""
+    """Text from a run as the page shows it: without control characters, and cut
+    where it is long.
+    """
     plain = plain_text(str(text))
     if len(plain) <= LONGEST_TEXT:
         return plain
@@ -44,7 +47,10 @@ def shown(text: object) -> str:
 
 
 class SlotUse:
-    """VMs in the slots of drawn nodes, by the job or tenant that they are of."""
+    """Numbers of VMs by drawn node and by job or tenant.
+
+    A drawn node is a server, or in a large data centre all servers of a rack.
+    """
 
     def __init__(self, layout: PageLayout) -> None:
         self._node_of = layout.node_of
@@ -56,13 +62,13 @@ class SlotUse:
         name: str,
         count: int,
     ) -> None:
-        # A damaged folder has servers that the data centre has not.
+        # A damaged run folder may name servers that do not exist.
         if 0 <= server < len(self._node_of):
             node = self._node_of[server]
             self._counts.setdefault(node, Counter())[name] += count
 
     def to_json(self) -> dict[int, list[list[Any]]]:
-        """Drawn node -> pairs of name and number of VMs, as they were added."""
+        """Drawn node -> pairs of name and number of VMs, in order of adding."""
         pairs: dict[int, list[list[Any]]] = {}
         for node, counts in self._counts.items():
             pairs[node] = [[name, count] for name, count in counts.items()]
@@ -94,12 +100,12 @@ class RunState:
         return self.tally.lives.now_s
 
     def follow(self, event: events.Event) -> None:
-        """Takes an event in. O(1), but for a run's first one."""
+        """Takes an event in, in O(1); a run's first one also lays out its page."""
         self.tally.feed(event)
         if isinstance(event, events.LinkSample):
             self._sample = event
         elif isinstance(event, events.JobSubmitted):
-            # The tally's own object: it follows the job from now on.
+            # Shared with the tally, which keeps it up to date.
             life = self.tally.lives.jobs[str(event.job["id"])]
             self._active[life.job_id] = life
         elif isinstance(event, events.JobEnded):
@@ -107,11 +113,11 @@ class RunState:
         elif isinstance(event, events.RunStarted):
             self.layout = page_layout(event.topology)
         else:
-            self._follow_part(event)
+            self._follow_network(event)
 
     def _end(self, event: events.JobEnded) -> None:
         life = self._active.pop(event.job_id, None)
-        # Ends of jobs that were never submitted stand in damaged folders.
+        # A damaged run folder may end jobs that were never submitted.
         if life is None:
             return
         self.ended[event.outcome] += 1
@@ -119,27 +125,26 @@ class RunState:
         if event.outcome == "rejected":
             self.rejections[kind_of_reason(event.reason)] += 1
         elif event.outcome != "finished":
-            sentence = words(event)
+            sentence = event_sentence(event)
             self._note(f"{event.job_id} {sentence}")
 
-    def _follow_part(self, event: events.Event) -> None:
-        kind = PARTS.get(type(event))
+    def _follow_network(self, event: events.Event) -> None:
+        """Takes in what happens to the network, and to the run's fidelity."""
+        kind = FAILING_PARTS.get(type(event))
         if kind is not None:
-            self._part(event, kind)
+            self._fail_or_restore(event, kind)
         elif isinstance(event, events.ControllerKilled):
             self.controller_kills += 1
             self._note("the controller was killed, and started again")
         elif isinstance(event, events.SwitchRestarted):
             self.switch_restarts += 1
             self._note(f"{self.node_name(event.switch)} was restarted")
-        elif isinstance(event, events.FidelityNoted):
-            self._doubt(event)
-
-    def _doubt(self, event: events.FidelityNoted) -> None:
-        if event.level != "ok":
+        elif (
+            isinstance(event, events.FidelityNoted) and event.level != "ok"
+        ):
             self._note(f"fidelity {event.level}: {event.reason}")
 
-    def _part(self, event: events.Event, kind: str) -> None:
+    def _fail_or_restore(self, event: events.Event, kind: str) -> None:
         number = int(getattr(event, kind))
         name = self._part_name(kind, number)
         if isinstance(event, _FAILURES):
@@ -159,7 +164,7 @@ class RunState:
         return f"{lower} – {self.node_name(ends['upper'][number])}"
 
     def node_name(self, node: int) -> str:
-        """A node by name; a damaged folder has numbers of nothing."""
+        """A node's name; its number where a damaged run folder has no name."""
         names = self.tally.started.topology["names"]
         if 0 <= node < len(names):
             return str(names[node])
@@ -168,7 +173,7 @@ class RunState:
     def _note(self, text: str) -> None:
         self._log.append((self.now_s, shown(text)))
 
-    # -- the state as the page and the metrics have it
+    # -- the state as the page and its /metrics show it
 
     def active(self) -> list[JobLife]:
         """Jobs that have been submitted and have not ended, in that order."""
@@ -176,7 +181,7 @@ class RunState:
 
     def reserved_bps(self) -> NDArray[np.float64]:
         """Bandwidth that running jobs hold, by directed link."""
-        reserved = np.zeros(self._n_directed)
+        reserved = np.zeros(self._n_directed_links)
         for life in self._active.values():
             if life.hold is None:
                 continue
@@ -189,18 +194,18 @@ class RunState:
         """Rates of the last sample by directed link; None: none was measured."""
         if self._sample is None:
             return None
-        sent = np.zeros(self._n_directed)
+        sent = np.zeros(self._n_directed_links)
         for link, bps, _ in self._sample.links:
             if 0 <= link < len(sent):
                 sent[int(link)] = bps
         return sent
 
     @property
-    def _n_directed(self) -> int:
+    def _n_directed_links(self) -> int:
         return 0 if self.layout is None else len(self.layout.capacity_bps)
 
     def _reserved_share(self) -> float:
-        """Reserved bandwidth in parts of all capacity; 0 without links."""
+        """Share of all links' capacity that is reserved; 0 without links."""
         capacity_bps = 0.0
         if self.layout is not None:
             capacity_bps = float(self.layout.capacity_bps.sum())
@@ -209,7 +214,7 @@ class RunState:
         return float(self.reserved_bps().sum()) / capacity_bps
 
     def totals(self) -> dict[str, float]:
-        """Sizes that the page draws over time."""
+        """Metrics that the page draws over time, at ``t``."""
         running = 0
         slots = 0
         for life in self._active.values():
@@ -235,15 +240,15 @@ class RunState:
             "recent": self._recently_ended(),
             "rejections": self._rejections(),
             "log": list(self._log),
-            "fidelity": self._fidelity(),
-            "controller": self._controller(),
+            "fidelity": self._fidelity_and_notes(),
+            "controller": self._restarts(),
         }
         if self.layout is not None:
             frame |= self._drawing(self.layout)
         return frame
 
     def _drawing(self, layout: PageLayout) -> dict[str, Any]:
-        """Links by use, VMs in their slots and what is down."""
+        """Use of each drawn link, VMs by drawn node, and the parts that are down."""
         drawing: dict[str, Any] = {
             "reserved": layout.use(self.reserved_bps()),
             "sent": None,
@@ -256,8 +261,11 @@ class RunState:
         return drawing
 
     def _jobs(self) -> list[list[Any]]:
-        """Running jobs before waiting ones, of which a backlog has thousands."""
-        ordered = sorted(self._active.values(), key=_waits)
+        """Rows of the first jobs: running before waiting ones, which may be
+        thousands.
+        """
+        # False, for those that hold something, comes before True.
+        ordered = sorted(self._active.values(), key=_holds_nothing)
         return [self._row(life) for life in ordered[:SHOWN_JOBS]]
 
     def _recently_ended(self) -> list[list[Any]]:
@@ -284,8 +292,8 @@ class RunState:
         ]
 
     def _progress(self, life: JobLife) -> float | None:
-        """Share that is done: of the volume where it is measured, else of the
-        estimated time.
+        """The share of a job that is done: of its volume if that is measured,
+        else of its estimated time.
         """
         if life.share is not None:
             return round(min(1.0, life.share), 3)
@@ -297,7 +305,7 @@ class RunState:
         return round(min(1.0, share), 3)
 
     def _placed(self, layout: PageLayout) -> dict[int, list[list[Any]]]:
-        """VMs in their slots: drawn node -> job and number of VMs."""
+        """Drawn node -> pairs of job and number of VMs."""
         slots = SlotUse(layout)
         for life in self._active.values():
             if life.hold is None:
@@ -307,7 +315,10 @@ class RunState:
         return slots.to_json()
 
     def _down(self, layout: PageLayout) -> dict[str, list[int]]:
-        """Drawn links and nodes of which something is down."""
+        """Drawn links and nodes with a part that is down.
+
+        A drawn one may stand for several links, or for all servers of a rack.
+        """
         links = set()
         nodes = set()
         for kind, number in self.down:
@@ -324,22 +335,22 @@ class RunState:
     def fidelity(self) -> str | None:
         """The verdict on a live run; None for another backend's.
 
-        It stands at the run's end, where what was noted is weighed by all that
-        was seen of the jobs.
+        Only the run's end has it: notes made before are then weighed against
+        the evidence of all jobs.
         """
         if self.tally.started.backend == LIVE and self.tally.ended is None:
             return NOT_JUDGED
         return self.tally.fidelity().verdict
 
-    def _fidelity(self) -> dict[str, Any]:
+    def _fidelity_and_notes(self) -> dict[str, Any]:
         notes = []
         for note in self.tally.notes[-LOG_LINES:]:
-            line = (note.t, note.level, shown(note.check))
-            notes.append((*line, shown(note.reason)))
+            check = shown(note.check)
+            notes.append((note.t, note.level, check, shown(note.reason)))
         return {"verdict": self.fidelity(), "notes": notes}
 
-    def _controller(self) -> str:
-        """The controller's state in a sentence; empty: nothing happened to it."""
+    def _restarts(self) -> str:
+        """Restarts of controller and switches, in words; empty if there were none."""
         parts = []
         if self.controller_kills:
             parts.append(f"restarted {times(self.controller_kills)}")
@@ -354,14 +365,14 @@ def times(n: int) -> str:
     return "once" if n == 1 else f"{n} times"
 
 
-def _waits(life: JobLife) -> bool:
+def _holds_nothing(life: JobLife) -> bool:
     return life.hold is None
 
 
 def samples_over_time(
     stream: list[events.Event], n: int
 ) -> Iterator[dict[str, float]]:
-    """Totals at ``n`` moments, evenly from the first event to the last."""
+    """Totals at evenly spaced moments of the run: at most ``n``, and its end."""
     if not stream:
         return
     begin_s = stream[0].t
@@ -372,8 +383,8 @@ def samples_over_time(
     for event in stream:
         if event.t > next_s:
             yield {**state.totals(), "t": next_s}
-            # Moments without an event would repeat this point.
-            behind = int((event.t - next_s) / step_s)
-            next_s += step_s * (behind + 1)
+            # Moments that passed without an event would repeat this point.
+            n_skipped = int((event.t - next_s) / step_s)
+            next_s += step_s * (n_skipped + 1)
         state.follow(event)
     yield state.totals()
