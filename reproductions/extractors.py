@@ -177,7 +177,7 @@ def _nodes(run: PlayedRun) -> Measures:
     ``utilisation``: the jobs' own work; ``busy``: with what is lost behind
     others.
     """
-    rows, records = run.rows, run.tally.records
+    rows, records = run.rows, run.tally.requests
     jobs = len(rows)
     left = sum(row.outcome != "finished" for row in rows)
     if left:
@@ -270,7 +270,9 @@ def lease_measures(
 
 def _leases(run: PlayedRun) -> Measures:
     cores = run.experiment.datacentre.total_slots
-    return lease_measures(run.rows, run.tally.records, run.occupancy, cores)
+    return lease_measures(
+        run.rows, run.tally.requests, run.occupancy, cores
+    )
 
 
 DAY_METRICS = Extractor(_day, occupancy=True, decisions=True)

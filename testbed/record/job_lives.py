@@ -19,6 +19,8 @@ Phase: TypeAlias = Literal["waiting", "reserved", "running", "cut", "ended"]
 """``reserved``: booked, not started; ``cut``: a lost link keeps it from running."""
 Links: TypeAlias = Sequence[Sequence[int]]
 """``[directed link, bit/s]``."""
+ServerVms: TypeAlias = Sequence[Sequence[int]]
+"""``[server, number of VMs]``."""
 
 FOREGROUND = "foreground"
 
@@ -33,7 +35,10 @@ class Stretch(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """VM slots and bandwidth that a running job takes from ``since_s`` on."""
+    """VM slots and bandwidth that a running job takes from ``since_s`` on.
+
+    ``bps``: the sum over its links.
+    """
 
     since_s: float
     n_slots: int
@@ -73,23 +78,23 @@ class JobLife:
     failed: bool = False
     """Interrupted, cut or requeued by a failure."""
     by_policy: bool = False
+    """Killed by its policy."""
     price: float = 0.0
     iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
     possible_error: str = ""
-    """By the evidence of a live job: how much its time can be wrong."""
+    """How much a live job's time can be wrong, by its evidence."""
     delay_s: float = 0.0
     """The most that its links' delay adds to a live job's estimate."""
     network_share: float | None = None
-    """Of a live job's time, that in which packets waited at its limiters."""
+    """Share of a live job's time in which packets waited at its limiters."""
     loses: bool = False
     """Its links lose packets."""
     n_slots: int = 0
-    vms_on: Links = ()
-    """``[server, count]``."""
+    vms_on: ServerVms = ()
     wait_reason: str = ""
-    """Of the last time that it waited."""
+    """The reason for its latest wait."""
     share: float | None = None
-    """Of its volume, received by a live job so far."""
+    """Share of its volume that a live job has received so far."""
     tier: str = FOREGROUND
     links: Links = ()
     hold: Hold | None = None
@@ -121,7 +126,10 @@ class JobLives:
         self._held: list[HeldLinks] = []
 
     def follow(self, event: events.Event) -> JobLife | None:
-        """Takes an event in; the life of the job that it is about. O(1)."""
+        """Takes an event in, in O(1).
+
+        Returns the life of the job that it is about; None for other events.
+        """
         # Use is constant between events: each interval is added with what
         # was held during it.
         step_s = event.t - self.now_s
@@ -129,8 +137,8 @@ class JobLives:
             self.slot_s += self._n_slots * step_s
             self.reserved_bits += self._reserved_bps * step_s
             self.now_s = event.t
-        # By the exact type: a long run has a million events, and no kind of
-        # event is a kind of another.
+        # A look-up by exact type, since a long run has a million events. Event
+        # classes of jobs have no subclasses.
         effect = _EFFECTS.get(type(event))
         if effect is not None:
             life = self.jobs.get(event.job_id)  # type: ignore[attr-defined]
@@ -142,15 +150,17 @@ class JobLives:
             life = JobLife(job_id, event.job, phase_since_s=event.t)
             self.jobs[job_id] = life
             return life
-        # Which of the running jobs cross the switch is not looked at: none is
-        # judged by its time.
+        # Every running job counts as hit, whether it crosses the switch or not:
+        # none is judged by its time then.
         if isinstance(event, events.SwitchRestarted):
             for running in self.jobs.values():
                 running.failed |= running.hold is not None
         return None
 
     def stretches(self) -> list[Stretch]:
-        """All stretches by their end; open ones end with the stream."""
+        """All stretches in the order of their ends; open ones end with the
+        stream.
+        """
         living = [
             life for life in self.jobs.values() if life.phase != "ended"
         ]
@@ -162,7 +172,9 @@ class JobLives:
         return recorded
 
     def held(self) -> Iterator[HeldLinks]:
-        """Bandwidth of running jobs by release; open ones end with the stream."""
+        """Bandwidth of running jobs in the order of release; what is still held
+        ends with the stream.
+        """
         yield from self._held
         holds = [life.hold for life in self.jobs.values() if life.hold]
         for hold in sorted(holds, key=lambda hold: hold.since_s):
@@ -172,34 +184,44 @@ class JobLives:
     # -- what an event does to a life
 
     def enter(self, life: JobLife, phase: Phase) -> None:
+        """Begins a phase; the phase before it is kept, if it took time."""
         lasted = self.now_s > life.phase_since_s and life.phase != "ended"
         if lasted and self._recording:
             self._stretches.append(self._stretch(life))
         life.phase = phase
         life.phase_since_s = self.now_s
 
-    def take(self, life: JobLife, since_s: float | None = None) -> None:
-        """The job holds its slots and links, from ``since_s`` (now)."""
-        # What it held is closed first, so that both intervals meet.
-        self.release(life, ends=since_s is None)
+    def take(
+        self, life: JobLife, *, links_since_s: float | None = None
+    ) -> None:
+        """Makes the job hold its slots and links, in place of what it held.
+
+        ``links_since_s``: since when it has held these links; None: from now on.
+        """
+        # First, so that one interval ends where the next begins.
+        self.release(life, links_too=links_since_s is None)
         # A background VM runs in what the foreground leaves: no slot of its own.
         n_slots = life.n_slots if life.tier == FOREGROUND else 0
         bps = sum(bps for _, bps in life.links)
-        begin_s = self.now_s if since_s is None else since_s
-        life.hold = Hold(begin_s, n_slots, life.links, bps)
+        since_s = self.now_s if links_since_s is None else links_since_s
+        life.hold = Hold(since_s, n_slots, life.links, bps)
         self._n_slots += n_slots
         self._reserved_bps += bps
 
-    def release(self, life: JobLife, *, ends: bool = True) -> None:
-        """The job holds nothing; ``ends=False``: its links are held on."""
+    def release(self, life: JobLife, *, links_too: bool = True) -> None:
+        """Makes the job hold nothing.
+
+        ``links_too=False``: it takes the same links again at once, so the
+        interval in which it holds them does not end here.
+        """
         hold = life.hold
         if hold is None:
             return
         self._n_slots -= hold.n_slots
         self._reserved_bps -= hold.bps
         life.hold = None
-        kept = ends and self._recording and hold.links
-        if kept and self.now_s > hold.since_s:
+        ends = links_too and self._recording and hold.links
+        if ends and self.now_s > hold.since_s:
             held = HeldLinks(hold.links, hold.since_s, self.now_s)
             self._held.append(held)
 
@@ -236,7 +258,7 @@ def _progressed(
 def _started(
     lives: JobLives, life: JobLife, event: events.JobStarted
 ) -> None:
-    # One that was requeued has waited until its first start.
+    # Of a job that was requeued, the first start counts.
     if life.start_s is None:
         life.start_s = event.t
     lives.take(life)
@@ -247,7 +269,7 @@ def _rescaled(
     lives: JobLives, life: JobLife, event: events.JobRescaled
 ) -> None:
     life.links = event.links
-    # Against the rate of its reservation, to which the estimate belongs.
+    # Compared with the rate that the estimate was made for.
     life.slowed |= event.rate_bps < (life.granted_bps or 0)
     life.quickened |= event.rate_bps > (life.granted_bps or 0)
     lives.take(life)
@@ -284,15 +306,16 @@ def _tier_switched(
     lives: JobLives, life: JobLife, event: events.JobTierSwitched
 ) -> None:
     life.tier = event.tier
-    # Processors change hands, links do not: those are held on.
-    lives.take(life, since_s=life.hold.since_s if life.hold else None)
+    # The slots are those of the other tier; the links are held on.
+    links_since_s = life.hold.since_s if life.hold else None
+    lives.take(life, links_since_s=links_since_s)
 
 
 def _rerooted(
     lives: JobLives, life: JobLife, event: events.JobRerooted
 ) -> None:
     life.links = event.links
-    # One that is booked ahead may be moved before it holds anything.
+    # A job that is booked ahead may be moved before it holds anything.
     if life.hold is not None:
         lives.take(life)
 
@@ -324,15 +347,17 @@ def _ended(lives: JobLives, life: JobLife, event: events.JobEnded) -> None:
     life.by_policy = event.killed_by_policy
     life.price = float(event.detail.get("price", 0.0))
     life.iperf3 = event.detail.get("iperf3", {})
+    # The delay of each VM's transfers: the slowest ends the job.
     life.delay_s = float(max(event.detail.get("delay_s", (0.0,))))
     life.loses = bool(event.detail.get("loss_share"))
-    # Live jobs alone bring evidence.
+    # Only live jobs have evidence.
     evidence = event.detail.get("evidence")
     if isinstance(evidence, Mapping):
         life.possible_error = str(evidence.get("possible_error", ""))
-        queued = evidence.get("queued")
-        if isinstance(queued, float):
-            life.network_share = queued
+        # Share of the samples in which packets waited at its limiters.
+        queued_share = evidence.get("queued")
+        if isinstance(queued_share, float):
+            life.network_share = queued_share
     lives.release(life)
     lives.enter(life, "ended")
 

@@ -1,9 +1,9 @@
 """Metrics of a run, from its events in one pass: a row per job, and the summary.
 
-Memory grows with jobs, not with events. ``docs/runs-and-fidelity.md`` defines
-them. A new column of ``jobs.csv`` touches two files: :class:`JobRow` here and
-that page; the table's writing, its Parquet types and the audit follow the
-row's fields.
+``docs/runs-and-fidelity.md`` defines every metric. Memory grows with jobs, not
+with events. A new column of ``jobs.csv`` touches two files: :class:`JobRow`
+here and that page; the table's writing, its Parquet types and the audit follow
+the row's fields.
 """
 
 from __future__ import annotations
@@ -64,16 +64,16 @@ class JobRow:
     iperf3_ratio: float | None = None
     iperf3_counted_bps: float | None = None
     exempt: str | None = None
-    """Why a live time says nothing of its reservation; no column."""
+    """Why a live job's time shows nothing about its reservation; no column."""
     may_end_early: bool = False
-    """The estimate is an upper bound of its live time; no column."""
+    """The estimate is only an upper bound of a live job's time; no column."""
     possible_error: str = ""
-    """By its evidence, how much its live time can be wrong; no column."""
+    """How much a live job's time can be wrong, by its evidence; no column."""
     delay_s: float = 0.0
     """The most that its links' delay adds to its estimate; no column."""
     network_share: float | None = None
-    """By its evidence, the share of its live time in which packets waited at
-    its limiters; no column.
+    """Share of a live job's time in which packets waited at its limiters; no
+    column.
     """
 
     @property
@@ -92,13 +92,13 @@ class JobRow:
 
     @property
     def queued_s(self) -> float | None:
-        """All waiting: the response but for the time on nodes, for finished
-        jobs.
+        """All time in which a job waited, for finished jobs: the response
+        without the time on nodes.
         """
         response_s = self.response_s
         if response_s is None or self.measured_s is None:
             return None
-        # Rounding of a sum of floats makes nobody wait less than nothing.
+        # Sums of floats are rounded: the difference may be just below 0.
         return max(0.0, response_s - self.measured_s)
 
     @property
@@ -112,9 +112,9 @@ class JobRow:
     @property
     def bounded_slowdown(self) -> float | None:
         """Response over max(Γ, running time), for finished jobs."""
-        # Without a floor of 1, as both papers print it; max(1, t_a), as one
-        # of them has the divisor, is a misprint for max(Γ, t_e) (decision
-        # 20).
+        # No floor of 1, since both papers print the quotient without one. The
+        # divisor max(1, t_a) in one of them is a misprint for max(Γ, t_e)
+        # (decision 20).
         response_s = self.response_s
         if response_s is None or self.measured_s is None:
             return None
@@ -131,10 +131,10 @@ _IPERF3 = (
     "iperf3_counted_bps",
 )
 _EVIDENCE = ("possible_error", "delay_s", "network_share")
-_LATER = ("exempt", "may_end_early", *_EVIDENCE, *_IPERF3)
-"""Fields that are no column, or one of the last."""
+_SET_APART = ("exempt", "may_end_early", *_EVIDENCE, *_IPERF3)
+"""Fields without a column, and those whose columns come last."""
 JOB_COLUMNS = (
-    *(f.name for f in fields(JobRow) if f.name not in _LATER),
+    *(f.name for f in fields(JobRow) if f.name not in _SET_APART),
     "wait_s",
     "queued_s",
     "response_s",
@@ -147,7 +147,9 @@ cells_of = attrgetter(*JOB_COLUMNS)
 
 
 def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
-    """A header, then a line per job; None is empty, truths ``true``, ``false``."""
+    """Writes a header, then a line per job: None as an empty field, booleans as
+    ``true`` and ``false``.
+    """
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(JOB_COLUMNS)
     for row in rows:
@@ -178,12 +180,13 @@ _MEANS = (
 )
 
 
-def group(rows: Sequence[JobRow]) -> dict[str, Any]:
+def group_metrics(rows: Sequence[JobRow]) -> dict[str, Any]:
     """Metrics of a group of jobs. None where there is nothing to average."""
     count = dict.fromkeys(OUTCOMES, 0)
     n_good = 0
     n_met = 0
     for row in rows:
+        # A damaged run folder may have other outcomes; no metric counts them.
         count[row.outcome] = count.get(row.outcome, 0) + 1
         n_met += row.met_deadline is True
         # A job without a deadline is good when it has finished.
@@ -229,7 +232,7 @@ def by_class(rows: Sequence[JobRow]) -> dict[str, dict[str, Any]]:
     for row in rows:
         if row.job_class is not None:
             classes.setdefault(row.job_class, []).append(row)
-    return {name: group(classes[name]) for name in sorted(classes)}
+    return {name: group_metrics(classes[name]) for name in sorted(classes)}
 
 
 def mean(values: Iterable[float | None]) -> float | None:
@@ -249,8 +252,8 @@ def mean(values: Iterable[float | None]) -> float | None:
 
 
 LIVE = "live"
-"""The backend whose runs depend on the machine they ran on, and need a verdict
-on it.
+"""The backend whose runs depend on the machine: a verdict says how faithful the
+emulation was.
 """
 
 
@@ -283,8 +286,8 @@ class Fidelity:
 
 @dataclass(frozen=True)
 class Summary:
-    """``summary.json`` but for the verdict rows. None where there is nothing to
-    average.
+    """``summary.json`` without the verdicts on jobs (``expectations`` in it).
+    None where there is nothing to average.
     """
 
     name: str
@@ -352,14 +355,21 @@ _NO_TOPOLOGY: dict[str, Any] = {
     "slots": [],
     "links": {"lower": [], "upper": [], "capacity_bps": []},
 }
-_NOT_STARTED = events.RunStarted(0.0, "", "", "", 0, _NO_TOPOLOGY)
+_NOT_STARTED = events.RunStarted(
+    t=0.0,
+    run="",
+    policy="",
+    backend="",
+    seed=0,
+    topology=_NO_TOPOLOGY,
+)
 
 
 class Tally:
-    """Takes events one by one; gives rows and a summary at any moment.
+    """Takes a run's events in order; gives rows and a summary at any moment.
 
-    Feed a run's events in order. Complexity: O(1) per event but for the lengths
-    of its own lists. ``recording`` as of :class:`JobLives`.
+    An event costs O(1), or the length of the lists in it. ``recording`` keeps
+    all samples of links, and what :class:`JobLives` keeps with it.
     """
 
     def __init__(self, *, recording: bool = False) -> None:
@@ -374,7 +384,7 @@ class Tally:
         self._sampled_s = 0.0
 
     def feed(self, event: events.Event) -> None:
-        # Events of jobs end here; the others are the run's own.
+        # Events about jobs concern their lives alone.
         if self.lives.follow(event) is not None:
             return
         match event:
@@ -391,11 +401,12 @@ class Tally:
                 if self._recording:
                     self.samples.append(event)
 
+    # An engine calls its sink of events.
     __call__ = feed
 
     @property
-    def records(self) -> dict[str, Mapping[str, Any]]:
-        """The jobs as they were submitted, by id."""
+    def requests(self) -> dict[str, Mapping[str, Any]]:
+        """Records of the jobs' requests, by id."""
         jobs = self.lives.jobs
         return {job_id: life.request for job_id, life in jobs.items()}
 
@@ -433,7 +444,7 @@ class Tally:
         """The run's summary.
 
         ``name`` defaults to the run's own; ``wall_s`` is what the run took in
-        real seconds; ``rows`` spares making them again.
+        real seconds; ``rows``: those of :meth:`rows`, if the caller has them.
         """
         rows = list(self.rows()) if rows is None else rows
         started = self.started
@@ -444,11 +455,11 @@ class Tally:
             backend=started.backend,
             seed=started.seed,
             status=self.ended.status if self.ended else "interrupted",
-            **group(rows),
+            **group_metrics(rows),
             vm_utilisation=vm_use,
             link_utilisation=link_use,
             link_utilisation_measured=link_sent,
-            revenue=sum(r.price for r in rows),
+            revenue=sum(row.price for row in rows),
             classes=by_class(rows),
             estimate_ratio=spread(_present(row.ratio for row in rows)),
             iperf3_ratio=spread(_present(row.iperf3_ratio for row in rows)),
@@ -460,8 +471,8 @@ class Tally:
     def _utilisation(
         self,
     ) -> tuple[float | None, float | None, float | None]:
-        """Means over the run: VM slots, reserved capacity, sent capacity (where
-        sampled).
+        """Shares of VM slots used, link capacity reserved, and link capacity
+        used by traffic (where sampled): means over the run.
         """
         span_s = self.lives.now_s
         # An empty run, or one in which everything happened at once: there
@@ -487,16 +498,16 @@ class Tally:
 
 
 def request_record(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns of a job's row that its request has alone."""
+    """The columns of a job's row that follow from its request alone."""
     return {
         "job_id": str(request["id"]),
         "requested_bps": request["bandwidth_bps"],
         "job_class": _class(request),
-        **{column: request[column] for column in _OF_REQUEST},
+        **{column: request[column] for column in _REQUEST_COLUMNS},
     }
 
 
-_OF_REQUEST = (
+_REQUEST_COLUMNS = (
     "kind",
     "submit_s",
     "n_vms",
@@ -505,7 +516,7 @@ _OF_REQUEST = (
     "application",
     "duration_s",
 )
-_OF_LIFE = tuple(
+_LIFE_COLUMNS = tuple(
     {f.name for f in fields(JobLife)} & {f.name for f in fields(JobRow)}
 )
 """Columns that are fields of a job's life by the same name."""
@@ -521,7 +532,7 @@ def _row(life: JobLife, started: events.RunStarted) -> JobRow:
     if started.backend == LIVE:
         exempt = _exempt(life, iperf3)
     cells = request_record(life.request)
-    for column in _OF_LIFE:
+    for column in _LIFE_COLUMNS:
         cells[column] = getattr(life, column)
     return JobRow(
         policy=started.policy,
@@ -539,8 +550,9 @@ def _present(values: Iterable[float | None]) -> list[float]:
 
 
 def _iperf3(life: JobLife) -> dict[str, Any]:
-    """Columns of a finished job that measured its bandwidth itself: the median
-    and worst VM.
+    """Columns of a finished iperf3 job: bandwidth of the median and worst VM.
+
+    ``received`` is what iperf3 reports, ``counted`` what the VM's cap has sent.
     """
     received = sorted(life.iperf3.get("received_bps", ()))
     counted = sorted(life.iperf3.get("counted_bps", ()))
@@ -557,17 +569,18 @@ def _iperf3(life: JobLife) -> dict[str, Any]:
 
 
 def _exempt(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
-    """Why a job's time shows nothing about its reservation.
+    """Why a live job's time shows nothing about its reservation.
 
-    None where it does, as always after a failure of its own.
+    None where it shows something, as the end of a job that failed by itself
+    always does.
     """
     if life.by_policy:
         return f"killed by its policy: {life.reason}"
     if life.outcome == "killed":
         if life.reason.startswith(events.FAILED):
             return f"{life.reason}, as the file has it"
-        # A job that failed is judged whatever its kind; one that ran out of
-        # its time may be explained by kind or by events.
+        # A job that failed by itself is judged, whatever its kind. One whose
+        # time ran out may be exempt for the reasons below.
         if life.reason != events.OUTLASTED:
             return None
     return _exempt_by_kind(life, iperf3) or _exempt_by_events(life)
@@ -604,9 +617,10 @@ def _exempt_by_events(life: JobLife) -> str | None:
 
 
 def _may_end_early(life: JobLife) -> bool:
-    """True where the estimate is no more than an upper bound.
+    """True where the estimate is only an upper bound of a job's time.
 
-    A demand curve loses nothing at a bandwidth that it would not have used.
+    The estimate p·b/b' stretches a job's whole time, but a demand curve is
+    delayed only while its demand is above the granted b'.
     """
     request = life.request
     granted_bps = life.granted_bps or 0
@@ -644,7 +658,7 @@ def _met(job: JobLife) -> bool | None:
     if job.outcome != "finished" or job.end_s is None:
         return False
     due_s = job.request["submit_s"] + deadline_s
-    # Rounding of a sum of floats decides no deadline.
+    # Sums of floats are rounded, which must not make a job miss its deadline.
     return bool(job.end_s <= due_s + 1e-9 * max(1.0, abs(due_s)))
 
 
@@ -665,11 +679,13 @@ class Recording(EventFile):
     judged: list[tuple[object, Any]] = field(
         default_factory=list, repr=False
     )
-    """Verdicts by what was expected, as of ``verdicts_of``."""
+    """Pairs of an expectation and the verdicts by it, kept by ``verdicts_of``."""
 
     @cached_property
     def tally(self) -> Tally:
-        """The jobs' lives and all sums, with what pictures and links need."""
+        """The tally of all events, with the records that pictures and link rates
+        need.
+        """
         return tally(self.events, recording=True)
 
     @cached_property

@@ -82,7 +82,7 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> (
         events.JobEnded(40.0, "c", "finished", "", 16.0, {}),
     ):
         sink(event)
-    found = lease_measures(tally.rows(), tally.records, held, 8)
+    found = lease_measures(tally.rows(), tally.requests, held, 8)
     assert (found["accepted"], found["success"], found["preemptions"]) == (
         3,
         0.75,
