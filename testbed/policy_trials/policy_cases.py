@@ -1,5 +1,5 @@
-"""Small experiments that a policy is checked with: random ones, and a stream
-that starves.
+"""Small experiments that a policy is checked with: random ones, and streams of
+small jobs in which a large one may starve.
 
 Every case is the text of an experiment file, so that one that a policy fails
 can be run by itself.
@@ -43,14 +43,16 @@ class Case:
 
     @property
     def n_jobs(self) -> int:
+        # Leases are generated: their section has a number of jobs, no list.
         jobs: int | list[Any] = self.workload["jobs"]
         if isinstance(jobs, int):
             return jobs
         return len(jobs)
 
     def without(self, first: int, number: int) -> Case:
-        """The case without so many of its jobs; of generated ones the last are
-        left out.
+        """The case without ``number`` of its jobs, from index ``first`` on.
+
+        Of generated jobs the last are left out.
         """
         jobs: int | list[Any] = self.workload["jobs"]
         if isinstance(jobs, int):
@@ -86,7 +88,7 @@ class Case:
         return parse_experiment(self.text(policy), Path("policy check"))
 
 
-NO_JOB = Case(
+MINIMAL_CASE = Case(
     "entry",
     {"kind": "flat", "nodes": 1},
     {
@@ -96,7 +98,7 @@ NO_JOB = Case(
         ],
     },
 )
-"""The least experiment, to read a policy's entry with."""
+"""The least experiment in which a policy's entry can be read."""
 
 # -- random cases --------------------------------------------------------------
 
@@ -112,19 +114,21 @@ def _jobs(
     from hypothesis import strategies as st
 
     columns = st.tuples(
-        # Every fifth second: instants coincide often.
+        # Arrival in tenths of a second, each half second: many coincide.
         st.integers(0, 40).map(lambda n: n - n % 5),
+        # VMs, and their bandwidth in units of 100 Mbit/s.
         st.integers(1, most_vms),
         st.integers(1, 9),
+        # Duration in tenths of a second, and the deadline in durations.
         st.sampled_from([5, 10, 20, 30, 60]),
         st.sampled_from([None, 1, 2, 5, 20]),
     )
-    # The number first: lists that hypothesis draws by itself are mostly
-    # short, and no queue comes about.
-    sizes = st.integers(1, MOST_JOBS).flatmap(
+    # The number of jobs first: lists whose length hypothesis chooses are mostly
+    # short, and no queue forms.
+    tables = st.integers(1, MOST_JOBS).flatmap(
         lambda n: st.lists(columns, min_size=n, max_size=n)
     )
-    return sizes.map(
+    return tables.map(
         lambda rows: [
             _job_entry(number, row, bandwidth=bandwidth)
             for number, row in enumerate(rows, 1)
@@ -134,18 +138,18 @@ def _jobs(
 
 def _job_entry(
     number: int,
-    drawn: tuple[int, int, int, int, int | None],
+    row: tuple[int, int, int, int, int | None],
     *,
     bandwidth: bool,
 ) -> dict[str, Any]:
-    at, vms, hundreds, tenths, ratio = drawn
+    at_tenths, n_vms, hundreds_mbps, tenths, ratio = row
     job: dict[str, Any] = {
         "id": f"j{number}",
-        "at": _seconds(at),
-        "vms": vms,
+        "at": _seconds(at_tenths),
+        "vms": n_vms,
     }
     if bandwidth:
-        job["bandwidth"] = f"{hundreds * 100} Mbit/s"
+        job["bandwidth"] = f"{hundreds_mbps * 100} Mbit/s"
     else:
         job["kind"] = "compute"
     job["duration"] = _seconds(tenths)
@@ -247,7 +251,7 @@ def failing_cases() -> SearchStrategy[Case]:
     """
     from hypothesis import strategies as st
 
-    def add(draw: DrawFn) -> Case:
+    def tree_with_failures(draw: DrawFn) -> Case:
         case = _tree(draw)
         fanout = case.topology["fanout"]
         servers = st.integers(0, math.prod(fanout) - 1)
@@ -259,7 +263,7 @@ def failing_cases() -> SearchStrategy[Case]:
             ),
         )
 
-    return st.composite(add)()
+    return st.composite(tree_with_failures)()
 
 
 def _failure(
@@ -283,13 +287,13 @@ def _failure(
 def largest(
     cases: SearchStrategy[Case], number: int, seed: int
 ) -> list[Case]:
-    """So many cases, those with the most jobs of several times as many random
+    """The ``number`` cases with the most jobs, of five times as many random
     ones.
     """
-    seen: list[Case] = []
-    # Nothing is wrong with any of them: `append` returns None.
-    search(cases, seen.append, number=5 * number, seed=seed)
-    return sorted(seen, key=lambda case: -case.n_jobs)[:number]
+    tried: list[Case] = []
+    # A search that tries all of them: ``append`` returns None, so none fails.
+    search(cases, tried.append, number=5 * number, seed=seed)
+    return sorted(tried, key=lambda case: -case.n_jobs)[:number]
 
 
 # -- a small case that fails ---------------------------------------------------
@@ -307,14 +311,14 @@ Problem: TypeAlias = Callable[[Case], str | None]
 """What is wrong with a policy's run of a case; None where nothing is."""
 
 
-class _Found(BaseException):
-    """Ends a search: hypothesis lets pass what is no Exception."""
+class _CaseFails(BaseException):
+    """Ends a search. hypothesis would catch a plain Exception and continue."""
 
 
 def search(
     cases: SearchStrategy[Case], problem: Problem, *, number: int, seed: int
 ) -> Failed | None:
-    """The first of so many random cases that fails, made smaller; None where
+    """The first failing case of ``number`` random ones, made smaller; None where
     all pass.
     """
     import hypothesis
@@ -322,15 +326,16 @@ def search(
 
     failed: list[Failed] = []
 
-    def passes(case: Case) -> bool:
+    def try_case(case: Case) -> bool:
         how = problem(case)
         if how is not None:
             failed.append(Failed(case, how))
-            raise _Found
+            raise _CaseFails
+        # ``find`` continues with the next case.
         return False
 
-    # No database: what an earlier check has found is not tried first, so
-    # each check is the same.
+    # No database: with one, hypothesis tries the failing cases of earlier
+    # checks first, and no two checks are the same.
     settings = hypothesis.settings(
         max_examples=number,
         database=None,
@@ -343,11 +348,11 @@ def search(
         with same_examples():
             hypothesis.find(
                 cases,
-                passes,
+                try_case,
                 settings=settings,
                 random=Random(seed),  # noqa: S311
             )
-    except (_Found, NoSuchExample):
+    except (_CaseFails, NoSuchExample):
         pass
     if failed:
         return smaller(failed[0], problem)
@@ -355,11 +360,10 @@ def search(
 
 
 def smaller(failed: Failed, problem: Problem) -> Failed:
-    """The case without the jobs that it fails without, too: halves of them
-    first, single ones last.
+    """A failing case without the jobs that its failure does not need.
 
-    A policy that decides otherwise each time may pass what it has failed; that
-    is left as it was.
+    Tries to leave out half of the jobs, then quarters, single ones last; keeps
+    those without which the policy passes, if only this time.
     """
     left_out = failed.case.n_jobs // 2
     while left_out:
@@ -370,8 +374,7 @@ def smaller(failed: Failed, problem: Problem) -> Failed:
             if how is None:
                 first += left_out
             else:
-                # At the same place again, to which the next jobs have
-                # moved.
+                # ``first`` stays: the next jobs have moved there.
                 failed = Failed(case, how)
         left_out //= 2
     return failed
@@ -380,17 +383,16 @@ def smaller(failed: Failed, problem: Problem) -> Failed:
 # -- a large job behind a stream of small ones ---------------------------------
 
 LARGE = "large"
-SMALL_ONES = 60
+N_SMALL_JOBS = 60
 
 
 def starving_cases(family: Family) -> tuple[Case, ...]:
-    """A large job that fits the empty data centre, in a stream of small ones
-    that never lets it.
+    """Streams of small jobs with a large one, which fits the empty data centre.
 
-    The small ones come one after another, each before the last has ended, so
-    that all nodes are never free together for a policy that starts whatever
-    fits. By duration, bandwidth and deadline the large one is the last, or the
-    first, that a policy would choose.
+    The small ones come one after another, each before the last has ended: a
+    policy that starts whatever fits never has all nodes free. With 5 s the
+    large job is the shortest of all, with 60 s the longest; where the small
+    ones have deadlines it has none.
     """
     return tuple(
         _starving(family, large_s, deadlines=deadlines)
@@ -400,26 +402,24 @@ def starving_cases(family: Family) -> tuple[Case, ...]:
 
 
 def _starving(family: Family, large_s: int, *, deadlines: bool) -> Case:
-    flat = family in ("flat", "leases")
     slots = 32 if family == "fat-tree" else 8
+    small: dict[str, Any] = {"vms": slots // 2, "duration": "9 s"}
+    large: dict[str, Any] = {"vms": slots, "duration": f"{large_s} s"}
+    if deadlines:
+        small["deadline"] = "90 s"
+    demand = {"bandwidth": "100 Mbit/s"}
+    if family in ("flat", "leases"):
+        demand = {"kind": "compute"}
     jobs = []
     # Half of the slots for 9 s, one every 5 s: whenever one ends, the next
     # has been running for 4 s.
-    for number in range(SMALL_ONES):
-        job: dict[str, Any] = {
-            "id": f"small-{number:02}",
-            "at": f"{5 * number} s",
-        }
-        job |= {"vms": slots // 2, "duration": "9 s"}
-        if deadlines:
-            job["deadline"] = "90 s"
-        jobs.append(job)
-    jobs.append(
-        # At 7 s the first two fill all slots.
-        {"id": LARGE, "at": "7 s", "vms": slots, "duration": f"{large_s} s"}
-    )
-    asks = {"kind": "compute"} if flat else {"bandwidth": "100 Mbit/s"}
-    jobs = [job | asks for job in jobs]
+    for number in range(N_SMALL_JOBS):
+        name = f"small-{number:02}"
+        jobs.append(
+            {"id": name, "at": f"{5 * number} s", **small, **demand}
+        )
+    # At 7 s the first two fill all slots.
+    jobs.append({"id": LARGE, "at": "7 s", **large, **demand})
     # Files list jobs in order of submission; sorting is stable.
     jobs.sort(key=_submitted_s)
     return Case(
@@ -437,35 +437,37 @@ def _small_topology(family: Family) -> dict[str, Any]:
     """A data centre of 8 slots; a fat-tree has 32."""
     if family in ("flat", "leases"):
         return {"kind": "flat", "nodes": 8}
-    shape = {"k": 4} if family == "fat-tree" else {"fanout": [2, 2]}
-    links = {"links": "1 Gbit/s", "slots_per_server": 2}
-    return {"kind": family, **shape, **links}
+    topology: dict[str, Any] = {"kind": family}
+    if family == "fat-tree":
+        topology["k"] = 4
+    else:
+        topology["fanout"] = [2, 2]
+    return topology | {"links": "1 Gbit/s", "slots_per_server": 2}
 
 
 # -- a small live run ----------------------------------------------------------
 
 
 def live_case(kind: PolicyKind, families: Sequence[Family]) -> Case:
-    """A few seconds on the live network, with more jobs than there is room for
-    at once.
+    """A case of a few seconds for the live network, with more jobs than fit at
+    once.
     """
     if kind.leases:
         return _live_leases()
     topology: dict[str, Any] = {"kind": "flat", "nodes": 4}
-    asks = {"kind": "compute", "cpu": "10 %"}
+    demand = {"kind": "compute", "cpu": "10 %"}
     if "tree" in families:
-        links = {"links": "1 Gbit/s", "slots_per_server": 2}
-        topology = {"kind": "tree", "fanout": [2, 2], **links}
-        asks = {"bandwidth": "400 Mbit/s"}
+        topology = _small_topology("tree")
+        demand = {"bandwidth": "400 Mbit/s"}
     jobs = [
         {
-            "id": f"j{n}",
-            "at": _seconds(5 * n),
-            "vms": 1 + n % 3,
+            "id": f"j{number}",
+            "at": _seconds(5 * number),
+            "vms": 1 + number % 3,
             "duration": "3 s",
-            **asks,
+            **demand,
         }
-        for n in range(8)
+        for number in range(8)
     ]
     return Case(
         "live",

@@ -3,16 +3,24 @@ with their evidence.
 
 A check plays small experiments (:mod:`testbed.policy_trials.policy_cases`). One
 that fails has a counterexample, the smallest that was found, as an experiment
-file. A run that the policy breaks is evidence for the check ``sound`` alone,
-and one that the engine refuses for ``capacity``.
+file. Of the runs that stop early, those that the policy's own errors ended
+fail the check ``sound`` alone, and those in which the engine refused an action
+fail ``capacity``.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Container,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from testbed.audit import audit
@@ -32,7 +40,6 @@ from testbed.policy_trials.policy_cases import (
     LARGE,
     Case,
     Failed,
-    Family,
     cases,
     failing_cases,
     largest,
@@ -60,62 +67,64 @@ from testbed.units import number_of
 
 
 def determinism(subject: Subject) -> PolicyFinding:
-    """The same events in two processes, and of two instances in one."""
+    """Compares runs of the same experiments: two in one process, by an instance
+    of the policy each, and one in another process.
+    """
     says = "the same experiment gives the same events"
     chosen: list[Case] = []
     for family in subject.families:
-        drawn = cases(family)
-        chosen += largest(drawn, subject.effort.twice, subject.seed)
+        chosen += largest(cases(family), subject.effort.twice, subject.seed)
     texts = [case.text(subject.entry) for case in chosen]
-    # Threads that wait for a process each: the two compute at the same
-    # time.
+    # Each thread waits for a process: the two compute at the same time.
     with ThreadPoolExecutor(2) as pool:
-        first = pool.submit(in_fresh_process, texts, 1, 2)
-        second = pool.submit(in_fresh_process, texts, 2, 1)
-        pairs = list(
-            zip(chosen, first.result(), second.result(), strict=True)
+        two_runs = pool.submit(
+            in_fresh_process, texts, hash_seed=1, times=2
         )
+        one_run = pool.submit(in_fresh_process, texts, hash_seed=2, times=1)
     n_whole = 0
     n_jobs = 0
     failed = []
-    for case, (lines, again), [other] in pairs:
-        # The last line of a run that the policy broke is the error.
-        if lines[-1].startswith("{"):
+    for case, [first, again], [other] in zip(
+        chosen, two_runs.result(), one_run.result(), strict=True
+    ):
+        # Events are objects of JSON; a run that the policy broke ends with the
+        # text of its error.
+        if first[-1].startswith("{"):
             n_whole += 1
             n_jobs += case.n_jobs
-        difference = _differs(lines, again, other)
+        difference = _difference(first, again, other)
         if difference is not None:
             failed.append(Failed(case, difference))
+    # Each case had three runs.
     subject.count(3 * n_whole, 3 * n_jobs)
-    good = f"{subject.tried()}: two processes with different hash seeds, two instances in one"
+    evidence = f"{subject.tried()}: two processes with different hash seeds, two instances in one"
     return subject.finding(
         says,
         min(failed, key=lambda failure: failure.case.n_jobs, default=None),
-        good,
+        evidence,
     )
 
 
-def _differs(first: Lines, again: Lines, other: Lines) -> str | None:
+def _difference(first: Lines, again: Lines, other: Lines) -> str | None:
+    """A sentence on the first event that differs; None where the runs agree."""
     for where, lines in (
         ("a second instance in the same process", again),
         ("another process, with another hash seed", other),
     ):
         if first != lines:
-            place = _first_difference(first, lines)
-            expected, differing = (
-                _shortened(run[place]) if place < len(run) else "nothing"
-                for run in (first, lines)
-            )
-            return f"{where} differs at event {place + 1}: {expected}; {differing}"
+            index = _differing_index(first, lines)
+            expected = _event_at(first, index)
+            differing = _event_at(lines, index)
+            return f"{where} differs at event {index + 1}: {expected}; {differing}"
     return None
 
 
-def _first_difference(first: Lines, second: Lines) -> int:
+def _differing_index(first: Lines, second: Lines) -> int:
     """The index of the first line that differs, or that only one has."""
     shorter = min(len(first), len(second))
-    for place in range(shorter):
-        if first[place] != second[place]:
-            return place
+    for index in range(shorter):
+        if first[index] != second[index]:
+            return index
     return shorter
 
 
@@ -123,8 +132,11 @@ SHOWN_CHARACTERS = 110
 """The length of an event's line in a finding."""
 
 
-def _shortened(line: str) -> str:
-    """A line of the events without the fields that are long."""
+def _event_at(lines: Lines, index: int) -> str:
+    """A run's event without its fields that are lists or objects."""
+    if index >= len(lines):
+        return "nothing"
+    line = lines[index]
     try:
         event: Any = json.loads(line)
     except ValueError:
@@ -140,20 +152,20 @@ def _shortened(line: str) -> str:
 
 
 def replay(subject: Subject) -> PolicyFinding:
-    """Decides a recorded run again, whose times and ends are not those that
-    were estimated.
+    """Replays recorded runs, in which jobs took other times than was estimated,
+    and compares the decisions.
     """
     says = "a replay of a run decides as the run did"
-    failed = _searched(
-        subject, subject.families, _replayed, subject.effort.replayed
+    failed = _smallest_failure(
+        subject, _replay_difference, subject.effort.replayed
     )
-    good = (
+    evidence = (
         f"{subject.tried()}, each second one a replay: no decision differs"
     )
-    return subject.finding(says, failed, good)
+    return subject.finding(says, failed, evidence)
 
 
-def _replayed(subject: Subject, case: Case) -> str | None:
+def _replay_difference(subject: Subject, case: Case) -> str | None:
     trace: list[dict[str, Any]] = []
 
     def jittered(experiment: Experiment) -> Backend:
@@ -165,13 +177,13 @@ def _replayed(subject: Subject, case: Case) -> str | None:
         )
         return TracingBackend(
             backend,
-            # Through JSON, as a run folder has it: a copy in plain values.
+            # Through JSON, as in a run folder: a copy of plain values.
             lambda answer: trace.append(json.loads(json.dumps(answer))),
         )
 
-    live = decisions(subject.play(case, jittered))
+    recorded = decisions(subject.play(case, jittered))
     try:
-        again = decisions(
+        replayed = decisions(
             subject.play(
                 case, lambda _: ReplayBackend(iter(enumerate(trace, 1)))
             )
@@ -179,10 +191,10 @@ def _replayed(subject: Subject, case: Case) -> str | None:
     except NoEvidence as none:
         if none.refused is None:
             return None
-        # A refusal of the replay alone is this check's finding. It leaves
-        # the list, which is the evidence against capacity.
+        # The engine accepted all of the recorded run, so this refusal is a
+        # difference. As ``refused`` it would count against capacity too.
         return subject.refused.pop().how
-    difference = first_difference(live, again)
+    difference = first_difference(recorded, replayed)
     if difference is None:
         return None
     return (
@@ -191,13 +203,15 @@ def _replayed(subject: Subject, case: Case) -> str | None:
     )
 
 
-def _searched(
+def _smallest_failure(
     subject: Subject,
-    families: Sequence[Family],
     problem: Callable[[Subject, Case], str | None],
     number: int,
 ) -> Failed | None:
-    """The first family's smallest failing case, if there is one."""
+    """The smallest failing case of the first family that has one.
+
+    ``number``: of cases that are tried of each family.
+    """
 
     def problem_of(case: Case) -> str | None:
         try:
@@ -205,7 +219,7 @@ def _searched(
         except NoEvidence:
             return None
 
-    for family in families:
+    for family in subject.families:
         failed = search(
             cases(family), problem_of, number=number, seed=subject.seed
         )
@@ -218,28 +232,26 @@ def _searched(
 
 
 def capacity(subject: Subject) -> PolicyFinding:
-    """The ledger after each step, and the audit of each run but for the
-    policy's claims.
+    """Checks the ledger after each step, and audits each run; the policy's
+    claims are left to their own check.
     """
     says = "every placement is within capacity, and the audit passes"
 
     def problem(subject: Subject, case: Case) -> str | None:
         try:
-            return _first(_faults(subject, case), but=CLAIMS)
+            return _fault(_faults(subject, case), without=CLAIMS)
         except NoEvidence as none:
             return none.refused
 
-    failed = _searched(
-        subject, subject.families, problem, subject.effort.audited
-    )
-    # Runs of the checks before, too: the engine refuses in all of them.
+    failed = _smallest_failure(subject, problem, subject.effort.audited)
+    # Refusals in the runs of earlier checks count as well.
     failed = failed or next(iter(subject.refused), None)
-    good = f"{subject.tried()} on {', '.join(subject.families)}: ledger checked after each step"
-    return subject.finding(says, failed, good)
+    evidence = f"{subject.tried()} on {', '.join(subject.families)}: ledger checked after each step"
+    return subject.finding(says, failed, evidence)
 
 
 def claims(subject: Subject) -> PolicyFinding:
-    """The audit's verdict on what the policy declares of itself."""
+    """Audits runs for what the policy claims of itself."""
     says = "what the policy claims of itself holds"
     if not subject.claims:
         return subject.finding(
@@ -247,11 +259,9 @@ def claims(subject: Subject) -> PolicyFinding:
         )
 
     def problem(subject: Subject, case: Case) -> str | None:
-        return _first(_faults(subject, case), only=CLAIMS)
+        return _fault(_faults(subject, case), only=CLAIMS)
 
-    failed = _searched(
-        subject, subject.families, problem, subject.effort.audited
-    )
+    failed = _smallest_failure(subject, problem, subject.effort.audited)
     return subject.finding(
         says,
         failed,
@@ -292,53 +302,54 @@ def _audited(
     }
 
 
-def _first(
+def _fault(
     faults: Mapping[str, str],
     *,
-    but: Mapping[str, str] | None = None,
-    only: Mapping[str, str] | None = None,
+    only: Container[str] | None = None,
+    without: Container[str] = (),
 ) -> str | None:
-    kept = (
-        f"audit, {name}: {message}"
-        for name, message in faults.items()
-        if name not in (but or ()) and (only is None or name in only)
-    )
-    return next(kept, None)
+    """The first of an audit's faults as a sentence; None where there is none.
+
+    ``only``: of these checks; ``without``: none of these checks.
+    """
+    for name, message in faults.items():
+        if name not in without and (only is None or name in only):
+            return f"audit, {name}: {message}"
+    return None
 
 
 # -- starvation ----------------------------------------------------------------
 
 
 def starvation(subject: Subject) -> PolicyFinding:
-    """A job of all nodes in a stream of small ones, each of which would fit."""
+    """Plays a job that needs all nodes in a stream of small ones, each of which
+    fits beside others.
+    """
     says = "a job that fits the empty data centre starts, however many come after it"
     declared = "no-starvation" in subject.claims
-    worst: list[str] = []
-    tried = [
-        case
-        for family in subject.families
-        for case in starving_cases(family)
-    ]
-    for case in tried:
+    fates: list[str] = []
+    for case in chain.from_iterable(map(starving_cases, subject.families)):
         try:
             faults = _faults(subject, case)
-            worst.append(_fate(subject.play(case)))
+            fates.append(_fate(subject.play(case)))
         except NoEvidence:
             continue
         if declared and "no-starvation" in faults:
             failed = Failed(case, faults["no-starvation"])
             return subject.finding(
                 says,
-                smaller(failed, lambda less: _starves(subject, less)),
+                smaller(failed, partial(_starvation_fault, subject)),
                 "",
             )
-    seen = f"a large job in {len(worst)} streams of small ones: {max(worst, default='no run')}"
+    # Fates are sentences that sort as they get worse.
+    worst = max(fates, default="no run")
+    evidence = f"a large job in {len(fates)} streams of small ones: {worst}"
     return subject.finding(
-        says, None, seen, "ok" if declared else "not declared"
+        says, None, evidence, "ok" if declared else "not declared"
     )
 
 
-def _starves(subject: Subject, case: Case) -> str | None:
+def _starvation_fault(subject: Subject, case: Case) -> str | None:
     try:
         return _faults(subject, case).get("no-starvation")
     except NoEvidence:
@@ -346,16 +357,22 @@ def _starves(subject: Subject, case: Case) -> str | None:
 
 
 def _fate(history: Sequence[Event]) -> str:
-    """The large job's fate, as a text that sorts by how bad it is."""
-    submitted = overtaken = 0
+    """The large job's fate as a sentence.
+
+    Sentences of jobs that start sort before others, by the number of jobs that
+    overtook them.
+    """
+    submitted = False
+    overtaking = 0
     for event in history:
         if isinstance(event, JobSubmitted) and event.job["id"] == LARGE:
-            submitted = 1
+            submitted = True
         elif isinstance(event, JobStarted):
             if event.job_id == LARGE:
-                # In two places, so that the texts sort as the numbers do.
-                return f"it starts after {overtaken:2d} of those that came later"
-            overtaken += submitted
+                # Two digits wide, to sort as the number does.
+                return f"it starts after {overtaking:2d} of those that came later"
+            if submitted:
+                overtaking += 1
         elif isinstance(event, JobEnded) and event.job_id == LARGE:
             return f"it was {event.outcome}"
     return "it was never there"
@@ -365,8 +382,8 @@ def _fate(history: Sequence[Event]) -> str:
 
 
 def failures(subject: Subject) -> PolicyFinding:
-    """Runs in which servers and links are lost, with each fate that the policy
-    declares.
+    """Plays runs in which servers and links fail, with each value of
+    ``on_failure`` that the policy declares.
     """
     says = "runs in which servers and links fail pass the audit"
     fates = subject.kind.on_failure
@@ -377,42 +394,45 @@ def failures(subject: Subject) -> PolicyFinding:
     for fate in ON_FAILURE:
         if fate not in fates:
             continue
-        other = _with(subject, fate)
+        varied = _with_fate(subject, fate)
         failure = search(
             failing_cases(),
-            partial(_first_fault, other),
+            partial(_fault_or_refusal, varied),
             number=number,
             seed=subject.seed,
         )
         if failure is not None:
             how = f"on_failure {fate}: {failure.how}"
-            return other.finding(says, Failed(failure.case, how), "")
+            return varied.finding(says, Failed(failure.case, how), "")
     return subject.finding(
         says, None, f"{subject.tried()}: {', '.join(fates)}"
     )
 
 
-def _first_fault(subject: Subject, case: Case) -> str | None:
-    """A run's first fault, by its audit or by the engine's refusal."""
+def _fault_or_refusal(subject: Subject, case: Case) -> str | None:
+    """A run's first fault by its audit, or the engine's refusal."""
     try:
-        return _first(_faults(subject, case))
+        return _fault(_faults(subject, case))
     except NoEvidence as none:
         return none.refused
 
 
-def _with(subject: Subject, fate: str) -> Subject:
-    """The policy with another ``on_failure``; its runs count as the subject's."""
-    other = Subject(
-        {**subject.entry, "on_failure": fate}, subject.spec, subject.seed
+def _with_fate(subject: Subject, fate: str) -> Subject:
+    """The policy with another ``on_failure``; its runs count as the subject's.
+
+    The two share their lists and counters. Audits and refusals are apart.
+    """
+    return Subject(
+        {**subject.entry, "on_failure": fate},
+        subject.spec,
+        subject.seed,
+        effort=subject.effort,
+        broken=subject.broken,
+        decided_s=subject.decided_s,
+        runs=subject.runs,
+        jobs=subject.jobs,
+        check=subject.check,
     )
-    # The same objects, no copies: runs of this one count as the subject's.
-    other.effort = subject.effort
-    other.check = subject.check
-    other.broken = subject.broken
-    other.decided_s = subject.decided_s
-    other.runs = subject.runs
-    other.jobs = subject.jobs
-    return other
 
 
 # -- live ----------------------------------------------------------------------
@@ -428,8 +448,8 @@ def not_run(why: str) -> PolicyFinding:
 def live(
     subject: Subject, run: Callable[[Experiment], list[RunRecord]]
 ) -> PolicyFinding:
-    """A small experiment on the live network and its replay; ``run`` is as
-    ``testbed run``.
+    """Plays a small experiment on the live network and replays it in the
+    simulator; ``run`` plays it as ``testbed run`` does.
     """
     subject.check = "live"
     case = live_case(subject.kind, subject.families)
@@ -439,29 +459,30 @@ def live(
         sources = replay_sources(experiment, recorded.folder.path)
         with private_folder("policy-check-") as path:
             top = RunFolder(path)
-            [again] = run_replayed(
+            [replayed] = run_replayed(
                 experiment, sources, top, ["testbed", "policy"]
             )
     except MachineCannot as cannot:
         return not_run(cannot.message)
     except RunFailed as error:
         return subject.finding(_LIVE_SAYS, Failed(case, error.message), "")
-    seen = f"{number_of(len(experiment.jobs), 'job')}, {recorded.folder.path}: {again.sentence()}"
-    failed = None if again.same else Failed(case, seen)
-    return subject.finding(_LIVE_SAYS, failed, seen)
+    jobs = number_of(len(experiment.jobs), "job")
+    evidence = f"{jobs}, {recorded.folder.path}: {replayed.sentence()}"
+    failed = None if replayed.same else Failed(case, evidence)
+    return subject.finding(_LIVE_SAYS, failed, evidence)
 
 
 # -- the policy itself ---------------------------------------------------------
 
 
 def sound(subject: Subject) -> PolicyFinding:
-    """No run was broken by the policy; how long its decisions took."""
+    """Reports runs that the policy broke, and how long its decisions took."""
     says = "every decision is an answer, in time, of the view alone"
     broken = next(iter(subject.broken), None)
-    subject.count(
-        *(sum(counted.values()) for counted in (subject.runs, subject.jobs))
-    )
+    # This check is about the runs of all others.
+    subject.count(sum(subject.runs.values()), sum(subject.jobs.values()))
     remark = ""
+    # A policy of the testbed's own, from no file.
     if subject.kind.source is None:
         remark = "; the testbed's own run without a guard"
     return subject.finding(

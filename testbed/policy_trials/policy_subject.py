@@ -17,7 +17,7 @@ from testbed.errors import BadInput
 from testbed.events import Event, JobStarted
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.policy_cases import (
-    NO_JOB,
+    MINIMAL_CASE,
     Case,
     Entry,
     Failed,
@@ -103,7 +103,7 @@ class Subject:
         """The policy of a file's entry. Raises SpecErrors where the entry is
         wrong.
         """
-        [spec] = NO_JOB.experiment(entry).policies
+        [spec] = MINIMAL_CASE.experiment(entry).policies
         return cls(entry, spec, seed, effort)
 
     @property
@@ -192,10 +192,10 @@ class Subject:
         self,
         says: str,
         failed: Failed | None,
-        good: str,
+        evidence: str,
         verdict: Verdict = "ok",
     ) -> PolicyFinding:
-        """A check's finding: ``good`` is the evidence where nothing ``failed``."""
+        """A check's finding: ``evidence`` is that of a check without a failure."""
         if (
             failed is None
             and self.broken
@@ -209,7 +209,7 @@ class Subject:
                 "the policy broke every run: see sound",
             )
         if failed is None:
-            return PolicyFinding(self.check, says, verdict, good)
+            return PolicyFinding(self.check, says, verdict, evidence)
         return PolicyFinding(
             self.check,
             says,
