@@ -9,13 +9,14 @@ from collections.abc import Sequence
 OUTPUT_LIMIT_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 65536
 _READ_BYTES = 65536
+_STANDARD_OUTPUT = 1
 _CUT = b"[the rest of the output is not kept]\n"
 
 
 class OutputLog:
-    """The log of a VM, standard output, which keeps so many bytes.
+    """The log of a VM, which is standard output; it ends at OUTPUT_LIMIT_BYTES.
 
-    ``printed`` are the numbers of the ``expected`` texts that lines had so far.
+    ``printed``: indexes of those ``expected`` texts that ranks have printed.
     """
 
     def __init__(self, expected: Sequence[str]) -> None:
@@ -23,26 +24,27 @@ class OutputLog:
         self._left_bytes = OUTPUT_LIMIT_BYTES
         self.printed: set[int] = set()
 
-    def look(self, line: bytes) -> None:
+    def search(self, line: bytes) -> None:
         """Looks for the expected texts in a rank's line."""
-        for number, text in enumerate(self._expected):
+        for index, text in enumerate(self._expected):
             if text in line:
-                self.printed.add(number)
+                self.printed.add(index)
 
-    def keep(self, line: bytes) -> None:
-        """Writes a line while there is room for it."""
+    def write(self, line: bytes) -> None:
+        """Writes a line, unless the limit has been reached."""
         if self._left_bytes <= 0:
             return
         self._left_bytes -= len(line)
+        # The line that reaches the limit is the last, and kept whole.
         if self._left_bytes <= 0:
             line += _CUT
         # A full disk costs the log, not the job.
         with contextlib.suppress(OSError):
-            os.write(1, line)
+            os.write(_STANDARD_OUTPUT, line)
 
 
 class ProgramOutput:
-    """The lines of a pipe, each passed on with a label.
+    """The lines of a pipe, passed on to a log, each after a label.
 
     ``last``: the last line that is not empty.
     """
@@ -64,7 +66,10 @@ class ProgramOutput:
         self._rest = b""
 
     def pass_on(self) -> bool:
-        """Passes on what is there; False once all its writers have closed it."""
+        """Passes on what the pipe holds, without waiting for more.
+
+        Returns False once all its writers have closed it.
+        """
         while True:
             try:
                 data = os.read(self.descriptor, _READ_BYTES)
@@ -73,27 +78,27 @@ class ProgramOutput:
             if not data:
                 self.finish()
                 return False
-            self._take(data)
+            self._pass_on_lines(data)
 
     def finish(self) -> None:
-        """Passes on a last line without an end."""
+        """Passes on a last line that does not end with a newline."""
         if self._rest:
-            self._line(self._rest)
+            self._pass_on_line(self._rest)
             self._rest = b""
 
-    def _take(self, data: bytes) -> None:
+    def _pass_on_lines(self, data: bytes) -> None:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._line(line)
-        # A program may print without a line's end for ever.
+            self._pass_on_line(line)
+        # A program may never print a newline.
         if len(self._rest) > LINE_LIMIT_BYTES:
             self.finish()
 
-    def _line(self, line: bytes) -> None:
+    def _pass_on_line(self, line: bytes) -> None:
         if line.strip():
             self.last = line.strip()
-        # What launchers print may quote the ranks' own words.
+        # Launchers do not count: what they print may quote their ranks.
         if self._is_rank:
-            self._log.look(line)
+            self._log.search(line)
         # By whole lines, so that ranks' outputs do not mix within one.
-        self._log.keep(self._label + line + b"\n")
+        self._log.write(self._label + line + b"\n")

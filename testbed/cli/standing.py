@@ -16,7 +16,7 @@ from rich.text import Text
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput
-from testbed.standing import keeper_protocol as requests
+from testbed.standing import keeper_protocol
 from testbed.standing.keeper_protocol import ask
 from testbed.standing.network_state import NetworkState, TenantState
 from testbed.units import (
@@ -37,8 +37,8 @@ def status(as_json: Json = False) -> None:
     """
     require_root("testbed status")
     try:
-        state = ask(requests.ShowNetwork(), NetworkState)
-    except requests.NothingUp as error:
+        state = ask(keeper_protocol.ShowNetwork(), NetworkState)
+    except keeper_protocol.NothingUp as error:
         _print_nothing_up(error, as_json=as_json)
         raise typer.Exit(1) from None
     if as_json:
@@ -79,7 +79,9 @@ def _reservations(state: NetworkState) -> str:
     return reserved
 
 
-def _print_nothing_up(error: requests.NothingUp, *, as_json: bool) -> None:
+def _print_nothing_up(
+    error: keeper_protocol.NothingUp, *, as_json: bool
+) -> None:
     from testbed.record.running import how_far, sentences
 
     if as_json:
@@ -98,7 +100,7 @@ def down(as_json: Json = False) -> None:
     is up.
     """
     require_root("testbed down")
-    ask(requests.TakeDown(), type(None))
+    ask(keeper_protocol.TakeDown(), type(None))
     console.print_result(
         {"up": False},
         "the network is down, and everything of it is removed",
@@ -176,7 +178,7 @@ def add(
     if vms is None and not places:
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = vms or sum(count for _, count in places)
-    request = requests.AddTenant(
+    request = keeper_protocol.AddTenant(
         name,
         n_vms,
         _bandwidth(bandwidth),
@@ -194,7 +196,7 @@ def rerate(name: Name, rate: NewRate, as_json: Json = False) -> None:
     changed, if no room.
     """
     _changed(
-        requests.RerateTenant(name, _bandwidth(rate)),
+        keeper_protocol.RerateTenant(name, _bandwidth(rate)),
         "tenant rerate",
         as_json=as_json,
     )
@@ -204,7 +206,7 @@ def rerate(name: Name, rate: NewRate, as_json: Json = False) -> None:
 def remove(name: Name, as_json: Json = False) -> None:
     """Remove a tenant, and end whatever runs in its VMs."""
     require_root("testbed tenant remove")
-    ask(requests.RemoveTenant(name), type(None))
+    ask(keeper_protocol.RemoveTenant(name), type(None))
     console.print_result(
         {"removed": name}, f"tenant {name} is removed", as_json=as_json
     )
@@ -214,7 +216,7 @@ def remove(name: Name, as_json: Json = False) -> None:
 def list_(as_json: Json = False) -> None:
     """List the tenants."""
     require_root("testbed tenant list")
-    state = ask(requests.ShowNetwork(), NetworkState)
+    state = ask(keeper_protocol.ShowNetwork(), NetworkState)
     if as_json:
         console.print_json(list(map(asdict, state.tenants)))
     else:
@@ -243,11 +245,11 @@ def show(name: Name, as_json: Json = False) -> None:
 def shown_tenant(name: str, command: str) -> TenantState:
     """A tenant as the keeper knows it. Raises TestbedError."""
     require_root(f"testbed {command}")
-    return ask(requests.ShowTenant(name), TenantState)
+    return ask(keeper_protocol.ShowTenant(name), TenantState)
 
 
 def _changed(
-    request: requests.KeeperRequest, command: str, *, as_json: bool
+    request: keeper_protocol.KeeperRequest, command: str, *, as_json: bool
 ) -> None:
     require_root(f"testbed {command}")
     state = ask(request, TenantState)

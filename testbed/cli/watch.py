@@ -39,8 +39,9 @@ SWEEP = "sweep"
 TOKEN_MODE = 0o600
 SHORTEST_TOKEN = 16
 LAST_LOOK_S = 2.0
+"""For so long a page outlives the process that it was started with."""
 NICE = 10
-"""A page that is looked at takes no processor from the run that it shows."""
+"""Priority of the page's process, which must not slow down the run it shows."""
 
 Watched = Annotated[
     str,
@@ -68,7 +69,7 @@ TokenFile = Annotated[
         help="Read the token there, or write a new one: for Prometheus.",
     ),
 ]
-Parent = Annotated[
+StarterPid = Annotated[
     int | None,
     typer.Option("--beside", hidden=True, help="End with this process."),
 ]
@@ -78,7 +79,7 @@ def watch(
     watched: Watched = "latest",
     port: Port = None,
     token_file: TokenFile = None,
-    beside: Parent = None,
+    beside: StarterPid = None,
     as_json: Json = False,
 ) -> None:
     """Show a run, or the network that is up, on a page in the browser, until
@@ -94,23 +95,27 @@ def watch(
 
     token = _token(token_file)
     page = PageServer(token)
-    # Before there is a socket, which its process would hold too.
+    # Before the page has its socket, which the forked reader of the network's
+    # counters would inherit and keep open.
     if watched == UP:
         require_root("testbed watch up")
         page.sources.append(_network())
     with _listening(port) as listening:
         if watched != UP:
+            # The process that starts a page is the one whose run it shows.
             _follow(page, watched, growing=beside is not None)
         os.nice(NICE)
         number = listening.getsockname()[1]
-        # It listens already: a browser that is quicker than the server
-        # waits in its queue.
+        # The kernel queues connections from now on: the link works before the
+        # server does.
         _print_link(number, token, as_json=as_json)
         asyncio.run(_served(page, listening, beside))
 
 
 def _network() -> FollowedNetwork:
-    """The network that is up; what reads its counters stays root."""
+    """The network that is up. This process gives up root; a child process,
+    which reads the counters, stays root.
+    """
     from testbed.web.followed_network import FollowedNetwork
     from testbed.web.network_feed import started_feed
 
@@ -120,28 +125,35 @@ def _network() -> FollowedNetwork:
 
 
 def _follow(page: PageServer, watched: str, *, growing: bool) -> None:
-    """Raises BadInput where there is no such run or sweep."""
+    """Has the page show a run or sweep; root is given up.
+
+    ``growing``: the run is known to be in progress. Raises BadInput where there
+    is no such run or sweep.
+    """
     from testbed.sweeps.sweep_comparison import is_sweep
     from testbed.web.followed_run import FollowedFolder
     from testbed.web.followed_sweep import FollowedSweep
 
     if watched == SWEEP:
-        page.sources.append(FollowedSweep(_sweep_on_its_way()))
+        page.sources.append(FollowedSweep(_sweep_in_progress()))
         return
     folder = run_path(watched)
     _drop_root(folder)
+    # A sweep in progress keeps its table in a file of such a name.
     if is_sweep(folder) or folder.name.startswith(".sweep-"):
         page.sources.append(FollowedSweep(folder))
         return
     page.folder = FollowedFolder(folder, growing=growing)
+    # Many events take a while to be read, with nothing to be seen.
     if not page.folder.is_small:
         console.say(f"reading {folder}")
     page.follow()
 
 
-def _sweep_on_its_way() -> Path:
-    """The file of the latest one; root is given up. Raises BadInput where there
-    is none.
+def _sweep_in_progress() -> Path:
+    """The file with the table of the latest sweep in progress.
+
+    Root is given up. Raises BadInput where there is no such sweep.
     """
     from testbed.sweeps.table_so_far import tables_below
 
@@ -162,7 +174,7 @@ def _print_link(port: int, token: str, *, as_json: bool) -> None:
         console.print_json({"link": link, "metrics": f"{address}/metrics"})
     else:
         console.print_text(link)
-    # At once, where standard output is a pipe.
+    # Python buffers what it prints into a pipe, and this process continues.
     sys.stdout.flush()
     for line in tunnel_hint(port):
         console.say(line)
@@ -171,7 +183,7 @@ def _print_link(port: int, token: str, *, as_json: bool) -> None:
 async def _served(
     page: PageServer, listening: socket, beside: int | None
 ) -> None:
-    """Serves until Ctrl-C, SIGTERM, or the end of the process beside."""
+    """Serves until Ctrl-C, SIGTERM, or the end of the process ``beside``."""
     from testbed.web.page_server import serve_page
 
     stop = asyncio.Event()
@@ -187,7 +199,9 @@ async def _served(
 
 
 async def _wait_for_end(pid: int, stop: asyncio.Event) -> None:
-    """Sets ``stop`` a while after a process has ended, so that its end is seen."""
+    """Sets ``stop`` a while after a process has ended, so that the page shows
+    its end.
+    """
     while psutil.pid_exists(pid):
         await asyncio.sleep(1)
     await asyncio.sleep(LAST_LOOK_S)
@@ -195,12 +209,11 @@ async def _wait_for_end(pid: int, stop: asyncio.Event) -> None:
 
 
 def _token(file: Path | None) -> str:
-    """A new token, or the one in a file, which is made where there is none.
+    """A new token, or the one in a file; a missing file is written.
 
-    Raises BadInput where others can read the file, or it holds none.
+    Raises BadInput where others can read the file, or it holds no token.
     """
-    # Another at each start, unless a file keeps it: earlier links open
-    # nothing.
+    # A new one at each start, so that earlier links no longer open the page.
     new = secrets.token_urlsafe(32)
     if file is None:
         return new
@@ -219,7 +232,7 @@ def _read_token(file: Path, opened: IO[bytes]) -> str:
         raise BadInput(
             f"{file} can be read by other users", f"chmod 600 {file}"
         )
-    # Bounded, as the file may be any.
+    # Bounded: somebody may name a file of any size.
     token = opened.read(1_000).decode("ascii", "replace").strip()
     if len(token) < SHORTEST_TOKEN:
         raise BadInput(
@@ -233,6 +246,7 @@ def _listening(port: int | None) -> socket:
     """A listening socket on loopback. Raises MachineCannot where its port is
     taken.
     """
+    # Port 0: any that is free.
     wanted = [PORT, 0] if port is None else [port]
     for number in wanted:
         listening = socket(AF_INET, SOCK_STREAM)
@@ -253,7 +267,7 @@ def _listening(port: int | None) -> socket:
 
 
 def _drop_root(folder: Path | None) -> None:
-    """Become the user who called sudo, or nobody, if this process is root's.
+    """Becomes the user who called sudo, or nobody, if this process is root's.
 
     Raises BadInput where that user cannot read the run's folder.
     """
@@ -266,7 +280,8 @@ def _drop_root(folder: Path | None) -> None:
     user = NOBODY
     if owner is not None and owner.uid != 0:
         user = User(_name_of(owner), owner.uid, owner.gid)
-    # Asked as root: to the user a folder that is closed to him is not there.
+    # Found out as root: to a user who may not look into the folder above it, it
+    # does not exist.
     exists = folder is not None and folder.exists()
     become(user)
     if folder is None or not exists:
@@ -288,10 +303,10 @@ def _name_of(owner: Owner) -> str:
 
 
 def start_page(watched: str, pid: int) -> None:
-    """Starts a page of a run or of the network, and says its link.
+    """Starts a page of a run or of the network in a process; says its link.
 
-    It ends after the process ``pid``. Where there can be no page, that is said:
-    the run needs none.
+    It ends after the process ``pid``. Where there can be no page, says so and
+    continues: a run does not need its page.
     """
     command = python_command(
         "testbed.cli.main", "watch", watched, "--beside", str(pid), "--json"
@@ -307,7 +322,7 @@ def start_page(watched: str, pid: int) -> None:
     )
     answer = {}
     if process.stdout is not None:
-        # Closed after its answer: nobody reads what the server may print
+        # Closed after the answer, as nobody reads what the server may print
         # later.
         with process.stdout as lines:
             answer = _json_value(lines)
@@ -334,11 +349,10 @@ def _json_value(lines: Iterable[str]) -> dict[str, Any]:
 
 
 def tunnel_hint(port: int) -> Sequence[str]:
-    """Lines on how to reach the page from elsewhere, where this terminal is one
-    of SSH.
+    """Lines on how to reach the page from another machine; none outside of an
+    SSH session.
     """
-    # sudo does not hand SSH's variable on: a process before it still has
-    # it.
+    # sudo drops SSH's variable, but the shell that called sudo has it.
     process: psutil.Process | None = psutil.Process()
     while process is not None:
         try:
@@ -346,8 +360,9 @@ def tunnel_hint(port: int) -> Sequence[str]:
             process = process.parent()
         except psutil.Error:
             return ()
-        addresses = connection.split()
-        if len(addresses) == 4:
-            tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {addresses[2]}"
+        # Address and port of the client, address and port of this machine.
+        ends = connection.split()
+        if len(ends) == 4:
+            tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {ends[2]}"
             return (f"from elsewhere: {tunnel}, then open the link there",)
     return ()

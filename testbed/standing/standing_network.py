@@ -15,7 +15,7 @@ from controller.launch import API_PORT, OPENFLOW_PORT
 from jobs.python_child import python_command
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
-from testbed.standing import keeper_protocol as requests
+from testbed.standing import keeper_protocol
 from testbed.standing.keeper_protocol import ask
 from testbed.standing.network_state import NetworkState, TenantState
 from testbed.standing.vm_measurement import PairMeasurement, measure
@@ -50,7 +50,7 @@ def up(
         raise MachineCannot(
             "the live network needs root", "start Python by sudo"
         )
-    # By the command's own options, so that both bring up the same network.
+    # Through the command, so that Python and the shell bring up the same network.
     arguments = ["up", os.fspath(file), "--json"]
     if open:
         arguments.append("--open")
@@ -67,13 +67,14 @@ def up(
 
 
 def _run_command(arguments: list[str]) -> dict[str, Any]:
-    """The JSON that ``testbed up`` prints; an interrupt leaves no network.
+    """Runs ``testbed up`` in a process of its own; returns the JSON it prints.
 
-    The command has a process of its own: a process with threads, such as a
-    notebook's, cannot be forked into a keeper.
+    Its process becomes the network's keeper by a fork, which a process with
+    threads, such as a notebook's, cannot do. An interrupt takes the network
+    down.
     """
-    # In a session of its own it gets no Ctrl-C from the terminal, only the one
-    # that :func:`_output` sends.
+    # In a new session it gets no Ctrl-C from the terminal, only the one that
+    # :func:`_output` sends.
     with subprocess.Popen(
         python_command("testbed.cli.main", *arguments),
         stdin=subprocess.DEVNULL,
@@ -87,12 +88,14 @@ def _run_command(arguments: list[str]) -> dict[str, Any]:
         )
     record: dict[str, Any] = json.loads(text)
     if child.returncode != 0:
-        raise requests.error_of(record)
+        raise keeper_protocol.error_of(record)
     return record
 
 
 def _output(child: subprocess.Popen[bytes]) -> bytes:
-    """The output of ``testbed up``; an interrupt waits for its clean-up."""
+    """The output of ``testbed up``. An interrupt ends it, and waits until it has
+    cleaned up.
+    """
     try:
         text, _ = child.communicate()
     except BaseException:
@@ -101,7 +104,8 @@ def _output(child: subprocess.Popen[bytes]) -> bytes:
         with uninterrupted():
             child.send_signal(signal.SIGINT)
             text, _ = child.communicate()
-            if child.returncode == 0:  # it was up already
+            # The interrupt came too late: the network is up.
+            if child.returncode == 0:
                 record = json.loads(text)
                 StandingNetwork(int(record["pid"])).down()
         raise
@@ -111,10 +115,10 @@ def _output(child: subprocess.Popen[bytes]) -> bytes:
 class StandingNetwork:
     """A network that stays up until it is taken down.
 
-    ``pid``: its keeper's process. ``tenants`` changes who reserves what,
-    ``mininet`` is the network as Mininet's object, :meth:`measure` compares a
-    tenant's bandwidth with its reservation. Commands such as ``testbed status``
-    work beside it.
+    ``pid``: its keeper's process. ``tenants`` admits, changes and removes
+    tenants, ``mininet`` is the network as an object of Mininet, :meth:`measure`
+    compares a tenant's bandwidth with its reservation. Commands such as
+    ``testbed status`` can be used at the same time.
     """
 
     def __init__(self, pid: int) -> None:
@@ -136,14 +140,14 @@ class StandingNetwork:
     @property
     def state(self) -> NetworkState:
         """The network now: file, sizes, tenants. Raises NothingUp, RunFailed."""
-        return ask(requests.ShowNetwork(), NetworkState)
+        return ask(keeper_protocol.ShowNetwork(), NetworkState)
 
     @property
     def mininet(self) -> StandingMininet:
         """The network as Mininet's: ``net.mininet["a.0"].cmd("ip addr")``.
 
-        VMs have the names that they have at this moment. Raises MachineCannot
-        without Mininet.
+        Its hosts are the VMs of this moment: get it anew after a tenant was
+        added or removed. Raises MachineCannot without Mininet.
         """
         if self._mininet is not None:
             self._mininet.follow_tenants()
@@ -179,22 +183,22 @@ class StandingNetwork:
         Does nothing if it is down already. An interrupt is held until the end.
         Raises RunFailed.
         """
-        with uninterrupted(), suppress(requests.NothingUp):
+        with uninterrupted(), suppress(keeper_protocol.NothingUp):
             if self._mininet is not None:
                 # Its shells are in namespaces that are about to go.
                 self._mininet.close()
                 self._mininet = None
             # Another network may be up by now, and has to stay up.
             if self.state.pid == self.pid:
-                ask(requests.TakeDown(), type(None))
+                ask(keeper_protocol.TakeDown(), type(None))
 
 
 class NetworkTenants:
     """The tenants of the network that is up.
 
-    Bandwidths are the file's, in bit/s or with a unit. Every call does all of
-    its task or changes nothing. All raise BadInput for a name that is unknown
-    or in use, NothingUp, RunFailed.
+    Bandwidths are in bit/s or texts with a unit, as in the experiment file (not
+    scaled). Every call does all of its task or changes nothing. All raise
+    BadInput for a name that is unknown or in use, NothingUp, RunFailed.
     """
 
     def add(
@@ -206,7 +210,10 @@ class NetworkTenants:
         embedder: str | None = None,
         at: Mapping[str, int] | None = None,
     ) -> TenantState:
-        """Admits a tenant; ``at``: server -> VMs. Raises DoesNotFit too."""
+        """Admits a tenant. Raises DoesNotFit too.
+
+        ``at``: server -> number of its VMs, in place of an embedder.
+        """
         places = tuple((at or {}).items())
         if vms is None:
             if not places:
@@ -214,27 +221,29 @@ class NetworkTenants:
                     f"tenant {name}: how many VMs? vms=N, or at={{server: VMs}}"
                 )
             vms = sum(count for _, count in places)
-        request = requests.AddTenant(
+        request = keeper_protocol.AddTenant(
             name, vms, _bandwidth_bps(bandwidth), embedder, places
         )
         return ask(request, TenantState)
 
     def rerate(self, name: str, bandwidth: str | int) -> TenantState:
         """Changes the bandwidth of VMs in place. Raises DoesNotFit too."""
-        request = requests.RerateTenant(name, _bandwidth_bps(bandwidth))
+        request = keeper_protocol.RerateTenant(
+            name, _bandwidth_bps(bandwidth)
+        )
         return ask(request, TenantState)
 
     def remove(self, name: str) -> None:
         """Removes a tenant, and ends whatever runs in its VMs."""
-        ask(requests.RemoveTenant(name), type(None))
+        ask(keeper_protocol.RemoveTenant(name), type(None))
 
     def show(self, name: str) -> TenantState:
         """A tenant: its VMs, and what it reserves on which links."""
-        return ask(requests.ShowTenant(name), TenantState)
+        return ask(keeper_protocol.ShowTenant(name), TenantState)
 
     def list(self) -> tuple[TenantState, ...]:
         """All tenants, in order of admission."""
-        return ask(requests.ShowNetwork(), NetworkState).tenants
+        return ask(keeper_protocol.ShowNetwork(), NetworkState).tenants
 
 
 def _bandwidth_bps(bandwidth: str | int) -> int:

@@ -304,8 +304,8 @@ def test_output_is_cut_at_its_limit(
     log = OutputLog(("late",))
     line = b"x" * (1 << 20)
     for _ in range(6):
-        log.keep(line)
-    log.look(b"later")
+        log.write(line)
+    log.search(b"later")
     kept = capfd.readouterr().out
     assert OUTPUT_LIMIT_BYTES <= len(kept) < OUTPUT_LIMIT_BYTES + 100
     assert kept.endswith("[the rest of the output is not kept]\n")
