@@ -202,7 +202,7 @@ def packed(instructions: Iterable[Instruction]) -> bytes:
 
 
 def refuse_calls(program: Program = filter_program) -> bool:
-    """Apply a filter to this process and its descendants, for good.
+    """Applies a filter to this process and its descendants, for good.
 
     The process needs no_new_privs or root. Returns False on a machine that is
     not in :data:`ARCHITECTURES`, and on a kernel without filters.

@@ -51,7 +51,7 @@ def _enter(
     kind: int,
     name: str,
 ) -> None:
-    """Move this process to the namespace of a kind at ``path``. Raises OSError."""
+    """Moves this process to the namespace of a kind at ``path``. Raises OSError."""
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(
@@ -63,7 +63,7 @@ def _enter(
 
 
 def enter_network_namespace(path: str) -> None:
-    """Move this process to the network namespace at ``path`` (/run/netns/...,
+    """Moves this process to the network namespace at ``path`` (/run/netns/...,
     /proc/PID/ns/net).
     """
     _enter(path, CLONE_NEWNET, "network")
@@ -88,7 +88,7 @@ def inside_network_namespace(path: Path) -> Iterator[None]:
 
 
 def own_mounts() -> None:
-    """Give this process, and its children to come, a mount namespace: nobody
+    """Gives this process, and its children to come, a mount namespace: nobody
     else sees what they mount, and it ends with the last of them.
     """
     _unshare(_CLONE_NEWNS, "cannot have an own mount namespace")
@@ -99,7 +99,7 @@ def own_mounts() -> None:
 
 
 def enter_mount_namespace(path: str) -> None:
-    """Move this process, which has no threads, to the mount namespace at
+    """Moves this process, which has no threads, to the mount namespace at
     ``path``, whose root becomes its working directory. Raises OSError.
     """
     _enter(path, _CLONE_NEWNS, "mount")
@@ -136,22 +136,22 @@ def process_in_user_namespace(life_s: int) -> Iterator[int]:
 
 
 def own_host_name(name: str) -> None:
-    """Give this process, and its children to come, a host name of their own."""
+    """Gives this process, and its children to come, a host name of their own."""
     _unshare(_CLONE_NEWUTS, "cannot have an own host name")
     text = name.encode()
     _check(_libc.sethostname(text, len(text)), "cannot set the host name")
 
 
 def own_process_numbers() -> None:
-    """Have the next child of this process be the first of a PID namespace, and
-    all later ones be in it.
+    """Puts the next children of this process into a new PID namespace, of which
+    the next one is the first process.
     """
     # The caller itself stays where it is: its number cannot change.
     _unshare(_CLONE_NEWPID, "cannot have an own PID namespace")
 
 
 def enter_shared_memory(path: str) -> None:
-    """Move this process to the IPC namespace at ``path``. Raises OSError."""
+    """Moves this process to the IPC namespace at ``path``. Raises OSError."""
     _enter(path, _CLONE_NEWIPC, "IPC")
 
 
@@ -159,8 +159,8 @@ def bind(
     source: str,
     target: str,
 ) -> None:
-    """Have a process with mounts of its own find a file or folder at another
-    place too.
+    """Mounts a file or folder at another place too, for a process with mounts of
+    its own.
     """
     what = f"cannot mount {source} at {target}"
     _mount(source, target, None, _MS_BIND, what=what)
@@ -187,8 +187,8 @@ def hides_processes() -> bool:
 
 
 def hide_processes() -> None:
-    """Have a process with mounts of its own find in /proc the processes that it
-    may trace, and no others. Raises OSError.
+    """Hides processes in /proc that this process, which has mounts of its own,
+    may not trace. Raises OSError.
     """
     what = "cannot mount /proc"
     _mount("proc", "/proc", b"proc", _KERNELS_OWN, b"hidepid=2", what=what)
@@ -233,7 +233,7 @@ def end_when_closed(pipe: int) -> None:
 
 
 def set_no_new_privileges() -> None:
-    """Give up gaining privileges by exec, for this process and all its
+    """Gives up gaining privileges by exec, for this process and all its
     descendants.
     """
     _check(
@@ -256,9 +256,9 @@ def keep_capabilities(kept: Collection[int]) -> None:
 
 
 def own_shared_memory(size_bytes: int = 0) -> None:
-    """Have a process with mounts of its own share no memory and no message
-    queues with others: System V's, POSIX's, and files in /dev/shm, where they
-    may have that size (0: the folder is left as it is).
+    """Separates the shared memory and message queues of a process with mounts of
+    its own from all others': System V's, POSIX's, and files in /dev/shm, where
+    they may have that size (0: the folder is left as it is).
     """
     _unshare(_CLONE_NEWIPC, "cannot have shared memory of its own")
     # The namespace holds System V's and message queues; POSIX's shared memory
@@ -268,8 +268,8 @@ def own_shared_memory(size_bytes: int = 0) -> None:
 
 
 def show_own_queues() -> None:
-    """Have a process with mounts and message queues of its own find those, and
-    no others, where the machine shows queues as files. Raises OSError.
+    """Shows a process with mounts and message queues of its own only those,
+    where the machine shows queues as files. Raises OSError.
     """
     # A mount shows the queues of the IPC namespace in which it was made.
     if os.path.ismount(QUEUES):

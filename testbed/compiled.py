@@ -41,7 +41,7 @@ class LazyLoop:
         self._steps = 0
 
     def __call__(self, steps: int, *arguments: Any) -> Any:
-        """Run the loop, which will take about so many steps."""
+        """Runs the loop, which will take about so many steps."""
         if self._run is None:
             self._steps += steps
             if self._steps <= self.patience and not _numba_is_there():

@@ -111,7 +111,7 @@ class Agent:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINATING)
 
     def _start_together(self) -> None:
-        """Wait for the common start of the job's agents; start the stopwatch."""
+        """Waits for the common start of the job's agents; starts the stopwatch."""
         self._say_ready()
         self._start(wait_for_start(self._channel))
 
@@ -130,7 +130,7 @@ class Agent:
         return used_cpu_s() - self._cpu_start_s
 
     def _sample_when_due(self) -> None:
-        """Send the VM's progress if a period has passed since the last time."""
+        """Sends the VM's progress if a period has passed since the last time."""
         now_ns = time.monotonic_ns()
         period_ns = round(self._plan.progress_every_s * 1e9)
         # From now on, not from when it was due: an agent that was frozen is
@@ -161,7 +161,7 @@ def used_cpu_s() -> float:
 
 
 def wait_for_start(channel: Channel) -> int:
-    """Sleep until the instant that the caller sends; returns the actual one.
+    """Sleeps until the instant that the caller sends; returns the actual one.
 
     Returns at once if it has passed: the report then shows the lateness.
     """
@@ -171,7 +171,7 @@ def wait_for_start(channel: Channel) -> int:
 
 
 def sleep_until(start_at_ns: int) -> int:
-    """Sleep until an instant; returns the actual one."""
+    """Sleeps until an instant; returns the actual one."""
     # Selectors wait in whole milliseconds, sleep() precisely.
     time.sleep(max(0.0, (start_at_ns - time.monotonic_ns()) / 1e9))
     return max(start_at_ns, time.monotonic_ns())
@@ -181,7 +181,7 @@ def run_to_report(
     agent: Agent,
     channel: Channel,
 ) -> int:
-    """Run an agent and send its report in any case; returns the exit code."""
+    """Runs an agent and sends its report in any case; returns the exit code."""
     reason: str | None
     try:
         code, reason = _run(agent)
@@ -237,7 +237,7 @@ class Channel:
         return self._sock.fileno()
 
     def say(self, message: AgentMessage) -> None:
-        """Send without waiting; the rest goes with the next message.
+        """Sends without waiting; the rest goes with the next message.
 
         Raises ConnectionError if the caller has ended.
         """
@@ -257,7 +257,7 @@ class Channel:
         report: AgentReport,
         timeout_s: float = 5.0,
     ) -> None:
-        """Send the rest and the report, and close.
+        """Sends the rest and the report, and closes.
 
         ``timeout_s``: longest wait for a slow caller.
         """

@@ -143,7 +143,7 @@ class AgentPool:
         return self._server.pid
 
     def spawn(self, request: SpawnRequest) -> None:
-        """Ask for an agent; AgentStarted or AgentRefused follows in
+        """Asks for an agent; AgentStarted or AgentRefused follows in
         :meth:`poll`.
         """
         if request.id in self._lines:
@@ -164,7 +164,7 @@ class AgentPool:
         agent_ids: Iterable[str],
         at_ns: int,
     ) -> None:
-        """Tell agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
+        """Tells agents to start at ``at_ns`` (CLOCK_MONOTONIC)."""
         self._tell(agent_ids, b"%d\n" % at_ns)
 
     def rerate(
@@ -172,7 +172,7 @@ class AgentPool:
         agent_ids: Iterable[str],
         rate_bps: int,
     ) -> None:
-        """Tell agents the payload that each of their VMs may send from now on.
+        """Tells agents the payload that each of their VMs may send from now on.
 
         Those that have ended are passed over.
         """
@@ -199,7 +199,7 @@ class AgentPool:
         agent_id: str,
         signum: int,
     ) -> None:
-        """Have the server send a signal to one of its agents."""
+        """Has the server send a signal to one of its agents."""
         self._request(SignalRequest(agent_id, int(signum)))
 
     def poll(self, timeout_s: float = 0.0) -> list[tuple[str, Message]]:
@@ -235,7 +235,7 @@ class AgentPool:
             self._read_answers()
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all agents and the server; safe to call twice and after a
+        """Ends all agents and the server; safe to call twice and after a
         failure.
         """
         # By this alone: the server ends its agents as its caller's socket

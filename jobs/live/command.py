@@ -80,7 +80,7 @@ class CommandAgent(Agent):
     _tail = b""
 
     def run(self) -> None:
-        """Run the command to its end; raises AgentFailure with its last output
+        """Runs the command to its end; raises AgentFailure with its last output
         if it fails.
         """
         # The command's own start counts: of a program that nobody knows there
@@ -129,7 +129,9 @@ class CommandAgent(Agent):
         }
 
     def _attend(self, child: subprocess.Popen[bytes]) -> None:
-        """Pass its output on and look after the channel until it ends."""
+        """Passes the command's output on, and looks after the channel, until the
+        command ends.
+        """
         assert child.stdout is not None  # noqa: S101 - asked for above
         output = child.stdout.fileno()
         os.set_blocking(output, False)
@@ -246,7 +248,7 @@ def _check_that_it_starts(
 
 
 def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End programs and whatever they have left running: by a word first, then
+    """Ends programs and whatever they have left running: by a word first, then
     by force.
     """
     running = [child for child in children if child.poll() is None]

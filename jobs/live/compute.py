@@ -71,7 +71,7 @@ class Pacing:
         now_ns: int,
         used_ns: int,
     ) -> None:
-        """Update by the present instant and the CPU time used so far."""
+        """Updates by the present instant and the CPU time used so far."""
         passed_ns = now_ns - self._seen_ns
         step_ns = min(passed_ns, _LONGEST_STEP_NS)
         self._seen_ns = now_ns
@@ -82,7 +82,7 @@ class Pacing:
             self.due_ns = float(used_ns)
 
     def end(self, work_ns: int) -> None:
-        """Record that work of this CPU time is done, perhaps late."""
+        """Records that work of this CPU time is done, perhaps late."""
         self.lost_ns += max(0.0, self.due_ns - work_ns) / self._share
 
     def sleep_s(self, work_ns: int) -> float:
@@ -98,7 +98,7 @@ class ComputeAgent(Agent):
     _pacing: Pacing | None = None
 
     def run(self) -> None:
-        """Use the plan's CPU time."""
+        """Uses the plan's CPU time."""
         self._start_together()
         # CPU time, not the clock: a VM that gets less of its node computes
         # for longer, which is what the node's quota and weights are for.

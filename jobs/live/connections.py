@@ -84,7 +84,7 @@ class Receiving:
         return self.order.size_bytes - self.received_bytes
 
     def wake_for(self, size_bytes: int) -> None:
-        """Wake the agent when ``size_bytes``, at least 1, wait to be read."""
+        """Wakes the agent when ``size_bytes``, at least 1, wait to be read."""
         self.wake_bytes = max(1, size_bytes)
         self.sock.setsockopt(
             socket.SOL_SOCKET, socket.SO_RCVLOWAT, self.wake_bytes
@@ -127,7 +127,7 @@ class Connections:
         self._listener = self._opened()
 
     def establish(self) -> None:
-        """Make all connections.
+        """Makes all connections.
 
         Raises AgentFailure naming the peers that are missing after the plan's
         timeout.
@@ -156,7 +156,7 @@ class Connections:
         self._selector.close()
 
     def close(self) -> None:
-        """Close all sockets in order, so that unsent data still leaves."""
+        """Closes all sockets in order, so that unsent data still leaves."""
         sockets = [attempt.sock for attempt in self._attempts]
         sockets += [flow.sock for flow in self.sendings]
         sockets += [flow.sock for flow in self.receivings]
@@ -211,7 +211,7 @@ class Connections:
         )
 
     def _greeting(self, sock: socket.socket) -> None:
-        """Read a peer's hello; close the connection if it is unexpected."""
+        """Reads a peer's hello; closes the connection if it is unexpected."""
         try:
             data = sock.recv(_HELLO.size - len(self._callers[sock]))
         except BlockingIOError:
@@ -251,7 +251,7 @@ class Connections:
                 self._connect(attempt)
 
     def _connect(self, attempt: _Attempt) -> None:
-        """Begin to connect to a receiver; :meth:`_connected` continues."""
+        """Begins to connect to a receiver; :meth:`_connected` continues."""
         sock = attempt.sock
         place = (attempt.order.ip, attempt.order.port)
         code = sock.connect_ex(place)
@@ -268,7 +268,7 @@ class Connections:
         )
 
     def _connected(self, attempt: _Attempt) -> None:
-        """Send the hello on a new connection; :meth:`_welcomed` continues."""
+        """Sends the hello on a new connection; :meth:`_welcomed` continues."""
         sock = attempt.sock
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
@@ -400,7 +400,7 @@ def set_congestion_control(
     sock: socket.socket,
     name: str,
 ) -> None:
-    """Set a socket's congestion control, and read it back. Raises OSError."""
+    """Sets a socket's congestion control, and reads it back. Raises OSError."""
     try:
         sock.setsockopt(
             socket.IPPROTO_TCP, socket.TCP_CONGESTION, name.encode()

@@ -89,7 +89,7 @@ class ForkServer:
         self._open = True
 
     def serve(self) -> None:
-        """Answer requests and report exits until the caller's socket ends."""
+        """Answers requests and reports exits until the caller's socket ends."""
         self._selector.register(self._caller, selectors.EVENT_READ)
         try:
             while self._open:
@@ -102,7 +102,7 @@ class ForkServer:
             self._end_children()
 
     def _handle(self) -> None:
-        """Read one packet and carry it out; an empty one ends the server."""
+        """Reads one packet and carries it out; an empty one ends the server."""
         packet, fds, _, _ = socket.recv_fds(
             self._caller, PACKET_LIMIT_BYTES, 1
         )
@@ -172,7 +172,7 @@ class ForkServer:
         self._answer(agent_id, answer)
 
     def _end_children(self) -> None:
-        """Kill agents that still run. A frozen one dies when it is thawed."""
+        """Kills agents that still run. A frozen one dies when it is thawed."""
         for pidfd in self._children.values():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(pidfd, signal.SIGKILL)
@@ -193,7 +193,7 @@ class ForkServer:
 
 
 def _open_log(request: SpawnRequest) -> int:
-    """Open an agent's log. Raises OSError unless it is a plain file.
+    """Opens an agent's log. Raises OSError unless it is a plain file.
 
     The folder may be another user's, who could put a link there.
     """
@@ -246,7 +246,7 @@ def _take_descriptors(
     channel_fd: int,
     log_fd: int,
 ) -> socket.socket:
-    """Close the server's descriptors but the log, as output, and the channel.
+    """Closes the server's descriptors but the log, as output, and the channel.
 
     The channel becomes descriptor 3.
     """
@@ -269,7 +269,7 @@ def _work(
     server_pid: int,
     channel: Channel,
 ) -> int:
-    """Run an agent in its VM, without privileges; returns its exit code.
+    """Runs an agent in its VM, without privileges; returns its exit code.
 
     A failure to get there is reported as the agent's.
     """
@@ -292,7 +292,7 @@ def _work(
 
 
 def _enter(request: SpawnRequest) -> None:
-    """Enter the VM's processors, control groups, namespaces and mounts.
+    """Enters the VM's processors, control groups, namespaces and mounts.
 
     Root's privileges are needed for all of it.
     """
@@ -315,7 +315,7 @@ def _enter(request: SpawnRequest) -> None:
 
 
 def _enter_folders(request: SpawnRequest) -> None:
-    """Have the VM's folders and names in place of the machine's."""
+    """Mounts the VM's folders and names in place of the machine's."""
     enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
     # While the caller's folders, some of them below /tmp, can be found.
     if request.caller is not None:
@@ -356,7 +356,7 @@ def _descend(
     request: SpawnRequest,
     server_pid: int,
 ) -> None:
-    """Give up root for good, and end with the server from now on."""
+    """Gives up root for good, and ends with the server from now on."""
     if os.geteuid() == 0:
         os.setgroups([])
     os.setresgid(request.gid, request.gid, request.gid)
@@ -387,7 +387,7 @@ def _join_cgroup(path: str) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Serve on the inherited socket until the caller is gone."""
+    """Serves on the inherited socket until the caller is gone."""
     fd, parent_pid = map(int, arguments)
     linux.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != parent_pid:

@@ -194,7 +194,7 @@ class Iperf3Agent(Agent):
         self._processes.append(_Process(role, peer, output, child))
 
     def _until_listening(self, ports: set[int]) -> None:
-        """Wait until all servers listen, as the kernel says.
+        """Waits until all servers listen, as the kernel says.
 
         A connection to find out would be the one that a server takes.
         """
@@ -234,7 +234,7 @@ class Iperf3Agent(Agent):
                     left -= 1
 
     def _take_result(self, process: _Process) -> None:
-        """Read the result of an ended process.
+        """Reads the result of an ended process.
 
         Raises AgentFailure with iperf3's message.
         """

@@ -116,7 +116,7 @@ class ProgramAgent(Agent):
         self._at_start: VmTraffic | None = None
 
     def run(self) -> None:
-        """Run the VM's ranks to their end, and serve the others until it is
+        """Runs the VM's ranks to their end, and serves the others until it is
         ended; raises AgentFailure where a rank fails.
         """
         with ExitStack() as stack:
@@ -422,7 +422,7 @@ class ProgramAgent(Agent):
         self._asked_to_end[session.child] = time.monotonic() + GRACE_S
 
     def _kill_overdue(self) -> None:
-        """Kill commands whose time to end by themselves is over."""
+        """Kills commands whose time to end by themselves is over."""
         now_s = time.monotonic()
         for child, until_s in list(self._asked_to_end.items()):
             if child.returncode is not None:

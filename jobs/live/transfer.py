@@ -88,7 +88,7 @@ class TransferAgent(Agent):
             )
 
     def run(self) -> None:
-        """Send and receive all payload. Raises AgentFailure, OSError."""
+        """Sends and receives all payload. Raises AgentFailure, OSError."""
         try:
             self._connections.establish()
             self._prepare()
@@ -144,7 +144,7 @@ class TransferAgent(Agent):
         self._congestion_control = ",".join(sorted(names)) or None
 
     def _configure(self, sock: socket.socket) -> None:
-        """Set how much a sending socket holds back, and for how long."""
+        """Sets how much a sending socket holds back, and for how long."""
         notsent_bytes = NOTSENT_BYTES
         if self._production:
             notsent_bytes = BUFFER_LIMIT_BYTES
@@ -213,7 +213,7 @@ class TransferAgent(Agent):
         )
 
     def _watch_sending(self) -> None:
-        """Watch the flow whose turn it is for room to send.
+        """Watches the flow whose turn it is, for room to send.
 
         Only if it has something to send: otherwise the selector would return at
         once, again and again.
@@ -271,7 +271,7 @@ class TransferAgent(Agent):
             )
 
     def _hear(self, sending: Sending) -> None:
-        """Read the receiver's acknowledgement, and compare it with the volume."""
+        """Reads the receiver's acknowledgement, and compares it with the volume."""
         try:
             data = sending.sock.recv(_ACK.size - len(sending.answer))
         except BlockingIOError:
@@ -300,7 +300,7 @@ class TransferAgent(Agent):
             )
 
     def _take_in(self) -> None:
-        """Count payload that has arrived but not been read.
+        """Counts payload that has arrived but not been read.
 
         Counted payload is not sent again when the job resumes elsewhere.
         """
@@ -312,7 +312,7 @@ class TransferAgent(Agent):
                     pass
 
     def _receive(self, receiving: Receiving) -> bool:
-        """Read once from a flow; False if nothing has arrived."""
+        """Reads once from a flow; False if nothing has arrived."""
         try:
             # No further than the flow's volume: with a count beyond it the
             # flow would never be found complete.
@@ -340,7 +340,7 @@ class TransferAgent(Agent):
         return True
 
     def _acknowledge(self, receiving: Receiving) -> None:
-        """Tell the sender the count and the instants; the flow has ended."""
+        """Tells the sender the count and the instants; the flow has ended."""
         acknowledgement = _ACK.pack(
             receiving.received_bytes, receiving.first_ns, receiving.last_ns
         )

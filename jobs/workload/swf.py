@@ -135,7 +135,7 @@ class _Log:
     _greatest_number: float = -1.0
 
     def take(self, lines: Iterator[str]) -> None:
-        """Read until the lines end or the wanted records are there."""
+        """Reads until the lines end or the wanted records are there."""
         while self.first is None or self.kept < self.first:
             n_lines = _CHUNK_LINES
             if self.first is not None:

@@ -22,7 +22,7 @@ from topologies.datacentre import DataCentre, IntArray, Layer
 
 
 def link_counts(residual: Residual, n_vms: int, rate_bps: int) -> IntArray:
-    """Give a = min(N, ⌊R/B⌋) of every link, R the smaller of its two
+    """Gives a = min(N, ⌊R/B⌋) of every link, R the smaller of its two
     directions; N at rate 0.
     """
     if rate_bps == 0:

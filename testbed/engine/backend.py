@@ -47,7 +47,7 @@ class Backend(Protocol):
         ...
 
     def wait(self, until_s: float | None) -> list[Completion]:
-        """Let time pass to ``until_s`` or to the next completions, whichever
+        """Lets time pass to ``until_s`` or to the next completions, whichever
         comes first.
 
         Completions at or before ``until_s``, by time, then by id; empty once
@@ -63,7 +63,7 @@ class Backend(Protocol):
         rate_bps: int,
         tier: Tier,
     ) -> None:
-        """Start a job at ``rate_bps`` per VM (experiment units). Raises
+        """Starts a job at ``rate_bps`` per VM (experiment units). Raises
         StartFailed.
         """
         ...
@@ -71,11 +71,11 @@ class Backend(Protocol):
     def rescale(self, job_id: str, rate_bps: int) -> None: ...
 
     def preempt(self, job_id: str) -> None:
-        """Stop a job where it is; what it has done is kept."""
+        """Stops a job where it is; what it has done is kept."""
         ...
 
     def resume(self, job_id: str, cost_s: float, tier: Tier) -> None:
-        """Resume a preempted job on its nodes; its first ``cost_s`` there make
+        """Resumes a preempted job on its nodes; its first ``cost_s`` there make
         no progress.
         """
         ...
@@ -89,7 +89,7 @@ class Backend(Protocol):
         *,
         best_effort: bool = False,
     ) -> None:
-        """Resume a preempted or running job on (other) nodes; ``cost_s`` as for
+        """Resumes a preempted or running job on (other) nodes; ``cost_s`` as for
         resuming. ``best_effort``: without its reservation of bandwidth.
         """
         ...
@@ -99,11 +99,11 @@ class Backend(Protocol):
         ...
 
     def kill(self, job_id: str) -> None:
-        """End a job now; no completion follows."""
+        """Ends a job now; no completion follows."""
         ...
 
     def fail(self, failure: Failure) -> None:
-        """Bring a failure, or the end of one, about now."""
+        """Brings a failure, or the end of one, about now."""
         ...
 
     def reroot(self, job_id: str, placement: Placement) -> None:

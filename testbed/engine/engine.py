@@ -247,8 +247,8 @@ class Engine(EngineState):
         return job is None or job.epoch != epoch
 
     def catch_up(self) -> None:
-        """Make it the backend's time, which goes on while it does what it is
-        asked to.
+        """Sets the time to the backend's, which passes while the backend does
+        what it is asked to.
         """
         now_s = self.backend.now_s()
         if now_s > self.now_s:

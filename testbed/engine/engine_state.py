@@ -49,13 +49,13 @@ class EngineState(ABC):
 
     @abstractmethod
     def catch_up(self) -> None:
-        """Make it the backend's time, which goes on while it does what it is
-        asked to.
+        """Sets the time to the backend's, which passes while the backend does
+        what it is asked to.
         """
 
     @abstractmethod
     def ask(self, event: act.PolicyEvent) -> None:
-        """Have the policy decide, and do what it says."""
+        """Has the policy decide, and does what it says."""
 
     @abstractmethod
     def emit(self, event: events.Event) -> None: ...
@@ -65,7 +65,7 @@ class EngineState(ABC):
 
     @abstractmethod
     def requeue(self, job: JobState, reason: str) -> None:
-        """Let a job start anew, at its old place in the queue."""
+        """Lets a job start anew, at its old place in the queue."""
 
     @abstractmethod
     def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:

@@ -44,7 +44,7 @@ class Outages:
         self.untold: list[tuple[str, bool]] = []
 
     def due(self, number: int) -> None:
-        """Bring the failure of that number about, and see to the jobs that it
+        """Brings the failure of that number about, and sees to the jobs that it
         concerns.
         """
         failure = self.failures[number]
@@ -110,7 +110,7 @@ class Outages:
             self._engine.backend.reconnect(job_id)
 
     def give_up(self) -> bool:
-        """End the jobs that run, if all of them wait for links that nothing
+        """Ends the jobs that run, if all of them wait for links that nothing
         brings back.
 
         The caller knows that nothing else is to come. False if some job still
@@ -130,7 +130,7 @@ class Outages:
         return True
 
     def tell(self) -> None:
-        """Tell the policy, once all are stopped: of the ends, then of what
+        """Tells the policy, once all are stopped: of the ends, then of what
         waits again.
         """
         engine = self._engine
@@ -245,7 +245,7 @@ class Outages:
         self._engine.emit(events.JobReconnected(self._engine.now_s, job_id))
 
     def _stop(self, job: JobState, reason: str) -> None:
-        """End a job, or let it wait to start anew."""
+        """Ends a job, or lets it wait to start anew."""
         self._cut.pop(job.request.id, None)
         if self._on_failure == "requeue":
             self._engine.requeue(job, reason)

@@ -47,7 +47,7 @@ class SlotCounters:
     def reserve(
         self, job_id: str, n_vms: int, placement: Placement, rate_bps: int
     ) -> bool:
-        """Check and hold a placement; False, changing nothing, where anything
+        """Checks and holds a placement; returns False, changing nothing, where anything
         is wrong with it.
         """
         if placement.root not in self._roots or job_id in self.held:

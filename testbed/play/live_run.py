@@ -455,7 +455,7 @@ def _before_the_end(
     first: Finding,
     flows: Callable[[], list[Finding]],
 ) -> Sink:
-    """Note the fidelity checks just before ``run_ended``."""
+    """Notes the fidelity checks just before ``run_ended``."""
 
     def noting(event: events.Event) -> None:
         if isinstance(event, events.RunEnded):

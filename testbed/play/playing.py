@@ -129,7 +129,7 @@ def play(
     refusal: Exception | None = None,
     after_step: Callable[[Engine], None] | None = None,
 ) -> None:
-    """Run one policy to its end. Whatever stops it, the stream ends in
+    """Runs one policy to its end. Whatever stops it, the stream ends in
     ``run_ended`` saying so.
 
     ``around`` puts an observer, such as a stopwatch, between engine and policy.

@@ -51,7 +51,7 @@ workload:
 
 
 def precompile() -> None:
-    """Run the experiments with machine code from the first step on."""
+    """Runs the experiments with machine code from the first step on."""
     # Otherwise a loop runs as Python for its first steps, and small
     # experiments have no more of them.
     LazyLoop.patience = 0

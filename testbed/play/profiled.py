@@ -45,7 +45,7 @@ def profiled(
     recorded: RunRecord,
     to: Path | None,
 ) -> Profiled:
-    """Write the profile of a finished run into its folder, and to ``to`` where
+    """Writes the profile of a finished run into its folder, and to ``to`` where
     that is named.
 
     Raises RunFailed where a run of the sweep did not finish: half a sweep is no

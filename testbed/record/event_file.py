@@ -73,7 +73,7 @@ class EventLog:
             self._file.flush()
 
     def close(self) -> None:
-        """Put what was written on the disk. Closing twice is allowed."""
+        """Puts what was written on the disk. Closing twice is allowed."""
         with self._lock:
             if not self._file.closed:
                 self._file.flush()
@@ -230,7 +230,7 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
 
 
 def read_events(path: Path) -> EventFile:
-    """Parse ``events.jsonl``. Raises BadInput naming file and line where it is
+    """Parses ``events.jsonl``. Raises BadInput naming file and line where it is
     damaged.
 
     A last line without a newline that does not parse is what SIGKILL leaves: it

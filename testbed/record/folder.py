@@ -136,7 +136,7 @@ class RunFolder:
         return cls(path.resolve(), owner)
 
     def make(self) -> None:
-        """Make the folder itself, and what is missing above it. Raises
+        """Makes the folder itself, and what is missing above it. Raises
         BadInput.
         """
         try:
@@ -258,7 +258,7 @@ class RunFolder:
         return EventLog(self.path / EVENTS, self.owner)
 
     def hand_over(self) -> None:
-        """Give everything in the folder to its owner: what others wrote there
+        """Gives everything in the folder to its owner: what others wrote there
         as root too.
         """
         if self.owner is not None:
@@ -353,7 +353,7 @@ class DiskReserve:
         self.release()
 
     def release(self) -> None:
-        """Give the room to whatever is written next. A second call does
+        """Gives the room to whatever is written next. A second call does
         nothing.
         """
         with suppress(OSError):
@@ -361,7 +361,7 @@ class DiskReserve:
 
     @contextmanager
     def guarding(self) -> Generator[None, None, None]:
-        """Turn a full disk into the end of the run; what is written from then
+        """Turns a full disk into the end of the run; what is written from then
         on has room.
 
         What could not be written is still in its file's buffer and goes out

@@ -113,7 +113,7 @@ def listed_run(folder: Path) -> ListedRun:
 
 
 def remove_run(folder: Path) -> int:
-    """Remove a run's folder; its size in bytes.
+    """Removes a run's folder; returns its size in bytes.
 
     Raises BadInput where it is no run's folder, or the run is in progress.
     """

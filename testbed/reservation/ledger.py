@@ -110,7 +110,7 @@ class Ledger:
         end_s: float | None,
         size: VmSize = ONE_SLOT,
     ) -> None:
-        """Reserve the hose in ``[start_s, end_s)``; None holds it until it is
+        """Reserves the hose in ``[start_s, end_s)``; None holds it until it is
         released.
 
         Raises OverCommit, changing nothing, when it does not fit at some
@@ -372,7 +372,7 @@ class Ledger:
     # -- inside -----------------------------------------------------------------------------
 
     def _cut(self, holding: Holding, at_s: float) -> None:
-        """End a holding's interval at ``at_s``; it is former from then on, or
+        """Ends a holding's interval at ``at_s``; it is former from then on, or
         never was.
         """
         del self._job_of[holding.number]

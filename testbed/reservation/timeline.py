@@ -101,7 +101,7 @@ class Timeline:
     def add(
         self, footprint: Footprint, start_s: float, end_s: float
     ) -> int:
-        """Take ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the
+        """Takes ``footprint`` in ``[start_s, end_s)`` (end inf: for ever); the
         interval's number.
 
         Checks nothing: the caller has checked that it fits.
@@ -113,7 +113,7 @@ class Timeline:
         return number
 
     def cut(self, number: int, end_s: float, at_s: float) -> None:
-        """End an interval that would have ended at ``end_s`` at ``at_s``
+        """Ends an interval that would have ended at ``end_s`` at ``at_s``
         already.
         """
         if end_s < math.inf:
@@ -122,7 +122,7 @@ class Timeline:
         self.pool.until_s[number] = at_s
 
     def drop(self, number: int, start_s: float, end_s: float) -> None:
-        """Take an interval out as if it had never been."""
+        """Takes an interval out as if it had never been."""
         if end_s < math.inf:
             self._remove(end_s, number, -1)
         self._remove(start_s, number, +1)
@@ -159,7 +159,7 @@ class Timeline:
     # -- time -------------------------------------------------------------------------------
 
     def seek(self, at_s: float) -> None:
-        """Make :attr:`free` what is free at ``at_s``."""
+        """Makes :attr:`free` what is free at ``at_s``."""
         target = self._after(at_s)
         # Forward by the compiled loop. Back are mostly a few changes,
         # undone one by one.
@@ -237,7 +237,7 @@ class Timeline:
     def sweep(
         self, state: IntArray, low: IntArray, first: int, last: int
     ) -> None:
-        """Run changes ``first .. last - 1`` over ``state``, keeping its minima
+        """Runs changes ``first .. last - 1`` over ``state``, keeping its minima
         in ``low``.
 
         With ``low`` the same array as ``state`` there are no minima to keep.
@@ -247,7 +247,7 @@ class Timeline:
         SWEEP(entries, record, state, low, first, last)
 
     def forget_before(self, at_s: float) -> list[int]:
-        """Drop changes at or before ``at_s``; the numbers of intervals that
+        """Drops changes at or before ``at_s``; the numbers of intervals that
         were over by then.
         """
         self.seek(at_s)
@@ -335,7 +335,7 @@ class Timeline:
                 self._past -= 1
 
     def _shift(self, lo: int, hi: int, by: int) -> None:
-        """Move the changes ``lo .. hi - 1`` by one place."""
+        """Moves the changes ``lo .. hi - 1`` by one place."""
         for array in (self._time, self._what, self._sign):
             array[lo + by : hi + by] = array[lo:hi].copy()
 
@@ -409,7 +409,7 @@ class Pool:
     def store(
         self, footprint: Footprint, begin_s: float, until_s: float
     ) -> int:
-        """Keep a footprint in ``[begin_s, until_s)``; the interval's number."""
+        """Keeps a footprint in ``[begin_s, until_s)``; returns its number."""
         if not self._unused:
             self._more_numbers()
         number = self._unused.pop()
@@ -432,7 +432,7 @@ class Pool:
         return number
 
     def discard(self, number: int) -> None:
-        """Forget an interval; its number is free for another."""
+        """Forgets an interval; frees its number for another."""
         # Its entries stay in their chains; whoever passes takes them out.
         self.length[number] = 0
         self._unused.append(number)

@@ -146,7 +146,7 @@ class Cmbf:
         return out
 
     def _note_demand(self, job: JobRequest) -> None:
-        """Keep the job's CPU use and rate, as far as the policy uses them."""
+        """Keeps the job's CPU use and rate, as far as the policy uses them."""
         if self._blind:
             self._use[job.id] = (0.0,) * job.n_vms
         else:
@@ -192,7 +192,7 @@ class Cmbf:
     def _fill_foreground(
         self, nodes: NodeCapacity, out: list[Action]
     ) -> None:
-        """Move every job to the foreground that can, in order of arrival.
+        """Moves every job to the foreground that can, in order of arrival.
 
         In CMBF this is Algorithm 1. The next job is looked up at each step,
         since preempted jobs join the background and the queue meanwhile. They
@@ -246,7 +246,7 @@ class Cmbf:
     def _from_foreground(
         self, entry: Holder, winner: Holder, out: list[Action]
     ) -> None:
-        """Take a job's foreground nodes for ``winner``, which arrived earlier.
+        """Takes a job's foreground nodes for ``winner``, which arrived earlier.
 
         It moves to the background on the same nodes, or back into the queue.
         """

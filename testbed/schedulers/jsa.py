@@ -122,7 +122,7 @@ class Room:
         self._failed = least
 
     def book(self, placement: Placement, rate_bps: int) -> Held:
-        """Take a placement's slots, and its bandwidth at ``rate_bps``."""
+        """Takes a placement's slots, and its bandwidth at ``rate_bps``."""
         # At 1 bit/s per VM: amounts on links are min(X, N-X), which the
         # rate multiplies.
         taken = footprint(self.datacentre, placement, 1)
@@ -139,7 +139,7 @@ class Room:
         return held
 
     def take(self, held: Held, more_bps: int) -> None:
-        """Give a placed job ``more_bps`` per VM; below 0 it gives back."""
+        """Gives a placed job ``more_bps`` per VM; below 0 it gives back."""
         amount = held.crossing * more_bps
         # A hose needs as much in either direction.
         self.free.free_bps[2 * held.links] -= amount

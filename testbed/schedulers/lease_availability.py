@@ -51,7 +51,7 @@ class AvailabilityList:
         self._changes: list[tuple[float, int]] = []
 
     def update(self, now_s: float) -> None:
-        """Bring rows up to date: of hosts whose bookings have changed, and
+        """Brings rows up to date: of hosts whose bookings have changed, and
         where one has begun.
         """
         stale = self._calendar.changed

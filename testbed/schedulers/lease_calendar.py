@@ -150,9 +150,7 @@ class Calendar:
     # -- the published operations -------------------------------------------------------------
 
     def add(self, host: int, booking: Booking) -> None:
-        """Insert a booking; it is not checked that it fits. One of a lease on a
-        host.
-        """
+        """Inserts a lease's booking on a host, without checking that it fits."""
         if booking.lease_id in self._booked[host]:
             raise ValueError(
                 f"lease {booking.lease_id} is booked on host {host} already"
@@ -167,7 +165,7 @@ class Calendar:
         self._count(host, booking, first, last, 1)
 
     def remove(self, host: int, lease_id: str) -> Booking:
-        """Take a lease's booking out; what it was."""
+        """Takes a lease's booking out; returns it."""
         booking = self._booked[host].pop(lease_id)
         first, last = self._span(booking.start_s, booking.end_s)
         for bucket in range(first, last + 1):

@@ -323,7 +323,7 @@ def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
 
 
 def verified_trace(trace: FoundTrace) -> FoundTrace:
-    """Read the file whole and compare its checksum and its number of jobs."""
+    """Reads the file whole and compares its checksum and its number of jobs."""
     if trace.path is None:
         return replace(trace, problem="not found")
     wanted = trace.trace

@@ -111,11 +111,11 @@ class StandingMininet(AttachedMininet):
         return {link.intf1.name, link.intf2.name}
 
     def close(self) -> None:
-        """End the shells of this object."""
+        """Ends the shells of this object."""
         super().stop()
 
     def stop(self) -> None:
-        """End the shells of this object, and say that the network stays."""
+        """Ends the shells of this object, and says that the network stays."""
         self.close()
         output(
             "*** The network stays up: sudo testbed down takes it down\n"

@@ -128,7 +128,7 @@ class RunCgroup:
         self._run_tag = run_tag
 
     def create(self) -> None:
-        """Make the run's groups in every hierarchy."""
+        """Makes the run's groups in every hierarchy."""
         if self.layout.version == 2:
             for root in self.layout.roots:
                 _delegate(root)
@@ -146,7 +146,7 @@ class RunCgroup:
         self._set_processes_weight(top / TOP, weights.vms)
 
     def _set_processes_weight(self, group: Path, n: int) -> None:
-        """Give a group the weight of ``n`` processes outside of all groups."""
+        """Gives a group the weight of ``n`` processes outside of all groups."""
         weights: dict[int, tuple[str, object]] = {
             1: ("cpu.shares", n * USUAL_SHARES),
             2: ("cpu.weight", n * USUAL_WEIGHT),
@@ -154,7 +154,7 @@ class RunCgroup:
         self._set(group, weights)
 
     def enter(self) -> None:
-        """Move this process, and with it its later children, into the run's
+        """Moves this process, and with it its later children, into the run's
         group.
         """
         # Several controllers may be mounted together: any of them names it.
@@ -175,7 +175,7 @@ class RunCgroup:
             _write(path / "cgroup.procs", "0")
 
     def leave(self) -> None:
-        """Move this process back to where it came from."""
+        """Moves this process back to where it came from."""
         for root, home in self._home.items():
             try:
                 _write(home / "cgroup.procs", "0")
@@ -186,7 +186,7 @@ class RunCgroup:
         self._home = {}
 
     def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
-        """Make a VM's groups; returns the files by which processes join them."""
+        """Makes a VM's groups; returns the files by which processes join them."""
         groups = self._everywhere(server, vm)
         for group in groups:
             self._make(group.parent)
@@ -194,7 +194,7 @@ class RunCgroup:
         return tuple(group / "cgroup.procs" for group in groups)
 
     def prepare_moves(self) -> None:
-        """Wait until processes can join groups at once.
+        """Waits until processes can join groups at once.
 
         The first move after a pause waits for an RCU grace period, some 15 ms;
         others within some more milliseconds do not. Here this process moves
@@ -204,7 +204,7 @@ class RunCgroup:
             _write(self._way_out, "0")
 
     def remove_vm(self, server: int, vm: int) -> None:
-        """Remove a VM's groups, whose processes have ended."""
+        """Removes a VM's groups, whose processes have ended."""
         for group in self._everywhere(server, vm):
             _remove_group(group)
 
@@ -301,7 +301,7 @@ class RunCgroup:
         vm: int,
         weight: int,
     ) -> None:
-        """Set a VM's weight in its node, 1 .. 10,000."""
+        """Sets a VM's weight in its node, 1 .. 10,000."""
         if not 1 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
         shares = SHARES_PER_WEIGHT * weight
@@ -311,7 +311,7 @@ class RunCgroup:
         )
 
     def end_vm(self, server: int, vm: int) -> None:
-        """Kill every process of a VM, frozen or not. Raises TimeoutError."""
+        """Kills every process of a VM, frozen or not. Raises TimeoutError."""
         killed: set[int] = set()
         for group in _freezers_first(self._everywhere(server, vm)):
             killed |= _empty(group, self._way_out)
@@ -329,7 +329,7 @@ class RunCgroup:
         _wait_while(left)
 
     def raise_priority(self, server: int, vm: int) -> None:
-        """Move a VM's processes, which are to end, into the run's own group.
+        """Moves a VM's processes, which are to end, into the run's own group.
 
         Raising the weight is not enough: before Linux 6.6 (EEVDF) a process
         that has run with a low weight keeps a virtual runtime far ahead of the
@@ -348,7 +348,7 @@ class RunCgroup:
         *,
         frozen: bool,
     ) -> None:
-        """Freeze or thaw all of a VM's processes; returns when done.
+        """Freezes or thaws all of a VM's processes; returns when done.
 
         Raises TimeoutError.
         """
@@ -412,7 +412,7 @@ class RunCgroup:
     def _set(
         self, group: Path, controls: dict[int, tuple[str, object]]
     ) -> None:
-        """Write a group's control file.
+        """Writes a group's control file.
 
         ``controls``: the file's name and value, by version of the groups.
         """
@@ -478,7 +478,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def release(pid: int) -> None:
-    """Move a process that outlives the run from its groups to the top ones."""
+    """Moves a process that outlives the run from its groups to the top ones."""
     place = Path(f"/proc/{pid}/cgroup")
     with suppress(FileNotFoundError, ProcessLookupError):
         groups = place.read_text(encoding="utf-8")
@@ -506,7 +506,7 @@ def _write_outside(root: Path, pid: int) -> None:
 
 
 def remove_groups(paths: Iterable[Path]) -> None:
-    """Kill everything in these groups, and remove them.
+    """Kills everything in these groups, and removes them.
 
     This process must not be in them. The common folder is removed after the
     last run's group.
@@ -541,7 +541,7 @@ def _freezers_first(groups: Sequence[Path]) -> list[Path]:
 
 
 def _empty(group: Path, way_out: Path | None = None) -> set[int]:
-    """Kill a group's processes until there are none; returns their numbers.
+    """Kills a group's processes until there are none; returns their numbers.
 
     Forking is stopped meanwhile, as a program that forks faster than its
     processes are listed would never end. ``way_out``: file that moves killed
@@ -590,7 +590,7 @@ def _kill(pid: int, way_out: Path | None) -> None:
 
 
 def _stop_forking(group: Path) -> None:
-    """Kill a group's processes at once (Linux 5.14, version 2), or freeze them."""
+    """Kills a group's processes at once (Linux 5.14, version 2), or freezes them."""
     if (group / "cgroup.kill").exists():
         _write(group / "cgroup.kill", "1")
         return
@@ -617,7 +617,7 @@ def _is_frozen(group: Path) -> bool:
 
 
 def _thaw(group: Path) -> None:
-    """Thaw a group: in version 1 a frozen process dies only after that."""
+    """Thaws a group: in version 1 a frozen process dies only after that."""
     with suppress(FileNotFoundError):
         _write(group / FREEZER_V1, "THAWED")
     with suppress(FileNotFoundError):
@@ -634,7 +634,7 @@ def lives(pid: int) -> bool:
 
 
 def _remove_group(group: Path) -> None:
-    """Remove a group that has been emptied.
+    """Removes a group that has been emptied.
 
     Waits while the kernel is busy with the last of its processes. Raises
     TimeoutError.

@@ -206,7 +206,7 @@ class CleanupJournal:
         return tuple(self._entries.values())
 
     def add(self, entries: Sequence[JournalEntry]) -> None:
-        """Record things that are about to be made; on disk when this returns."""
+        """Records things that are about to be made; on disk when this returns."""
         records = []
         for entry in entries:
             fields = vars(entry).items()
@@ -217,7 +217,7 @@ class CleanupJournal:
             self._entries[entry.key] = entry
 
     def remove(self, entries: Sequence[JournalEntry]) -> None:
-        """Record that things have been removed.
+        """Records that things have been removed.
 
         On a full disk they stay recorded, which is harmless: removing them
         again finds nothing.
@@ -234,7 +234,7 @@ class CleanupJournal:
             self._compact()
 
     def _compact(self) -> None:
-        """Replace the journal's file by one that names only what remains.
+        """Replaces the journal's file by one that names only what remains.
 
         By a rename, so that a crash leaves the old file or the new one. A full
         disk leaves the old one.
@@ -253,12 +253,12 @@ class CleanupJournal:
         return self.path.with_suffix(".new")
 
     def write_anew(self) -> None:
-        """Write the journal from the beginning, where it has no file."""
+        """Writes the journal from the beginning, where it has no file."""
         self._append([{"kind": "run", **asdict(self.tag)}])
         self.add(self.entries)
 
     def delete(self) -> None:
-        """Delete the journal itself, when nothing it names is left."""
+        """Deletes the journal itself, when nothing it names is left."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         self._fresh_path.unlink(missing_ok=True)

@@ -192,7 +192,7 @@ class Emulation:
         self._failed: dict[tuple[str, int], set[str]] = {}
 
     def close(self) -> None:
-        """End the thread that talks to the controller."""
+        """Ends the thread that talks to the controller."""
         self._closed.set()
         self._flows.shutdown(wait=True, cancel_futures=True)
         self._client.close()
@@ -306,7 +306,7 @@ class Emulation:
         return self.own.findings(len(self.datacentre.trees))
 
     def revive_controller(self, dying_s: float = 0.0) -> bool:
-        """Start the controller again if it ends within ``dying_s``; True if so.
+        """Starts the controller again if it ends within ``dying_s``; True if so.
 
         It reads the state that it saved; switches reconnect and get the flows
         that they lack. Call it from the main thread: the kernel ends the
@@ -336,7 +336,7 @@ class Emulation:
     def start_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
-        """Start a switch that has ended, with its bridges, limits and flows.
+        """Starts a switch that has ended, with its bridges, limits and flows.
 
         ``tenants``: those whose limits are set again. Returns the number of
         limits that were missing. Raises MachineCannot, RunFailed.
@@ -351,7 +351,7 @@ class Emulation:
     def restart_switch(
         self, switch: SwitchDaemons, tenants: Sequence[TenantPlan]
     ) -> int:
-        """Kill a switch by SIGKILL and start it again.
+        """Kills a switch by SIGKILL and starts it again.
 
         Raises MachineCannot if it is the machine's own and has bridges of
         others; otherwise as :meth:`start_switch`.
@@ -391,7 +391,7 @@ class Emulation:
     # -- tenants ------------------------------------------------------------------------------
 
     def admit(self, tenant: TenantPlan) -> None:
-        """Install a tenant's limits, addresses and flows. All or nothing.
+        """Installs a tenant's limits, addresses and flows. All or nothing.
         Raises RunFailed.
         """
         # Flows and limits at the same time; neither works without the other,
@@ -458,7 +458,7 @@ class Emulation:
     def _remove_late(
         self, tenant: TenantPlan, remove: Callable[[], None]
     ) -> None:
-        """Remove a tenant's flows, if any, as soon as the controller answers.
+        """Removes a tenant's flows, if any, as soon as the controller answers.
 
         Runs in the flows' thread, so that a later request to add the same
         tenant cannot overtake it.
@@ -475,7 +475,7 @@ class Emulation:
         self._unknown_flows.discard(tenant.job_id)
 
     def _until_confirmed(self, tenant: values.Tenant) -> None:
-        """Install a tenant's flows; returns when the switches confirm them.
+        """Installs a tenant's flows; returns when the switches confirm them.
 
         Raises RunFailed early where a switch does not answer because it died.
         """
@@ -491,7 +491,7 @@ class Emulation:
     def _settle(
         self, flows: Future[None], again: Callable[[], None]
     ) -> None:
-        """Wait for a request to the controller.
+        """Waits for a request to the controller.
 
         A controller that ends meanwhile is started and asked again by
         ``again``. A repeated request does no harm: the controller saved its
@@ -504,7 +504,7 @@ class Emulation:
     def _asked(
         self, flows: Future[None], again: Callable[[], None]
     ) -> Future[None]:
-        """Wait a moment for a request; returns it, or its repetition if lost."""
+        """Waits a moment for a request; returns it, or its repetition if lost."""
         try:
             flows.result(CONFIRM_EVERY_S)
         except ControllerUnreachable:
@@ -550,7 +550,7 @@ class Emulation:
                 raise _of_job(tenant, error) from error
 
     def rerate(self, tenant: TenantPlan, rate_bps: int) -> TenantPlan:
-        """Change a tenant's rate in place; returns the tenant at its new rate."""
+        """Changes a tenant's rate in place; returns the tenant at its new rate."""
         # A link's reservation is a whole number of VMs' rates, min(X, N -
         # X): divided first, it stays one.
         links = tuple(
@@ -577,7 +577,7 @@ class Emulation:
     def reroot(
         self, moves: Sequence[tuple[TenantPlan, TenantPlan]]
     ) -> dict[str, RunFailed]:
-        """Move tenants to new plans that differ only in their tree.
+        """Moves tenants to new plans that differ only in their tree.
 
         Make before break: a tenant's new limits exist before its flows change,
         and its old ones until after, so connections survive. Returns the
@@ -632,7 +632,7 @@ class Emulation:
         self._record(new, "reroot", text)
 
     def fail(self, failure: Failure, tenants: Sequence[TenantPlan]) -> None:
-        """Bring about a failure, or the end of one.
+        """Brings about a failure, or the end of one.
 
         A restarted switch has its flows and the limits of ``tenants`` when this
         returns. Raises RunFailed, MachineCannot.
@@ -690,7 +690,7 @@ class Emulation:
         return ports
 
     def restore_links(self) -> None:
-        """Bring back all links that a failure has taken down. Raises RunFailed."""
+        """Brings back all links that a failure has taken down. Raises RunFailed."""
         self.network.set_ports(
             sorted(set().union(*self._failed.values())), up=True
         )
@@ -699,7 +699,7 @@ class Emulation:
     def _move_flows(
         self, tenant: TenantPlan
     ) -> ControllerError | RunFailed | None:
-        """Ask the controller to move a tenant; the error where it does not.
+        """Asks the controller to move a tenant; returns the error where it does not.
 
         Each call has a connection of its own, as several run at once.
         """
@@ -734,7 +734,7 @@ class Emulation:
         plan: Plan,
         cores: int = 1,
     ) -> None:
-        """Ask for an unprivileged agent in a VM's namespace and control group.
+        """Asks for an unprivileged agent in a VM's namespace and control group.
 
         The VM is in the foreground until the agent is ready: at a background
         weight it would hardly start beside a busy VM. ``cores``: slots of its
@@ -812,7 +812,7 @@ class Emulation:
         self.cgroup.prepare_moves()
 
     def open_vm(self, slot: Slot, cores: int = 1) -> tuple[Path, ...]:
-        """Make a VM's control group, with foreground weight and its limits.
+        """Makes a VM's control group, with foreground weight and its limits.
 
         Returns the files through which processes join the group.
         """
@@ -860,7 +860,7 @@ class Emulation:
         return (cores[(slot.server + offset) % len(cores)],)
 
     def freeze(self, tenant: TenantPlan, *, frozen: bool) -> None:
-        """Freeze all of a tenant's processes, or resume them. Raises OSError."""
+        """Freezes all of a tenant's processes, or resumes them. Raises OSError."""
         for vm in tenant.vms:
             self.cgroup.freeze(vm.slot.server, vm.slot.index, frozen=frozen)
 
@@ -892,21 +892,21 @@ class Emulation:
         return Claim(account, vm_cpus * plan.share)
 
     def set_tier(self, tenant: TenantPlan, tier: Tier) -> None:
-        """Set the CPU weight of a tenant's VMs by tier."""
+        """Sets the CPU weight of a tenant's VMs by tier."""
         for vm in tenant.vms:
             self.cgroup.set_weight(
                 vm.slot.server, vm.slot.index, WEIGHTS[tier]
             )
 
     def raise_priority(self, tenant: TenantPlan) -> None:
-        """Raise the CPU priority of a tenant's VMs, so that processes which are
+        """Raises the CPU priority of a tenant's VMs, so that processes which are
         to end do not wait for others. Raises OSError.
         """
         for vm in tenant.vms:
             self.cgroup.raise_priority(vm.slot.server, vm.slot.index)
 
     def end_processes(self, tenant: TenantPlan) -> None:
-        """Kill whatever runs in a tenant's VMs, with all its children. Raises
+        """Kills whatever runs in a tenant's VMs, with all its children. Raises
         OSError.
         """
         for vm in tenant.vms:
@@ -1163,7 +1163,7 @@ def _set_quotas(
     datacentre: DataCentre,
     cpu: float,
 ) -> dict[str, Any]:
-    """Set each node's processor quota and memory; returns them as provenance.
+    """Sets each node's processor quota and memory; returns them as provenance.
 
     ``cpu``: processors per slot, as a share of one of this machine's. There is
     no quota where it changes nothing, as the kernel sometimes throttles groups

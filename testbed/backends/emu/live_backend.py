@@ -145,7 +145,7 @@ class LiveBackend:
         self.watch = Watch(emulation, scale, self._emit, self.now_s)
 
     def begin(self) -> None:
-        """Set experiment time 0, and begin all jobs started so far together.
+        """Sets experiment time 0, and begins all jobs started so far together.
 
         Links that an earlier run's failures took down come up first.
         """
@@ -235,7 +235,7 @@ class LiveBackend:
         return max(0.0, left_ns / 1e9)
 
     def _listen(self, timeout_s: float) -> None:
-        """Read agents' messages for at most ``timeout_s``, and take due samples."""
+        """Reads agents' messages for at most ``timeout_s``, and takes due samples."""
         if self._emitting:
             timeout_s = self._sample_when_due(timeout_s)
         asleep_s = time.monotonic()
@@ -377,7 +377,7 @@ class LiveBackend:
             job.receive(agent, message)
 
     def listen_until(self, until_s: float) -> None:
-        """Follow the jobs until ``until_s``, or until all are over.
+        """Follows the jobs until ``until_s``, or until all are over.
 
         None is removed meanwhile.
         """
@@ -422,7 +422,7 @@ class LiveBackend:
         self._sink(event)
 
     def _show(self, job: LiveJob) -> None:
-        """Record a running job's progress, if there is any since the last time."""
+        """Records a running job's progress, if there is any since the last time."""
         now_ns = time.monotonic_ns()
         # Bytes sent before a freeze may arrive after it: not shown, as the job
         # is off its nodes.
@@ -480,7 +480,7 @@ class LiveBackend:
         since_ns: int,
         cost_ns: int = 0,
     ) -> None:
-        """Make a job's tenant and agents, and have them start together.
+        """Makes a job's tenant and agents, and has them start together.
 
         The time of a new job begins with its agents. A restarted job is on its
         new nodes from ``since_ns`` on, so that its preparation counts, and
@@ -591,7 +591,7 @@ class LiveBackend:
             self._free[slot.server].sort(key=lambda free: free.index)
 
     def _slot(self, server: int) -> Slot:
-        """Take a free namespace on a server.
+        """Takes a free namespace on a server.
 
         Where none is left, the first frozen job there, by id, is checkpointed.
         Raises RunFailed without one.
@@ -700,7 +700,7 @@ class LiveBackend:
         return {"received_bps": received_bps, "counted_bps": counted_bps}
 
     def kill(self, job_id: str) -> None:
-        """End a job's agents, remove its tenant, and free its namespaces."""
+        """Ends a job's agents, removes its tenant, and frees its namespaces."""
         live = self._jobs[job_id]
         # In this order: agents without limits would send as they like, and a
         # namespace with processes is not free.
@@ -709,7 +709,7 @@ class LiveBackend:
         del self._jobs[job_id]
 
     def _end_agents(self, live: LiveJob, *, by_force: bool) -> None:
-        """End a job's agents that still run.
+        """Ends a job's agents that still run.
 
         ``by_force``: by SIGKILL; otherwise by SIGTERM, so that they report.
         Programs of people always get SIGTERM first. Raises RunFailed if agents
@@ -767,7 +767,7 @@ class LiveBackend:
             self._listen(0.2)
 
     def _vacate(self, live: LiveJob) -> None:
-        """Remove a job's tenant from the network, and free its namespaces."""
+        """Removes a job's tenant from the network, and frees its namespaces."""
         if live.tenant is not None:
             self._emulation.dismiss(live.tenant)
             self._give_back(vm.slot for vm in live.tenant.vms)
@@ -884,7 +884,7 @@ class LiveBackend:
         self._disturb(live)
 
     def _count_drained(self, live: LiveJob) -> None:
-        """Count the time in which a frozen job's VMs still sent queued data."""
+        """Counts the time in which a frozen job's VMs still sent queued data."""
         if (
             live.tenant is not None
             and live.frozen
@@ -954,7 +954,7 @@ class LiveBackend:
             self._emulation.set_tier(live.tenant, tier)
 
     def _thaw_due(self) -> None:
-        """Thaw every job whose resume cost has passed."""
+        """Thaws every job whose resume cost has passed."""
         for live in self._jobs.values():
             if live.tenant is None or not live.thaw_ns:
                 continue
@@ -968,7 +968,7 @@ class LiveBackend:
             live.thaw_ns = None
 
     def _checkpoint(self, live: LiveJob) -> int:
-        """Give up a preempted job's VMs and keep the rest of its work.
+        """Gives up a preempted job's VMs and keeps the rest of its work.
 
         Its agents are thawed to report, and may work until they end, so this
         time counts as time on nodes. Returns the instant at which it left them.
@@ -1003,7 +1003,7 @@ class LiveBackend:
         cost_s: float,
         tier: Tier,
     ) -> None:
-        """Resume a checkpointed job on new nodes, ``cost_s`` after ``since_ns``."""
+        """Resumes a checkpointed job on new nodes, ``cost_s`` after ``since_ns``."""
         live.placement = placement
         live.generation += 1
         live.stopping = False

@@ -112,7 +112,7 @@ class LiveJob:
         return self.trouble is not None and "connection" in self.trouble
 
     def fail(self, reason: str, *, cause: bool = False) -> None:
-        """Record a failure. The first reason stays, unless it is a lost
+        """Records a failure. The first reason stays, unless it is a lost
         connection and the later one its ``cause``.
         """
         if self.trouble is None:
@@ -127,7 +127,7 @@ class LiveJob:
         return 0 if self.best_effort else self.rate_bps
 
     def receive(self, agent: str, message: Message) -> None:
-        """Update the state by a message of one of its agents."""
+        """Updates the state by a message of one of its agents."""
         match message:
             case AgentStarted(pid=pid):
                 self.pids[agent] = pid
@@ -171,7 +171,7 @@ class LiveJob:
     # -- time on nodes ----------------------------------------------------------------------
 
     def begin(self, at_ns: int, progress_from_ns: int) -> None:
-        """Count time on nodes from ``at_ns``, and expect progress from
+        """Counts time on nodes from ``at_ns``, and expects progress from
         ``progress_from_ns``.
         """
         self.since_ns = at_ns
@@ -335,7 +335,7 @@ class LiveJob:
         return end_ns is not None and end_ns <= at_ns
 
     def pause(self, at_ns: int) -> None:
-        """Stop counting time on nodes: the job left them or is frozen."""
+        """Stops counting time on nodes: the job left them or is frozen."""
         if self.since_ns is not None:
             self.left_ns = at_ns
         self.ran_ns = self.ran_until_ns(at_ns)
@@ -347,7 +347,7 @@ class LiveJob:
         rate_bps: int,
         at_ns: int,
     ) -> None:
-        """Count the time in which the frozen VMs still sent queued data.
+        """Counts the time in which the frozen VMs still sent queued data.
 
         The freezer stops processes, but data in the kernel's queues still
         leaves at the job's rate, which is progress on its nodes. HTB may send a
@@ -430,7 +430,7 @@ class LiveJob:
         return self.received_bytes / max(1, self.volume_bytes)
 
     def absorb_reports(self) -> None:
-        """Add the reports of ended agents to the totals, and forget them."""
+        """Adds the reports of ended agents to the totals, and forgets them."""
         for report in self.reports.values():
             self.delivered_bytes += _received_bytes(report)
             self.used_cpu_s += report.cpu_s
@@ -575,7 +575,7 @@ class Pace:
     _seen: dict[int, deque[tuple[int, float]]] = field(default_factory=dict)
 
     def receive(self, progress: AgentProgress) -> None:
-        """Add a sample."""
+        """Adds a sample."""
         share = self.plans[progress.index].done_share(progress)
         if share is not None:
             seen = self._seen.setdefault(

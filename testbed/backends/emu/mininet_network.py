@@ -188,7 +188,7 @@ class Attached(Node):  # type: ignore[misc]
         refuse_calls(terminal_program)
 
     def terminate(self) -> None:
-        """End the node's shell, if it was started, with what runs in it."""
+        """Ends the node's shell, if it was started, with what runs in it."""
         # By the dictionary: the attribute would start a shell to end it.
         if self.__dict__.setdefault("shell", None):
             super().terminate()
@@ -253,13 +253,13 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         return super().vsctl(*named, **options)
 
     def start(self, _controllers: Sequence[Node] = ()) -> None:
-        """Bring up the links that :meth:`stop` took down."""
+        """Brings up the links that :meth:`stop` took down."""
         for port in self._stopped_ports:
             port.ifconfig("up")
         self._stopped_ports = []
 
     def stop(self, **_options: Any) -> None:
-        """Take all links of the switch down, so that it forwards nothing.
+        """Takes all links of the switch down, so that it forwards nothing.
 
         The network's keeper learns of it from the kernel's events.
         """
@@ -302,7 +302,7 @@ class AttachedController(Attached, RemoteController):  # type: ignore[misc]
         """Does nothing: the switches' connections are what counts."""
 
     def stop(self, *_args: Any, **_kwargs: Any) -> None:
-        """End the shell; the controller continues."""
+        """Ends the shell; the controller continues."""
         self.terminate()
 
 
@@ -622,7 +622,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             yield {**ends, "end1": (low.name, low.number), "port2": high}
 
     def alias(self, name: str, node: Node) -> None:
-        """Add a name for a node, such as ``a.0``.
+        """Adds a name for a node, such as ``a.0``.
 
         Raises BadInput if another node has it.
         """
@@ -633,7 +633,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             )
 
     def unalias(self, name: str) -> None:
-        """Remove an alias; an unknown one is no failure."""
+        """Removes an alias; an unknown one is no failure."""
         if name in self and self[name].name != name:
             del self.nameToNode[name]
 
@@ -653,7 +653,7 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.stop()
 
     def stopXterms(self) -> None:
-        """Kill the terminals of this object.
+        """Kills the terminals of this object.
 
         Mininet's own method would end other people's, too.
         """
@@ -862,7 +862,7 @@ class Prompt(CLI):  # type: ignore[misc]
             self.do_xterm(line.strip().partition(" ")[0], "x")
 
     def onecmd(self, line: str) -> Any:
-        """Run a line; an error is printed, and the prompt continues."""
+        """Runs a line; an error is printed, and the prompt continues."""
         try:
             return super().onecmd(line)
         except (TestbedError, OSError) as refused:

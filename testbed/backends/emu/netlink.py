@@ -400,7 +400,7 @@ class RouteSocket:
         self._socket.close()
 
     def request(self, messages: Sequence[bytes]) -> list[KernelRefusal]:
-        """Have the kernel carry out requests in order; returns the refused ones.
+        """Has the kernel carry out requests in order; returns the refused ones.
 
         Requests after a refused one are carried out, too.
         """
@@ -490,7 +490,7 @@ def refusals(data: bytes) -> Iterator[KernelRefusal]:
 
 
 def raise_unless_gone(data: bytes) -> None:
-    """Raise OSError for the first refusal, unless its object is gone."""
+    """Raises OSError for the first refusal, unless its object is gone."""
     for refusal in refusals(data):
         if refusal.number not in GONE:
             raise OSError(refusal.number, refusal.reason)

@@ -264,7 +264,7 @@ class SwitchDaemons:
         return inside_network_namespace(NETNS_DIR / self.netns)
 
     def vsctl(self, arguments: Sequence[str], *, wait: bool = True) -> str:
-        """Run ``ovs-vsctl``; returns its output.
+        """Runs ``ovs-vsctl``; returns its output.
 
         ``wait``: until the switch has carried out the change, not only until
         it is in the database.
@@ -356,7 +356,7 @@ class SwitchDaemons:
             )
 
     def prime_send_socket(self, port: Port) -> SwitchSockets:
-        """Have the switch make its send socket by sending a frame.
+        """Has the switch make its send socket by sending a frame.
 
         The socket gets the kernel's default buffer of this moment, and keeps it
         until the switch restarts: nothing happens if it exists.
@@ -469,7 +469,7 @@ PROBE_FRAME = "02484e00000002484e00000188b5" + "00" * 46
 
 
 def ensure_running(journal: CleanupJournal) -> None:
-    """Start the daemons if they do not run.
+    """Starts the daemons if they do not run.
 
     The run's journal records the start, so that its end stops them again.
     Raises MachineCannot with the command that helps.
@@ -484,7 +484,7 @@ def ensure_running(journal: CleanupJournal) -> None:
 
 
 def start() -> None:
-    """Start both daemons; for the userspace datapath with segmentation offload.
+    """Starts both daemons; for the userspace datapath with segmentation offload.
 
     Raises MachineCannot, also if another switch has the userspace datapath.
     """
@@ -518,7 +518,7 @@ def has_service() -> bool:
 
 
 def start_again() -> None:
-    """Start the machine's switch after its end, by systemd where that runs it.
+    """Starts the machine's switch after its end, by systemd where that runs it.
 
     Raises MachineCannot.
     """
@@ -541,7 +541,7 @@ def _start_userspace() -> None:
 
 
 def _released() -> None:
-    """Move the started daemons out of the run's control groups.
+    """Moves the started daemons out of the run's control groups.
 
     Raises MachineCannot if they do not run.
     """
@@ -554,7 +554,7 @@ def _released() -> None:
 
 
 def _wait_for_datapath() -> None:
-    """Wait until no other switch holds the datapath's device.
+    """Waits until no other switch holds the datapath's device.
 
     While one does, a second switch cannot make bridges. A killed switch
     releases it a moment later. Raises MachineCannot.
@@ -615,7 +615,7 @@ def switch_command(
 
 
 def _release(pid: int | None) -> None:
-    """Move a daemon and its monitor out of the run's control groups.
+    """Moves a daemon and its monitor out of the run's control groups.
 
     They serve the machine, and must not end with the run that started them.
     """
@@ -633,7 +633,7 @@ def _release(pid: int | None) -> None:
 
 
 def stop_if_idle() -> bool:
-    """Stop both daemons unless a bridge exists; True if they are stopped."""
+    """Stops both daemons unless a bridge exists; True if they are stopped."""
     if MACHINE.database_pid and MACHINE.rows("Bridge", ["name"]):
         return False
     if OVS_CTL.exists():
@@ -672,7 +672,7 @@ def detached(
     environment: Mapping[str, str] | None = None,
     files: Sequence[int] = (),
 ) -> None:
-    """Run a command that leaves a daemon behind.
+    """Runs a command that leaves a daemon behind.
 
     ``files``: descriptors that the daemon inherits. Raises MachineCannot.
     """

@@ -63,7 +63,7 @@ class OwnController:
     def wait_connected(
         self, _: Sequence[int] | None = None, timeout_s: float = 10.0
     ) -> None:
-        """Wait until every bridge is connected to it.
+        """Waits until every bridge is connected to it.
 
         Raises RunFailed naming one that is not.
         """

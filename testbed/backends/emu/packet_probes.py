@@ -257,7 +257,7 @@ class ProbeArrivals:
         return self._token + number.to_bytes(4, "big")
 
     def note(self, vm: str, frame: bytes) -> None:
-        """Record a frame's arrival if it is one of these probes."""
+        """Records a frame's arrival if it is one of these probes."""
         at = frame.find(self._token)
         if at < _ICMP.size:
             return

@@ -292,7 +292,7 @@ def load_test(
     scale: Scale,
     again: bool = False,
 ) -> Finding:
-    """Run transfers in the places and at the rates of ``together``; judge what
+    """Runs transfers in the places and at the rates of ``together``; judges what
     it took.
 
     ``rings``: ids of jobs that play a ring, most of whose transfers stay within

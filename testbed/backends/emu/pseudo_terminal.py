@@ -106,7 +106,7 @@ class TerminalRelay:
         )
 
     def _set_up(self, stack: ExitStack) -> None:
-        """Give the program's terminal the attributes of this process's.
+        """Gives the program's terminal the attributes of this process's.
 
         The latter becomes raw where keys are read, so that the program's own
         terminal interprets them.
@@ -213,7 +213,7 @@ class SignalRelay:
             signal.signal(number, handler)
 
     def send_to(self, child: subprocess.Popen[bytes]) -> None:
-        """Send signals to ``child`` from now on, and those held so far now."""
+        """Sends signals to ``child`` from now on, and those held so far now."""
         self._child = child
         for number in self._held:
             _send(child, number)

@@ -171,7 +171,7 @@ class Watch:
         """Tenants and VMs whose ports were not there at the last sample."""
 
     def start(self) -> None:
-        """Begin sampling: counters from here on count."""
+        """Begins sampling: counters from here on count."""
         # Preparing the jobs of time 0 is not the run.
         switches = self._emulation.network.switch_pids
         self._processors = ProcessorSampler(Outside(switches))
@@ -198,7 +198,7 @@ class Watch:
         tenants: Sequence[TenantPlan],
         cap_limited: Mapping[int, float],
     ) -> float:
-        """Sample if it is time; returns how long the caller may wait at most.
+        """Samples if it is time; returns how long the caller may wait at most.
 
         ``cap_limited``: tenants, by number, whose VMs always send at their own
         caps, and the share of their payload that has arrived.
@@ -235,7 +235,7 @@ class Watch:
         return max(0.0, min(timeout_s, self.evidence.due_in_s()))
 
     def slept(self, asked_s: float, took_s: float) -> None:
-        """Take in a sleep that lasted its time.
+        """Takes in a sleep that lasted its time.
 
         Time that this process spent on work, such as starting a job of many VMs
         or a policy's decision, is not lateness: only a sleeping process can

@@ -81,7 +81,7 @@ class TrafficControl:
             side.route.close()
 
     def apply(self, sections: Sequence[BatchSection]) -> None:
-        """Add or change limits, addresses and links: all or nothing.
+        """Adds or changes limits, addresses and links: all or nothing.
 
         Raises RunFailed naming the first refused line, after taking back those
         that were carried out. A refused line is not taken back: that would
@@ -99,7 +99,7 @@ class TrafficControl:
             raise
 
     def remove(self, sections: Sequence[BatchSection]) -> None:
-        """Remove everything. Lines whose object is gone are no failure.
+        """Removes everything. Lines whose object is gone are no failure.
 
         Raises RunFailed for any other refusal, after all lines were sent.
         """
@@ -109,7 +109,7 @@ class TrafficControl:
             _raise_first(section, failed)
 
     def _send(self, section: BatchSection) -> list[KernelRefusal]:
-        """Send a section; returns refusals with their place in the section."""
+        """Sends a section; returns refusals with their place in the section."""
         if section.netns is not None:
             return self.vms[section.netns].request(section.lines)
         # Switch ports: each line goes to the namespace that has its device.
@@ -151,7 +151,7 @@ def _without(
 def _raise_first(
     section: BatchSection, refused: Sequence[KernelRefusal]
 ) -> None:
-    """Raise RunFailed for the first refusal, if any, with its line's text."""
+    """Raises RunFailed for the first refusal, if any, with its line's text."""
     for refusal in refused:
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
@@ -193,7 +193,7 @@ def open_namespaces(
     *,
     checksum_offload: bool,
 ) -> dict[str, Side]:
-    """Set up each VM's namespace, and open a routing socket in it.
+    """Sets up each VM's namespace, and opens a routing socket in it.
 
     ``checksum_offload`` False: VMs compute checksums themselves, for a switch
     that cannot. On failure all sockets are closed again.
@@ -228,7 +228,7 @@ def open_namespaces(
 
 
 def set_sysctls(*sysctls: tuple[str, str]) -> None:
-    """Write BASE_SYSCTLS and ``sysctls`` in this thread's network namespace.
+    """Writes BASE_SYSCTLS and ``sysctls`` in this thread's network namespace.
 
     Base settings that the kernel does not have are left out. Raises
     FileNotFoundError for any other.

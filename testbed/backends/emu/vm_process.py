@@ -84,7 +84,7 @@ Command = tuple[VmPlace, Sequence[str]]
 
 
 def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
-    """Turn this process into one of a VM's, which ends with its parent.
+    """Turns this process into one of a VM's, which ends with its parent.
 
     ``shown``: the machine's paths that it is to see, beside its working
     directory. The order matters: joining groups and namespaces, and mounting,
@@ -149,7 +149,7 @@ def run_program(
     argv: Sequence[str],
     **variables: str,
 ) -> int:
-    """Run a program in a VM with this process's streams, but not its terminal.
+    """Runs a program in a VM with this process's streams, but not its terminal.
 
     Returns its exit code, as shells count. Raises RunFailed, BadInput.
     """
@@ -166,7 +166,7 @@ def start_process(
     streams: ProgramStreams,
     **variables: str,
 ) -> subprocess.Popen[bytes]:
-    """Start a process in a VM, in a new session; it ends with this process.
+    """Starts a process in a VM, in a new session; it ends with this process.
 
     It inherits only the descriptors of ``streams``. Raises RunFailed, BadInput.
     """
@@ -256,7 +256,7 @@ def run_in_each(
     argv: Sequence[str],
     say: Callable[[str, bytes], object],
 ) -> int:
-    """Run a command in every VM at once; returns the worst exit code.
+    """Runs a command in every VM at once; returns the worst exit code.
 
     ``say`` is called with ``stdout`` or ``stderr`` and each line of output,
     preceded by the VM's name. Programs that a command leaves in the background
@@ -301,7 +301,7 @@ class _Outputs:
         self._watch(ended, partial(self._end, ended, streams))
 
     def pass_on(self) -> None:
-        """Pass output on until all programs have ended."""
+        """Passes output on until all programs have ended."""
         while self._selector.get_map():
             for key, _ in self._selector.select():
                 # The end of a program, handled just before, removes its streams.
@@ -316,7 +316,7 @@ class _Outputs:
             self._selector.unregister(stream.number)
 
     def _end(self, ended: int, streams: Sequence[_LabelledLines]) -> None:
-        """Pass on the rest of an ended program's output.
+        """Passes on the rest of an ended program's output.
 
         Without waiting for the pipe's end: programs left in the background may
         keep it open for ever.
@@ -346,7 +346,7 @@ class _LabelledLines:
         self._rest = b""
 
     def pass_on(self, say: Callable[[str, bytes], object]) -> bool:
-        """Read once and pass on whole lines; False at the stream's end."""
+        """Reads once and passes on whole lines; returns False at the stream's end."""
         data = os.read(self.number, LARGEST_PIPE_BYTES)
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -356,7 +356,7 @@ class _LabelledLines:
         return bool(data)
 
     def finish(self, say: Callable[[str, bytes], object]) -> None:
-        """Pass on a last line without a line end."""
+        """Passes on a last line that does not end with a newline."""
         if self._rest:
             say(self._kind, self._label + self._rest + b"\n")
             self._rest = b""
