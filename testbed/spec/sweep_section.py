@@ -29,6 +29,12 @@ from testbed.units import quantity
 
 SEED = "seed"
 LEAST = 3
+_PER = {
+    "/h": "an hour",
+    "/min": "a minute",
+    "/s": "a second",
+    "/d": "a day",
+}
 _RANGE = re.compile(r"(0|-?[1-9][0-9]{0,17})\.\.(0|-?[1-9][0-9]{0,17})")
 
 OverSchema = WithJsonSchema(
@@ -119,7 +125,8 @@ class SweptKey:
         the unit of the first; None where it has others.
         """
         if self.is_numeric:
-            return Axis(self.key, {value: float(value) for value in self})
+            places = {value: float(value) for value in self}
+            return Axis(self._title(""), places)
         quantities: dict[Any, tuple[str, str, float]] = {}
         for value in self:
             parsed = quantity(value) if isinstance(value, str) else None
@@ -142,7 +149,16 @@ class SweptKey:
         places = {}
         for value, (_, _, value_amount) in quantities.items():
             places[value] = value_amount * factor
-        return Axis(f"{self.key} [{unit}]", places)
+        return Axis(self._title(unit), places)
+
+    def _title(self, unit: str) -> str:
+        """The key with its unit; a rate of jobs in words."""
+        # A bare number counts per hour too.
+        if self.key.endswith("per_hour"):
+            return f"jobs {_PER[unit or '/h']} ({self.key})"
+        if unit:
+            return f"{self.key} [{unit}]"
+        return self.key
 
     def samples(self) -> Iterator[tuple[Any, Place]]:
         """Every value with its place; of a range its ends alone."""

@@ -23,6 +23,21 @@ class Estimate:
     half_width: float | None
     n: int
 
+    def scaled(self, factor: float) -> Estimate:
+        """The same in another unit; ``factor`` > 0."""
+        half_width = self.half_width
+        if half_width is not None:
+            half_width *= factor
+        return Estimate(self.mean * factor, half_width, self.n)
+
+    def within(self, least: float, most: float) -> tuple[float, float]:
+        """The ends of the interval, cut at what is possible."""
+        half_width = self.half_width or 0.0
+        low = max(least, self.mean - half_width)
+        high = min(most, self.mean + half_width)
+        # The mean itself is drawn wherever it is.
+        return min(low, self.mean), max(high, self.mean)
+
     def show(self, digits: int = 1) -> str:
         """``79.3 ± 0.4``; a dash where there is no number."""
         if math.isnan(self.mean):

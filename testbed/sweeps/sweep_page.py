@@ -1,21 +1,29 @@
-"""The page of a sweep: its picture, its table, the reasons of cells that failed
-or are outside what was expected, fidelity and provenance.
+"""The page of a sweep: its outcome in sentences, its picture, its table, the
+reasons of cells that failed or are outside what was expected, provenance.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.provenance import known
-from testbed.spec.sweep_section import SweptKey, as_yaml
+from testbed.report.metric_words import metric_words
+from testbed.spec.sweep_section import SweptKey
+from testbed.sweeps.sweep_conclusion import (
+    conclusion,
+    least_accepted,
+    printed_value,
+    seeds_of,
+)
+from testbed.sweeps.sweep_pictures import has_cut_intervals, panel_of
 from testbed.sweeps.sweep_tables import (
     TableRow,
     outside_reasons,
-    printed_columns,
-    printed_values,
+    printed_count,
+    printed_row,
 )
 from testbed.units import number_of
 
@@ -49,13 +57,14 @@ def sweep_page(
     return rendered(
         "sweep",
         title=plan.name,
-        sentence=sentence,
+        conclusion=conclusion(plan, table),
         # An SVG inside HTML has no declaration before it.
         picture=picture[picture.index("<svg") :] if picture else "",
+        caption=" ".join(_caption(plan, table)),
         more=f"{number_of(left, 'more row')} in table.csv" if left else "",
         keys=len(plan.combined),
-        columns=printed_columns(plan),
-        rows=[printed_values(plan, row) for row in rows],
+        columns=list(_columns(plan, table)),
+        rows=_rows(plan, rows, table),
         reasons=[
             ("Failed cells", most_common(reasons)),
             (
@@ -64,9 +73,61 @@ def sweep_page(
             ),
         ],
         fidelity=_fidelity(table),
+        cells=sentence,
         where=_provenance(where),
         over=over,
     )
+
+
+def _caption(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
+    """The meaning of points and bars."""
+    seeds = seeds_of(row.cells for row in table)
+    yield f"A point is the mean over {seeds}, its bar the 95 % confidence interval."
+    yield "Points at one value stand a little beside each other, so that none hides another."
+    if has_cut_intervals(plan, table):
+        yield (
+            "Bars end at what is possible (shares from 0 to 100 %, times from 0);"
+            " the table has the whole interval."
+        )
+    yield from _means_of(plan, table)
+
+
+def _means_of(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
+    """The jobs that means are over, where policies accepted other shares."""
+    if least_accepted(table) is None:
+        return
+    for metric in plan.metrics:
+        words = metric_words(metric)
+        if words.of_jobs:
+            yield f"{words.heading}: of {words.of_jobs} alone."
+
+
+def _columns(
+    plan: SweepPlan, table: Sequence[TableRow]
+) -> Iterator[tuple[str, str]]:
+    """Headings in words, each with its key in ``table.csv``."""
+    for name in plan.columns[: len(plan.combined)]:
+        yield name, ""
+    yield ("seeds" if plan.has_seeds else "cells"), ""
+    for index, metric in enumerate(plan.metrics):
+        yield panel_of(table, index, metric_words(metric)).title, metric
+
+
+def _rows(
+    plan: SweepPlan, rows: Sequence[TableRow], table: Sequence[TableRow]
+) -> list[tuple[str, ...]]:
+    """Rows in the units of the headings."""
+    panels = []
+    for index, metric in enumerate(plan.metrics):
+        panels.append(panel_of(table, index, metric_words(metric)))
+    printed = []
+    for row in rows:
+        estimates = []
+        for panel, around in zip(panels, row.estimates, strict=True):
+            estimates.append(around.scaled(1 / panel.scale.size))
+        count = printed_count(plan, row)
+        printed.append(printed_row(row.values, count, estimates))
+    return printed
 
 
 def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
@@ -104,7 +165,7 @@ def _values(key: SweptKey) -> str:
         if len(values) > 1:
             written.append(f"{values[0]}..{values[-1]}")
         else:
-            written.append(as_yaml(values[0]))
+            written.append(printed_value(values[0]))
     left = len(key.parts) - len(written)
     if left:
         written.append(f"and {left:,} more")

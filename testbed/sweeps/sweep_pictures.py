@@ -4,6 +4,7 @@ quantities along x, a line a combination; without such a key, names along x.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -11,8 +12,14 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from testbed.report.metric_words import (
+    MetricScale,
+    MetricWords,
+    metric_words,
+)
 from testbed.report.plot_files import COLOURS, file_figure, files
 from testbed.report.plot_style import DASHES, MARKERS
+from testbed.sweeps.sweep_conclusion import seeds_of
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -27,6 +34,8 @@ if TYPE_CHECKING:
 MOST_LINES = 14
 MOST_NAMES = 40
 LONGEST = 28
+MARGIN = 0.03
+"""Room beside the ends of an axis, as a share of it: points on them show whole."""
 APART = 0.008
 """Distance of two lines' bars at one value, as a share of the axis, so that all
 show.
@@ -84,8 +93,9 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
     columns, rows = _grid(plan)
     for index, metric in enumerate(plan.metrics):
         axes = made.add_subplot(rows, columns, index + 1)
-        _panel(axes, lines[:MOST_LINES], x, index)
-        axes.set_title(metric)
+        panel = panel_of(table, index, metric_words(metric))
+        _panel(axes, lines[:MOST_LINES], x, panel)
+        axes.set_title(panel.title)
     # All panels have the same lines.
     handles, labels = made.axes[0].get_legend_handles_labels()
     if any(labels):
@@ -95,11 +105,68 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
             loc="outside lower center",
             ncols=min(4, len(labels)),
         )
-    title = f"{plan.name}: means, 95 % confidence intervals"
+    seeds = seeds_of(row.cells for row in table)
+    title = (
+        f"{plan.name}: means over {seeds}, bars: 95 % confidence interval"
+    )
     left = len(lines) - MOST_LINES
     if left > 0:
         title += f"; {number_of(left, 'more line')} in table.csv"
     made.suptitle(title, x=0.01, ha="left", size=11)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A metric's y axis: its place among the metrics, its unit, what is possible
+    at most, in the metric's own unit.
+    """
+
+    metric: int
+    words: MetricWords
+    scale: MetricScale
+
+    @property
+    def title(self) -> str:
+        return self.scale.titled(self.words.heading)
+
+    @property
+    def least(self) -> float:
+        return -math.inf if self.words.can_be_negative else 0.0
+
+    @property
+    def most(self) -> float:
+        return 1.0 if self.words.kind == "share" else math.inf
+
+    def ends(self, around: Estimate) -> tuple[float, float]:
+        """The ends of an interval, cut at what is possible."""
+        return around.within(self.least, self.most)
+
+    def cuts(self, around: Estimate) -> bool:
+        """True where a part of the interval is impossible."""
+        half_width = around.half_width or 0.0
+        whole = (around.mean - half_width, around.mean + half_width)
+        return bool(around.n) and self.ends(around) != whole
+
+
+def panel_of(
+    table: Sequence[TableRow], metric: int, words: MetricWords
+) -> Panel:
+    """A metric's axis, in the unit that fits its largest mean."""
+    largest = 0.0
+    for row in table:
+        around = row.estimates[metric]
+        if around.n and math.isfinite(around.mean):
+            largest = max(largest, around.mean)
+    return Panel(metric, words, words.scale(largest))
+
+
+def has_cut_intervals(plan: SweepPlan, table: Sequence[TableRow]) -> bool:
+    """True where intervals are drawn shorter than the table has them."""
+    for index, metric in enumerate(plan.metrics):
+        panel = panel_of(table, index, metric_words(metric))
+        if any(panel.cuts(row.estimates[index]) for row in table):
+            return True
+    return False
 
 
 @dataclass(frozen=True)
@@ -200,26 +267,30 @@ def _name(values: Sequence[Any]) -> str:
 
 
 def _draw_line(
-    axes: Axes, line: Line, x: Across, metric: int, aside: float
+    axes: Axes, line: Line, x: Across, panel: Panel, aside: float
 ) -> None:
     """Draws the means and their intervals of one combination."""
     places = []
     means = []
-    halves = []
+    below = []
+    above = []
+    size = panel.scale.size
     for place, estimates in zip(line.xs, line.estimates, strict=True):
-        around = estimates[metric]
+        around = estimates[panel.metric]
         # Where all cells failed there is no mean.
         if around.n:
+            low, high = panel.ends(around)
             places.append(place + aside)
-            means.append(around.mean)
-            halves.append(around.half_width or 0.0)
+            means.append(around.mean / size)
+            below.append((around.mean - low) / size)
+            above.append((high - around.mean) / size)
     # A line between names would tell of values between them.
     shown = slice(MOST_NAMES if x.names else None)
     colour, dashes = line.looks
     axes.errorbar(
         places[shown],
         means[shown],
-        yerr=halves[shown],
+        yerr=[below[shown], above[shown]],
         label=line.label,
         color=COLOURS[colour % len(COLOURS)],
         marker=MARKERS[colour % len(MARKERS)],
@@ -239,16 +310,18 @@ def _has_values(lines: Sequence[Line], metric: int) -> bool:
 
 
 def _panel(
-    axes: Axes, lines: Sequence[Line], x: Across, metric: int
+    axes: Axes, lines: Sequence[Line], x: Across, panel: Panel
 ) -> None:
     every = list(chain.from_iterable(line.xs for line in lines))
     apart = APART * (max(every) - min(every)) if every else 0.0
     for number, line in enumerate(lines):
         # Lines side by side around the place, so that bars do not hide bars.
         aside = (number - (len(lines) - 1) / 2) * apart
-        _draw_line(axes, line, x, metric, aside)
+        _draw_line(axes, line, x, panel, aside)
     axes.set_xlabel(x.title)
-    if not _has_values(lines, metric):
+    if _has_values(lines, panel.metric):
+        _set_ends(axes, panel)
+    else:
         # Its scale would be of nothing.
         axes.set_yticks([])
         axes.text(
@@ -257,3 +330,14 @@ def _panel(
     if x.names:
         names = x.names[:MOST_NAMES]
         axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
+
+
+def _set_ends(axes: Axes, panel: Panel) -> None:
+    """Shares from 0 to 100 %; times and counts from 0."""
+    if panel.words.kind == "share":
+        most = max(100.0, axes.dataLim.y1)
+    elif panel.words.kind == "number":
+        return
+    else:
+        most = axes.get_ylim()[1]
+    axes.set_ylim(-MARGIN * most, (1 + MARGIN) * most)

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from testbed.foreign_text import csv_text
 from testbed.record.folder import RunFolder
+from testbed.record.metrics import mean
 from testbed.spec.sweep_section import as_yaml
 from testbed.sweeps.intervals import Estimate, estimate
 from testbed.sweeps.result_store import Record, number, numbers
@@ -28,6 +29,7 @@ CELLS, CELLS_PARQUET = "cells.csv", "cells.parquet"
 TABLE_CSV, TABLE_MD = "table.csv", "table.md"
 BATCH = 1000
 """Cells that are written to a Parquet file at once."""
+ACCEPTED = "acceptance_rate"
 GOOD, OUTSIDE, FAILED = "ok", "outside", "failed"
 
 
@@ -48,6 +50,7 @@ class TableRow:
     ``needed``: the number of seeds that was enough for the stop rule; None
     without a rule, or if all seeds were not enough. ``reasons``: for each cell
     outside its expectations, why. ``fidelity``: verdicts on live cells.
+    ``accepted``: the mean share of jobs that were not rejected.
     """
 
     values: tuple[Any, ...]
@@ -58,6 +61,7 @@ class TableRow:
     estimates: tuple[Estimate, ...]
     reasons: tuple[str, ...] = ()
     fidelity: tuple[str, ...] = ()
+    accepted: float | None = None
 
 
 def cell_rows(
@@ -129,6 +133,7 @@ def table_row(
         estimates=tuple(estimates),
         reasons=tuple(row.why for row in rows if row.outcome == OUTSIDE),
         fidelity=tuple(_verdicts(records)),
+        accepted=mean(number(record, ACCEPTED) for record in records),
     )
 
 
@@ -316,7 +321,7 @@ def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
 
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
-    return printed_row(row.values, _count(plan, row), row.estimates)
+    return printed_row(row.values, printed_count(plan, row), row.estimates)
 
 
 def printed_row(
@@ -333,7 +338,7 @@ def printed_row(
     return tuple(texts)
 
 
-def _count(plan: SweepPlan, row: TableRow) -> str:
+def printed_count(plan: SweepPlan, row: TableRow) -> str:
     """Number of cells; if they are enough; how many failed or are outside."""
     notes = []
     if plan.stop is not None:

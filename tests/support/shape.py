@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "pages of reports by keys and on A4": 40,
+    "outcomes of sweeps, comparisons and policy checks in sentences": 6050,
     "acknowledgements of segments that arrive one by one": 180,
     "programs that start without a copy of their agent": 200,
     "a run below a sweep is interrupted once, whoever was": 61,

@@ -210,6 +210,9 @@ def test_quantities_have_places_on_an_axis() -> None:
     for text, title, places in (
         ("k=500 Mbit/s,1 Gbit/s", "k [Mbit/s]", [500, 1000]),
         ("k=10/h,1/min", "k [/h]", [10, 60]),
+        ("w.per_hour=10/h,1/min", "jobs an hour (w.per_hour)", [10, 60]),
+        ("w.per_hour=1/min,10/h", "jobs a minute (w.per_hour)", [1, 1 / 6]),
+        ("w.per_hour=10,20", "jobs an hour (w.per_hour)", [10, 20]),
         ("k=5 %,12 %", "k [%]", [5, 12]),
         ("k=90 s,1 h", "k [s]", [90, 3600]),
         ("k=1,2.5", "k", [1, 2.5]),
