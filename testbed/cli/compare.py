@@ -22,13 +22,14 @@ from testbed.record.comparison import (
 from testbed.record.folder import write_asked_for
 from testbed.record.reading import load_run
 from testbed.report.comparison_page import (
-    JOB_COLUMNS,
     comparison_page,
     job_cells,
+    job_columns,
     metric_cells,
     most_different,
     write_comparison_pictures,
 )
+from testbed.report.comparison_sentences import sentences
 from testbed.sweeps.sweep_comparison import (
     compare_sweeps,
     copy_pictures,
@@ -111,7 +112,7 @@ def _sweeps(
     if as_json:
         console.print_json(comparison.to_json())
         return
-    for line in (" – ".join(comparison.names), *comparison.sentences()):
+    for line in (" and ".join(comparison.names), *comparison.sentences()):
         console.print_text(line)
     means = _table(comparison.columns[0], comparison.columns[1:])
     for pair in comparison.pairs:
@@ -121,22 +122,23 @@ def _sweeps(
 
 def _show(comparison: PolicyComparison, n_jobs: int) -> None:
     out = console.out()
-    title = f"{comparison.names[0]} – {comparison.names[1]}"
+    title = " and ".join(comparison.names)
     out.print(Text(title, style="bold"), soft_wrap=True)
-    for line in comparison.sentences():
+    for line in sentences(comparison):
         out.print(Text(line), soft_wrap=True)
     metrics = _table("metric", comparison.names)
     for cells in metric_cells(comparison):
         metrics.add_row(*map(Text, cells))
     out.print(metrics)
-    jobs = _table("job", (*comparison.names, *JOB_COLUMNS))
+    first, *others = job_columns(comparison)
+    jobs = _table(first, others)
     for pair in most_different(comparison, n_jobs):
         jobs.add_row(*map(Text, job_cells(pair)))
     if jobs.row_count:
         out.print(jobs)
 
 
-def _table(first: str, others: tuple[str, ...]) -> Table:
+def _table(first: str, others: Sequence[str]) -> Table:
     """A table whose first column is text, and numbers the others."""
     table = Table(title_justify="left")
     table.add_column(first)

@@ -21,6 +21,7 @@ from testbed.record.comparison import (
 from testbed.record.frames import records_frame, summary_record
 from testbed.record.reading import load_run
 from testbed.record.run_names import run_folder
+from testbed.report.comparison_sentences import sentences
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,11 +164,11 @@ class Comparison:
         """Sentences on what is the same and what is not, as the command has."""
         lines = []
         for pair in self._pairs:
-            lines += pair.sentences()
+            lines += sentences(pair)
         return lines
 
     def __repr__(self) -> str:
-        names = "; ".join(" – ".join(pair.names) for pair in self._pairs)
+        names = "; ".join(" and ".join(pair.names) for pair in self._pairs)
         return f"<Comparison {names}>"
 
     def _repr_html_(self) -> str:
@@ -186,7 +187,7 @@ def _table(pair: PolicyComparison) -> str:
     for metric in SHOWN:
         texts = [_text(record[metric]) for record in records]
         rows.append([metric, *texts])
-    return html_table(rows, " – ".join(pair.names), pair.sentences())
+    return html_table(rows, " and ".join(pair.names), sentences(pair))
 
 
 def _text(value: float | None) -> str:

@@ -13,15 +13,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 from testbed import events
 from testbed.errors import BadInput
 from testbed.record.folder import is_a_runs
-from testbed.record.metrics import JobRow, Spread, Summary, spread
+from testbed.record.metrics import LIVE, JobRow, Spread, Summary, spread
 from testbed.record.reading import RecordedRun, policy_folders, policy_of
-from testbed.units import human_bandwidth, human_duration
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,6 @@ class Decision:
     @property
     def same_as(self) -> tuple[object, ...]:
         return self.job_id, self.name, self.what
-
-    def __str__(self) -> str:
-        what = []
-        for key, value in self.what:
-            if value is not None:
-                what.append(_in_words(key, value))
-        detail = f" ({', '.join(what)})" if what else ""
-        return f"{self.job_id} {self.name}{detail}"
 
     def to_json(self) -> dict[str, Any]:
         known = {
@@ -97,8 +89,9 @@ class JobPair:
 class PolicyComparison:
     """Everything :func:`compare_runs` finds.
 
-    ``only_in``: jobs that one of the runs does not know. ``moved``: where the
-    decisions are the same, the one whose times differ most, in both runs.
+    ``only_in``: jobs that one of the runs does not know. ``other_requests``:
+    names of jobs that ask for something else in the second run. ``moved``: where
+    the decisions are the same, the one whose times differ most, in both runs.
     """
 
     names: tuple[str, ...]
@@ -109,6 +102,7 @@ class PolicyComparison:
     only_in: tuple[tuple[str, ...], tuple[str, ...]]
     completion: Spread | None
     accepted_differ: tuple[str, ...]
+    other_requests: tuple[str, ...] = ()
     moved: tuple[Decision, Decision] | None = None
 
     @property
@@ -123,52 +117,6 @@ class PolicyComparison:
     def same_decisions(self) -> bool:
         return self.difference is None
 
-    def sentences(self) -> list[str]:
-        """Equal decisions or the first difference, and how far results are
-        apart.
-        """
-        lines = self._decision_sentences()
-        if self.accepted_differ:
-            differ = ", ".join(self.accepted_differ)
-            lines.append(f"rejected in one run alone: {differ}")
-        for name, jobs in zip(self.names, self.only_in, strict=True):
-            if jobs:
-                lines.append(f"only in {name}: {', '.join(jobs)}")
-        if self.completion is not None:
-            lines.append(_completion_sentence(self.completion))
-        ends = _ends_sentence(self.jobs)
-        if ends is not None:
-            lines.append(ends)
-        points = self.success_points
-        if points is not None:
-            lines.append(f"success rates differ by {points:+.1f} points")
-        return lines
-
-    def _decision_sentences(self) -> list[str]:
-        n_first, n_second = self.n_decisions
-        difference = self.difference
-        if difference is None:
-            return [
-                f"all {n_first} decisions are the same, {self._times()}"
-            ]
-        place = f"decision {difference.place} (of {n_first} and {n_second})"
-        lines = [f"{place} is the first that differs:"]
-        both = (difference.first, difference.second)
-        for name, decision in zip(self.names, both, strict=True):
-            if decision is None:
-                lines.append(f"  {name}: none any more")
-            else:
-                lines.append(f"  {name}: {decision.at_s:.2f} s: {decision}")
-        return lines
-
-    def _times(self) -> str:
-        """The times of decisions that are the same otherwise."""
-        if self.moved is None:
-            return "at the same times"
-        first, second = self.moved
-        times = f"at {first.at_s:.2f} s and at {second.at_s:.2f} s"
-        return f"at other times: {first.job_id} is {first.name} {times}"
-
     def to_json(self) -> dict[str, Any]:
         first, second = (summary.to_json() for summary in self.summaries)
         metrics = {key: [first[key], second[key]] for key in first}
@@ -182,6 +130,7 @@ class PolicyComparison:
             "first_difference": difference and difference.to_json(),
             "accepted_differ": list(self.accepted_differ),
             "only_in": list(map(list, self.only_in)),
+            "other_requests": list(self.other_requests),
             "success_points": self.success_points,
             "completion_difference": completion and asdict(completion),
             "jobs": list(map(asdict, self.jobs)),
@@ -190,52 +139,10 @@ class PolicyComparison:
         }
 
 
-def _completion_sentence(completion: Spread) -> str:
-    if not completion.max:
-        return "running times are the same"
-    median = f"{completion.median:.2%} (median)"
-    return f"running times differ by {median}, {completion.max:.2%} at most"
-
-
 SAME_TIME_S = 0.005
 """Times that are printed alike, in hundredths of a second, are the same."""
 _APART = ("estimate_ratio", "iperf3_ratio", "fidelity")
 """Keys of a summary that are no single number."""
-
-
-def _ends_sentence(jobs: Sequence[JobPair]) -> str | None:
-    """A sentence on the distance of jobs' ends; None where no job ended in both runs."""
-    apart = {
-        pair.job_id: pair.later_s
-        for pair in jobs
-        if pair.later_s is not None
-    }
-    if not apart:
-        return None
-    most = max(apart, key=lambda job_id: abs(apart[job_id]))
-    middle = spread(map(abs, apart.values()))
-    if middle is None or not apart[most]:
-        return "every job ends at the same time in both"
-    way = "later" if apart[most] > 0 else "earlier"
-    return (
-        f"jobs end {middle.median:.2f} s apart (median); {most} ends"
-        f" {abs(apart[most]):.2f} s {way} in the second"
-    )
-
-
-def _in_words(key: str, value: Any) -> str:
-    """A part of a decision as people read it: ``2 VMs on server 1``."""
-    if key == "rate_bps":
-        return f"at {human_bandwidth(value)}"
-    if key == "vms_on":
-        places = []
-        for server, count in value:
-            noun = "VM" if count == 1 else "VMs"
-            places.append(f"{count} {noun} on server {server}")
-        return ", ".join(places)
-    if key == "cost_s":
-        return f"at a cost of {human_duration(value)}"
-    return f"{key} {value}"
 
 
 def _most_moved(
@@ -342,6 +249,7 @@ def compare_runs(
         if pair.completion_difference is not None
     ]
     difference = first_difference(of_first, of_second)
+    is_live = LIVE in (first.started.backend, second.started.backend)
     # Decisions that are the same may be made at other times.
     moved = None
     if difference is None:
@@ -360,21 +268,54 @@ def compare_runs(
         accepted_differ=tuple(
             pair.job_id for pair in pairs if pair.accepted_differs
         ),
+        other_requests=tuple(
+            job_id
+            for job_id, row in first_rows.items()
+            if job_id in second_rows
+            and _asks_other(row, second_rows[job_id], is_live=is_live)
+        ),
         moved=moved,
     )
 
 
+def _asks_other(first: JobRow, second: JobRow, *, is_live: bool) -> bool:
+    """True where a name stands for two different jobs."""
+    if _request(first) != _request(second):
+        return True
+    # A live run submits a job when its clock says so.
+    return (
+        not is_live and abs(first.submit_s - second.submit_s) > SAME_TIME_S
+    )
+
+
+_request = attrgetter(
+    "kind", "n_vms", "requested_bps", "duration_s", "deadline_s"
+)
+
+
 def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
     """Policy and backend of each; of two alike the seeds too, or the folders."""
-    same = f"{first.started.policy}, {first.started.backend}"
-    other = f"{second.started.policy}, {second.started.backend}"
-    if same != other or first.path == second.path:
-        return same, other
+    if _name(first) != _name(second) or first.path == second.path:
+        return _name(first), _name(second)
     # The whole path of runs that began in the same second, in two folders.
     for detail in (_seed, _place, _path):
         if detail(first) != detail(second):
-            return f"{same}, {detail(first)}", f"{same}, {detail(second)}"
-    return same, other
+            return _name(first, detail(first)), _name(
+                second, detail(second)
+            )
+    return _name(first), _name(second)
+
+
+_BACKENDS = {"sim": "simulated", "replay": "replayed"}
+
+
+def _name(run: RecordedRun, detail: str = "") -> str:
+    """``vc (simulated)``, ``vc (live, seed 3)``."""
+    backend = run.started.backend
+    kind = _BACKENDS.get(backend, backend)
+    if detail:
+        kind += f", {detail}"
+    return f"{run.started.policy} ({kind})"
 
 
 def _seed(run: RecordedRun) -> str:

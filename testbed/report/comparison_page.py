@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,20 @@ from testbed.record.comparison import JobPair, PolicyComparison
 from testbed.record.metrics import Spread
 from testbed.record.reading import RecordedRun
 from testbed.report import labels
+from testbed.report.comparison_sentences import (
+    NamedJobs,
+    decision_sentences,
+    details,
+    difference,
+    first_difference,
+    has_same_jobs,
+    headline,
+    later_text,
+    longer_text,
+    named_jobs,
+    short_names,
+)
+from testbed.report.metric_words import metric_words
 from testbed.report.page import rendered
 from testbed.report.picture_files import picture_files, picture_folder
 from testbed.report.pictures import Picture, jobs_picture
@@ -36,19 +51,52 @@ _METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("revenue", _NUMBER),
 )
 """Rows of the table: names as in ``summary.json``, and their form."""
-_JOBS = (
-    "Jobs, the most different first; last, the second run less the first"
-)
+PICTURE_IN = 6.4
+"""Width of a picture that has another beside it."""
 _CAPTIONS = {
-    "gantt": "a lane per job, thin while it waits, hatched while it is booked, filled while it"
+    "gantt": "A lane per job, thin while it waits, hatched while it is booked, filled while it"
     " runs; the upright stroke is the estimated end, a diamond the deadline, a cross marks a job"
     " that did not finish.",
-    "occupancy": "VM slots in use by application, and how many jobs waited.",
+    "occupancy": "VM slots in use by application; below them the jobs that waited, if any did.",
 }
 SIDES = "first", "second"
 """Names of both runs' files."""
-JOB_COLUMNS = "running time", "end"
-"""Of a job, after its times in both runs: how far the second differs."""
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A run's picture: whose, its words, its image, its caption."""
+
+    name: str
+    alt: str
+    image: Markup
+    caption: str
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table of a page: what it is, its headings, its lines of text."""
+
+    caption: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class ComparedPair:
+    """A part of a page of comparison: two runs, or two sweeps.
+
+    ``headline`` stands in a box of that ``mood``; ``named``: jobs whose names
+    are folded away.
+    """
+
+    names: Sequence[str]
+    mood: str
+    headline: Sequence[str]
+    details: Sequence[str]
+    named: Sequence[NamedJobs]
+    figures: Sequence[RunFigure]
+    tables: Sequence[PageTable]
 
 
 def metric_cells(comparison: PolicyComparison) -> Iterator[list[str]]:
@@ -100,24 +148,29 @@ def most_different(
 
 
 def job_cells(pair: JobPair) -> list[str]:
-    """A job's name, its times in both runs, :data:`JOB_COLUMNS`."""
+    """A job's name, its times in both runs, how far the second differs."""
     cells = [pair.job_id]
     for outcome, start_s, end_s in zip(
         pair.outcomes, pair.start_s, pair.end_s, strict=True
     ):
         cells.append(_times(outcome, start_s, end_s))
-    cells.append(
-        labels.or_dash("{:+.2%}".format)(pair.completion_difference)
-    )
-    cells.append(labels.or_dash("{:+.2f} s".format)(pair.later_s))
-    return cells
+    return [*cells, longer_text(pair), later_text(pair)]
+
+
+def job_columns(comparison: PolicyComparison) -> tuple[str, ...]:
+    """The headings of :func:`job_cells`."""
+    second = short_names(comparison)[1]
+    names = comparison.names
+    return ("job", *names, f"ran with {second}", f"ended with {second}")
 
 
 def _times(outcome: str, start_s: float | None, end_s: float | None) -> str:
-    """``10.00 to 60.00 s``; for a job that did not finish, its outcome too."""
+    """``10.00 s to 60.00 s``; for a job that did not finish, its outcome too."""
     if start_s is None or end_s is None:
         return outcome
-    times = f"{start_s:.2f} to {end_s:.2f} s"
+    times = (
+        f"{labels.seconds_text(start_s)} to {labels.seconds_text(end_s)}"
+    )
     if outcome == "finished":
         return times
     return f"{outcome}, {times}"
@@ -133,28 +186,88 @@ def comparison_page(
     """
     sections = []
     for number, (comparison, *runs) in enumerate(compared):
-        names = comparison.names
-        jobs = list(map(job_cells, most_different(comparison, n_jobs)))
-        tables = [
-            (
-                "Metrics, as in summary.json",
-                ("metric", *names),
-                list(metric_cells(comparison)),
+        sections.append(_pair(comparison, runs, number, n_jobs))
+    return rendered(
+        "comparison",
+        title=_title(compared[0][0], len(compared)),
+        sub=_sub(compared[0][0], len(compared)),
+        sections=sections,
+    )
+
+
+def _title(comparison: PolicyComparison, n_pairs: int) -> str:
+    """``dcloud-fig11: vc and dcloud compared``."""
+    names = [summary.name for summary in comparison.summaries]
+    of = " and ".join(dict.fromkeys(names))
+    if n_pairs > 1:
+        return f"{of}: two runs compared, policy by policy"
+    return f"{of}: {' and '.join(short_names(comparison))} compared"
+
+
+def _sub(comparison: PolicyComparison, n_pairs: int) -> str:
+    """Which runs, and of which seeds."""
+    seeds = [str(summary.seed) for summary in comparison.summaries]
+    seed = " and ".join(dict.fromkeys(seeds))
+    if n_pairs > 1:
+        return f"A comparison of {n_pairs:,} policies, seed {seed}"
+    names = " and ".join(comparison.names)
+    return f"A comparison of two runs: {names}, seed {seed}"
+
+
+def _pair(
+    comparison: PolicyComparison,
+    runs: Sequence[RecordedRun],
+    number: int,
+    n_jobs: int,
+) -> ComparedPair:
+    """A policy's part of the page."""
+    jobs = list(map(job_cells, most_different(comparison, n_jobs)))
+    verdicts = {
+        summary.fidelity.verdict for summary in comparison.summaries
+    }
+    sound = has_same_jobs(comparison) and verdicts <= {None, "ok"}
+    return ComparedPair(
+        names=comparison.names,
+        mood="open" if sound else "doubt",
+        headline=[*headline(comparison), first_difference(comparison)],
+        details=[*decision_sentences(comparison), *details(comparison)],
+        named=named_jobs(comparison),
+        figures=_drawn(comparison, runs, number),
+        tables=[
+            PageTable(
+                "Metrics of both runs, and who has more",
+                (
+                    "metric",
+                    *comparison.names,
+                    "difference",
+                    "key in summary.json",
+                ),
+                list(_metric_rows(comparison)),
             ),
-            (_JOBS, ("job", *names, *JOB_COLUMNS), jobs),
-        ]
-        drawn = _drawn(comparison, runs, number)
-        sections.append((names, comparison.sentences(), drawn, tables))
-    title = compared[0][1].summary.name
-    return rendered("comparison", title=title, sections=sections)
+            PageTable(
+                "Jobs, the most different first, from start to end",
+                job_columns(comparison),
+                jobs,
+            ),
+        ],
+    )
+
+
+def _metric_rows(comparison: PolicyComparison) -> Iterator[list[str]]:
+    """A metric in words, both values, the difference in words, its key."""
+    numbers = {key for key, _ in _METRICS}
+    for key, *values in metric_cells(comparison):
+        words = metric_words(key).heading
+        apart = difference(comparison, key) if key in numbers else ""
+        yield [words, *values, apart, key]
 
 
 def _drawn(
     comparison: PolicyComparison,
     runs: Sequence[RecordedRun],
     number: int,
-) -> list[tuple[str, Markup, str]]:
-    """The jobs' picture of each run: its words, its SVG, its caption.
+) -> list[RunFigure]:
+    """The jobs' picture of each run.
 
     ``number``: of the pair, which keeps the pictures' ids apart.
     """
@@ -164,10 +277,12 @@ def _drawn(
         SIDES, comparison.names, pictures, strict=True
     ):
         if picture is not None:
-            caption = f"{name}: {_CAPTIONS[picture.kind]}"
-            text = svg(picture.draw(), f"{side}-{number}")
+            made = picture.draw()
+            made.set_figwidth(PICTURE_IN)
+            text = svg(made, f"{side}-{number}")
             inline = Markup(text)  # noqa: S704 - drawn here
-            drawn.append((picture.alt, inline, caption))
+            caption = _CAPTIONS[picture.kind]
+            drawn.append(RunFigure(name, picture.alt, inline, caption))
     return drawn
 
 

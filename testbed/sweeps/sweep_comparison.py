@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from testbed.errors import BadInput
 from testbed.record.stored_json import open_regular
+from testbed.report.metric_words import metric_words
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_tables import (
     TABLE_CSV,
@@ -62,12 +63,29 @@ class MetricPair:
         return abs(self.differs) > first + second
 
     def cells(self) -> list[str]:
-        """As text: values, metric, both means, the difference."""
+        """As text: values, metric, both means, second less first."""
         difference = four_digits(self.differs, "+") if self.differs else "0"
         if self.is_apart:
             difference += " (apart)"
         both = with_interval(self.first), with_interval(self.second)
         return [*self.values, self.metric, *both, difference]
+
+    def page_cells(self) -> list[str]:
+        """The same with the metric in words, in its unit, and who has more."""
+        words = metric_words(self.metric)
+        scale = words.scale(max(self.first.mean, self.second.mean))
+        both = []
+        for mean in (self.first, self.second):
+            both.append(with_interval(mean.scaled(1 / scale.size)))
+        away = words.distance(abs(self.differs))
+        difference = "the same"
+        if self.differs:
+            side = "second" if self.differs > 0 else "first"
+            difference = f"{side} {away} more"
+        if self.is_apart:
+            difference += " (apart)"
+        title = scale.titled(words.heading)
+        return [*self.values, title, *both, difference, self.metric]
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,13 @@ class SweepComparison:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.keys, "metric", "first", "second", "difference")
+        return (
+            *self.keys,
+            "metric",
+            "first",
+            "second",
+            "second less first",
+        )
 
     def sentences(self) -> list[str]:
         """Numbers of combinations in both, and of means that differ."""
@@ -101,6 +125,25 @@ class SweepComparison:
             f"{len(differing):,} of {len(self.pairs):,} means differ,"
             f" {apart:,} by more than both 95 % intervals (apart)"
         )
+        return lines
+
+    def outcomes(self) -> list[str]:
+        """A sentence a metric: in how many combinations the intervals decide
+        which sweep has more.
+        """
+        by_metric: dict[str, list[MetricPair]] = {}
+        for pair in self.pairs:
+            by_metric.setdefault(pair.metric, []).append(pair)
+        lines = []
+        for metric, pairs in by_metric.items():
+            apart = [pair for pair in pairs if pair.is_apart]
+            more = sum(pair.differs > 0 for pair in apart)
+            count = number_of(len(pairs), "combination")
+            lines.append(
+                f"{metric_words(metric).heading}, in {count}: more in the second"
+                f" sweep in {more:,}, in the first in {len(apart) - more:,};"
+                f" the intervals overlap in {len(pairs) - len(apart):,}."
+            )
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -199,23 +242,57 @@ def sweeps_page(
     comparison: SweepComparison, folders: Sequence[Path]
 ) -> str:
     """The page of two sweeps with their pictures, as HTML."""
-    pictures = []
-    for name, folder in zip(comparison.names, folders, strict=True):
-        image = _image(folder / PICTURE)
-        pictures.append(
-            (f"Picture of {name}", image, f"{name}: as on its page")
-        )
-    cells = [pair.cells() for pair in comparison.pairs]
-    table = ("Means with their 95 % intervals", comparison.columns, cells)
-    section = (
-        comparison.names,
-        comparison.sentences(),
-        pictures,
-        [table],
+    from testbed.report.comparison_page import (
+        SIDES,
+        ComparedPair,
+        PageTable,
+        RunFigure,
     )
     from testbed.report.page import rendered
 
-    return rendered("comparison", title="Two sweeps", sections=[section])
+    figures = []
+    sides = []
+    for side, name, folder in zip(
+        SIDES, comparison.names, folders, strict=True
+    ):
+        image = _image(folder / PICTURE)
+        title = f"{side}: {name}"
+        sides.append(title)
+        figure = RunFigure(
+            title, f"Picture of {name}", image, "As on its page."
+        )
+        figures.append(figure)
+    table = PageTable(
+        "Mean ± half of the 95 % confidence interval over the seeds; apart: the"
+        " two intervals do not overlap",
+        (
+            *comparison.keys,
+            "metric",
+            *SIDES,
+            "difference",
+            "key in table.csv",
+        ),
+        [pair.page_cells() for pair in comparison.pairs],
+    )
+    pair = ComparedPair(
+        names=comparison.names,
+        mood="open",
+        headline=[
+            f"Means of two sweeps: {'; '.join(sides)}.",
+            *comparison.outcomes(),
+        ],
+        details=comparison.sentences(),
+        named=[],
+        figures=figures,
+        tables=[table],
+    )
+    keys = " and ".join(comparison.keys)
+    return rendered(
+        "comparison",
+        title="Two sweeps compared",
+        sub=f"A comparison of two sweeps over {keys}",
+        sections=[pair],
+    )
 
 
 def copy_pictures(folders: Sequence[Path], to: Path) -> list[Path]:

@@ -122,10 +122,12 @@ def test_compare_finds_where_the_ways_part(
     assert command(["compare", str(waiting), str(other)]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        "is the first that differs: vc-on_failure=wait, sim: 5.00 s: pair cut"
+        "is the first that differs: vc-on_failure=wait (simulated): 5.00 s: pair cut"
         in shown
     )
-    assert "vc-on_failure=requeue, sim: 5.00 s: pair requeued" in shown
+    assert (
+        "vc-on_failure=requeue (simulated): 5.00 s: pair requeued" in shown
+    )
 
 
 def test_a_plan_has_the_tenants_where_they_are_placed(

@@ -468,7 +468,7 @@ def test_runs_are_compared_by_the_policy_that_ran(
         (found,) = json.loads(capsys.readouterr().out)
         places = []
         for each in pair:
-            places.append(f"dcloud, sim, {each.name}")
+            places.append(f"dcloud (simulated, {each.name})")
         assert found["runs"] == places
         assert found["same_decisions"] is True
     (several / "vc").rename(several / "other")
@@ -477,8 +477,8 @@ def test_runs_are_compared_by_the_policy_that_ran(
     assert command(["compare", str(several), str(several), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert sorted(one["runs"][0] for one in found) == [
-        "dcloud, sim",
-        "vc, sim",
+        "dcloud (simulated)",
+        "vc (simulated)",
     ]
     (several / "dcloud" / EVENTS).write_bytes(b"")
     assert command(["compare", str(several), str(alone)]) == 2

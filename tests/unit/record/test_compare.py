@@ -17,6 +17,11 @@ from testbed.record.comparison import (
 )
 from testbed.record.metrics import Summary
 from testbed.record.reading import load_run
+from testbed.report.comparison_sentences import (
+    decision_sentences,
+    details,
+    in_words,
+)
 
 
 def started(
@@ -58,8 +63,10 @@ def test_another_place_is_the_first_difference() -> None:
     found = first_difference(decisions(HISTORY), decisions(other))
     assert found is not None
     assert found.place == 3
-    assert "2 VMs on server 1" in str(found.first)
-    assert "2 VMs on server 3" in str(found.second)
+    assert found.first is not None
+    assert found.second is not None
+    assert "2 VMs on server 1" in in_words(found.first)
+    assert "2 VMs on server 3" in in_words(found.second)
 
 
 def test_a_run_that_stops_earlier_differs_where_it_stops() -> None:
@@ -77,11 +84,15 @@ def test_a_kill_by_the_backend_is_no_decision() -> None:
 
 def test_a_decision_is_told_in_words() -> None:
     (reserved, begun, *_), last = decisions(HISTORY), decisions(HISTORY)[-2]
-    assert str(reserved) == (
-        "a reserved (at 5 bit/s, root 4, 2 VMs on server 0, tier foreground)"
+    assert in_words(reserved) == (
+        "a reserved (at 5 bit/s, topmost switch 4, 2 VMs on server 0,"
+        " in the foreground)"
     )
-    assert "None" not in str(begun)
-    assert str(last) == "b rescaled (at 7 bit/s)"
+    assert in_words(reserved, ("root", "tier")) == (
+        "a reserved (at 5 bit/s, 2 VMs on server 0)"
+    )
+    assert "None" not in in_words(begun)
+    assert in_words(last) == "b rescaled (at 7 bit/s)"
 
 
 LATER = """\
@@ -114,10 +125,17 @@ def compared(tmp_path: Path, *at_s: int) -> PolicyComparison:
 def test_differences_of_time_are_differences(tmp_path: Path) -> None:
     found = compared(tmp_path, 40, 70)
     assert found.same_decisions
-    times, running, ends, *_ = found.sentences()
+    (first_name, second_name) = found.names
+    (times,) = decision_sentences(found)
     assert times.endswith("second is reserved at 40.00 s and at 70.00 s")
-    assert running == "running times are the same"
-    assert ends.endswith("; second ends 30.00 s later in the second")
+    running, ends, rates = details(found)
+    assert running == "2 jobs that finished in both ran equally long"
+    assert ends == (
+        "half of them ended within 15.00 s of each other; second ended"
+        f" 30.00 s later with {second_name}"
+    )
+    assert rates == "success rate: the same"
+    assert first_name != second_name
     (second,) = [pair for pair in found.jobs if pair.job_id == "second"]
     assert (second.start_s, second.later_s) == ((40.0, 70.0), 30.0)
     assert second.completion_difference == 0
@@ -126,7 +144,7 @@ def test_differences_of_time_are_differences(tmp_path: Path) -> None:
 def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
     first, second = compared(tmp_path, 40, 40).names
     assert first != second
-    assert first.startswith("fcfs, sim, ")
+    assert first.startswith("fcfs (simulated, ")
 
 
 def test_runs_that_began_in_the_same_second_are_told_apart() -> None:
@@ -136,8 +154,8 @@ def test_runs_that_began_in_the_same_second_are_told_apart() -> None:
         started = SimpleNamespace(policy="fcfs", backend="sim", seed=1)
         runs.append(SimpleNamespace(started=started, path=path))
     first, second = _names(*runs)  # type: ignore[arg-type]
-    assert first == "fcfs, sim, a/20261127T022818Z-later-s1"
-    assert second == "fcfs, sim, b/20261127T022818Z-later-s1"
+    assert first == "fcfs (simulated, a/20261127T022818Z-later-s1)"
+    assert second == "fcfs (simulated, b/20261127T022818Z-later-s1)"
 
 
 def test_the_table_has_the_names_of_the_summary(

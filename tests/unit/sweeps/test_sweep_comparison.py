@@ -46,6 +46,19 @@ def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
         "2 of 2 means differ, 1 by more than both 95 % intervals (apart)",
     ]
     assert found.pairs[0].differs == 3.0
+    (outcome,) = found.outcomes()
+    assert outcome == (
+        "Mean wait, in 2 combinations: more in the second sweep in 1, in the"
+        " first in 0; the intervals overlap in 1."
+    )
+    *_, metric, one, two, difference, key = found.pairs[0].page_cells()
+    assert (metric, one, two) == (
+        "Mean wait [s]",
+        "10.0 ± 1.0",
+        "13.0 ± 1.0",
+    )
+    assert difference == "second 3.00 s more (apart)"
+    assert key == "wait_mean_s"
 
 
 def test_one_seed_has_no_interval_and_nothing_is_apart(
@@ -97,6 +110,8 @@ def test_the_verb_compares_sweeps_and_writes_a_page_that_runs_no_script(
     assert "1 of 1 means differ" in capsys.readouterr().out
     text = page.read_text("utf-8")
     assert "10.0 ± 1.0" in text
+    assert "<title>Two sweeps compared</title>" in text
+    assert "Mean wait, in 1 combination: more in the second" in text
     assert text.count("data:image/svg+xml;base64,") == 2
     assert "<script" not in text
     assert run([*words, "--json"]) == 0
