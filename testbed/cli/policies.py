@@ -395,28 +395,30 @@ def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
 
 def _page(result: _Result) -> str:
     """The findings, counterexamples and tables as HTML."""
+    from testbed.policy_trials.check_sentences import (
+        check_sentences,
+        standing_caption,
+    )
     from testbed.report.page import rendered
 
-    failed = []
-    for finding in result.findings:
-        if finding.verdict == "failed":
-            failed.append(finding.check)
-    sentence = "Every check that ran passed."
-    if failed:
-        sentence = f"Failed: {', '.join(failed)}."
+    failed = any(finding.verdict == "failed" for finding in result.findings)
     standings = []
     pictures = _pictures(result)
     for table, picture in zip(result.tables, pictures, strict=True):
-        rows = [_cells(row) for row in table.rows]
         standings.append(
-            {"title": _title(table), "rows": rows, "picture": picture}
+            {
+                "title": f"{table.workload[:1].upper()}{table.workload[1:]}",
+                "caption": standing_caption(table),
+                "rows": [_cells(row) for row in table.rows],
+                "picture": picture,
+            }
         )
     return rendered(
         "policy_check",
         policy=result.subject.spec.label,
         seed=result.subject.seed,
         mood="bad" if failed else "good",
-        sentence=sentence,
+        sentences=check_sentences(result.findings, result.tables),
         findings=result.findings,
         standings=standings,
         columns=list(_COLUMNS),

@@ -567,7 +567,7 @@ def write_tables(
     """Writes marks.csv, marks.json, marks.html and its picture's files, each
     whole or not at all.
     """
-    from testbed.labs.mark_pictures import marks_picture
+    from testbed.labs.mark_pictures import marks_picture, marks_sentences
     from testbed.report.page import rendered
     from testbed.report.picture_files import picture_files
 
@@ -583,6 +583,8 @@ def write_tables(
     page = rendered(
         "marks",
         picture=picture,
+        sentences=marks_sentences(graded),
+        mood="open" if all(mark.graded for mark in graded) else "doubt",
         title=printable(title),
         labs={number: lab(number) for number in numbers},
         students=students,

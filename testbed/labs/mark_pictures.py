@@ -25,7 +25,7 @@ PERCENT = 100.0
 
 
 class LabMark(Protocol):
-    """A student's mark in a lab."""
+    """A student's mark in a lab. ``problem``: why it was not checked."""
 
     @property
     def student(self) -> str: ...
@@ -38,6 +38,12 @@ class LabMark(Protocol):
 
     @property
     def points(self) -> int: ...
+
+    @property
+    def not_run(self) -> int: ...
+
+    @property
+    def problem(self) -> str: ...
 
     @property
     def graded(self) -> bool: ...
@@ -68,6 +74,36 @@ def marks_alt(marks: Sequence[LabMark]) -> str:
         students = number_of(len(shares), "student")
         parts.append(f"lab {lab}: {median(shares):.0f} % of {students}")
     return f"Median share of the points, {'; '.join(parts)}."
+
+
+def marks_sentences(marks: Sequence[LabMark]) -> list[str]:
+    """The class's results, lab by lab, and marks that are missing."""
+    students = {mark.student for mark in marks}
+    labs = {mark.lab for mark in marks}
+    class_of = f"{number_of(len(students), 'student')}, {number_of(len(labs), 'lab')}"
+    graded = [mark for mark in marks if mark.graded and mark.points]
+    if not graded:
+        return [f"{class_of}: nothing could be graded."]
+    lines = [f"{class_of}. {marks_alt(graded)}"]
+    whole = sum(mark.earned == mark.points for mark in graded)
+    lines.append(
+        f"All points: {whole:,} of {number_of(len(graded), 'mark')}."
+    )
+    missing = sum(mark.graded and bool(mark.problem) for mark in marks)
+    if missing:
+        lines.append(f"Nothing was handed in for {missing:,} of them.")
+    refused = len(marks) - sum(mark.graded for mark in marks)
+    if refused:
+        lines.append(
+            f"Not graded: {refused:,} of {number_of(len(marks), 'mark')};"
+            " the reasons stand with the students."
+        )
+    if any(mark.not_run for mark in marks):
+        lines.append(
+            "Some checks did not run, such as those on a live network: their"
+            " points, in brackets, are not earned yet."
+        )
+    return lines
 
 
 def _by_lab(marks: Sequence[LabMark]) -> dict[int, list[float]]:

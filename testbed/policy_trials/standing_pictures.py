@@ -24,6 +24,7 @@ WIDTH_IN = 8.4
 ROW_IN = 0.26
 AROUND_IN = 1.3
 PERCENT = 100.0
+SUCCESS = "success_rate"
 
 
 def standing_picture(standing: Standing, number: int) -> Picture:
@@ -50,7 +51,7 @@ def standing_alt(standing: Standing) -> str:
 
 
 def _is_known(row: Row) -> bool:
-    return row.metrics["success_rate"] is not None
+    return row.metrics[SUCCESS] is not None
 
 
 def standing_figure(standing: Standing) -> Figure:
@@ -59,7 +60,8 @@ def standing_figure(standing: Standing) -> Figure:
     height_in = AROUND_IN + ROW_IN * len(rows)
     with figure(WIDTH_IN, height_in) as made:
         success, slowdown = made.subplots(1, 2, sharey=True)
-        _draw(success, rows, "success_rate", PERCENT)
+        _draw(success, rows, SUCCESS, PERCENT)
+        success.set_xlim(-3, 103)
         success.set_xlabel("jobs that finished in time [%]")
         success.set_yticks(range(len(rows)), [row.policy for row in rows])
         success.invert_yaxis()
@@ -84,14 +86,19 @@ def _spread(rows: Sequence[Row]) -> float:
 def _draw(
     axes: Axes, rows: Sequence[Row], metric: str, factor: float
 ) -> None:
+    most = 1.0 if metric == SUCCESS else math.inf
     for place, row in enumerate(rows):
         value = row.metrics[metric]
         if value is None or not math.isfinite(value.mean):
             continue
+        low, high = value.within(0.0, most)
         axes.errorbar(
             [factor * value.mean],
             [place],
-            xerr=[factor * (value.half_width or 0.0)],
+            xerr=[
+                [factor * (value.mean - low)],
+                [factor * (high - value.mean)],
+            ],
             color=SERIES[1] if row.own else MUTED,
             marker="D" if row.own else "o",
             markersize=6 if row.own else 5,

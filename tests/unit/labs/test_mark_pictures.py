@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 
 from testbed.labs.grading import Mark, write_tables
-from testbed.labs.mark_pictures import marks_picture
+from testbed.labs.mark_pictures import marks_picture, marks_sentences
 from testbed.record.folder import RunFolder
 
 NAMES = ("ada", "bob", "=eve")
@@ -46,6 +46,9 @@ def test_files_and_page_have_the_picture(tmp_path: Path) -> None:
     page = (out.path / "marks.html").read_text()
     assert "<svg" in page
     assert "lab 1: 50 % of 3 students; lab 2: 100 % of 3 students" in page
+    opening = page[: page.index("</header>")]
+    assert "3 students, 2 labs. Median share of the points" in opening
+    assert "All points: 4 of 6 marks." in opening
 
 
 def test_points_of_equal_marks_are_apart() -> None:
@@ -60,3 +63,32 @@ def test_points_of_equal_marks_are_apart() -> None:
 
 def test_without_a_graded_lab_there_is_none() -> None:
     assert marks_picture([Mark("ada", 1, 8, problem="no folder")]) is None
+
+
+def test_what_has_no_mark_is_told_on_top(tmp_path: Path) -> None:
+    marks = [
+        mark("ada", 1, 10),
+        Mark("bob", 1, 10, problem="nothing handed in"),
+        Mark("eve", 1, 10, problem="the grading was stopped"),
+    ]
+    lines = marks_sentences(marks)
+    assert "Nothing was handed in for 1 of them." in lines
+    assert any(
+        line.startswith("Not graded: 1 of 3 marks") for line in lines
+    )
+    out = RunFolder(tmp_path / "marks")
+    out.make()
+    write_tables(out, "A class", marks)
+    page = (out.path / "marks.html").read_text()
+    assert '<div class="verdict doubt"' in page
+
+
+def test_a_class_without_a_mark_is_told() -> None:
+    lines = marks_sentences([Mark("ada", 1, 8, problem="no folder")])
+    assert lines == ["1 student, 1 lab: nothing could be graded."]
+
+
+def test_points_of_checks_that_did_not_run_are_told() -> None:
+    check = {"points": 10, "earned": 0, "verdict": "not run"}
+    lines = marks_sentences([Mark("ada", 1, 10, (check,))])
+    assert any(line.startswith("Some checks did not run") for line in lines)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from testbed.policy_trials.check_sentences import (
+    check_sentences,
+    standing_caption,
+)
 from testbed.policy_trials.policy_standing import METRICS, Row, Standing
+from testbed.policy_trials.policy_subject import PolicyFinding
 from testbed.policy_trials.standing_pictures import standing_picture
 from testbed.sweeps.intervals import Estimate
 
@@ -58,3 +63,44 @@ def test_a_policy_without_means_has_no_place() -> None:
     picture = standing_picture(Standing("a batch", (1,), (failed,), ""), 1)
     assert "has no means" in picture.alt
     assert len(picture.draw().axes) == 2
+
+
+def test_shares_are_drawn_from_0_to_100_as_far_as_is_possible() -> None:
+    sure = row("sure", 0.99, 1.0, own=False)
+    standing = Standing("a batch", (1, 2), (sure,), "")
+    success, _ = standing_picture(standing, 1).draw().axes
+    assert success.get_xlim() == (-3, 103)
+    (bars,) = success.containers
+    (segment,) = bars[2][0].get_segments()
+    assert max(x for x, _ in segment) == 100.0
+
+
+def finding(check: str, verdict: str) -> PolicyFinding:
+    return PolicyFinding(check, "", verdict, "")  # type: ignore[arg-type]
+
+
+def test_a_check_opens_with_what_passed_and_the_place() -> None:
+    findings = [
+        finding("replay", "ok"),
+        finding("no starvation", "not declared"),
+    ]
+    checks, place = check_sentences(findings, [STANDING])
+    assert checks == (
+        "Every check that ran passed. 1 of 2 checks passed; no starvation"
+        " (not declared)."
+    )
+    assert place.startswith("a batch: mine is number 2 of 3 policies")
+    failed = [finding("claims", "failed"), finding("replay", "ok")]
+    assert check_sentences(failed, []) == [
+        "Failed: claims. 1 of 2 checks passed."
+    ]
+
+
+def test_the_caption_tells_the_columns() -> None:
+    caption = standing_caption(STANDING)
+    assert caption.startswith(
+        "Means over 5 seeds, ± half of the 95 % confidence interval."
+    )
+    assert "Mean wait: of the jobs that started" in caption
+    single = Standing("a batch", (1,), ROWS, "")
+    assert standing_caption(single).startswith("Values of one seed.")

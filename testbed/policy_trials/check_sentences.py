@@ -1,0 +1,57 @@
+"""A policy's check in sentences: what passed, and its place among the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from testbed.policy_trials.policy_standing import Standing
+from testbed.policy_trials.policy_subject import PolicyFinding
+from testbed.policy_trials.standing_pictures import standing_alt
+from testbed.units import number_of
+
+
+def check_sentences(
+    findings: Sequence[PolicyFinding], standings: Sequence[Standing]
+) -> list[str]:
+    """The sentence on the checks, then one a workload."""
+    return [_checks(findings), *map(standing_alt, standings)]
+
+
+def _checks(findings: Sequence[PolicyFinding]) -> str:
+    """Checks that failed or did not apply by name, the others by their count."""
+    passed = list(_with(findings, "ok"))
+    failed = list(_with(findings, "failed"))
+    others = []
+    for finding in findings:
+        if finding.verdict not in ("ok", "failed"):
+            others.append(f"{finding.check} ({finding.verdict})")
+    of = f"{len(passed):,} of {number_of(len(findings), 'check')} passed"
+    opening = f"Failed: {', '.join(failed)}. " if failed else ""
+    if not failed:
+        opening = "Every check that ran passed. "
+    apart = f"; {', '.join(others)}" if others else ""
+    return f"{opening}{of}{apart}."
+
+
+def _with(findings: Sequence[PolicyFinding], verdict: str) -> Iterator[str]:
+    for finding in findings:
+        if finding.verdict == verdict:
+            yield finding.check
+
+
+def standing_caption(standing: Standing) -> str:
+    """The meaning of a workload table's columns."""
+    means = "Values of one seed."
+    if len(standing.seeds) > 1:
+        seeds = number_of(len(standing.seeds), "seed")
+        means = (
+            f"Means over {seeds}, ± half of the 95 % confidence interval."
+        )
+    return (
+        f"{means} Success: jobs that finished, and by their deadline where they"
+        " have one. Mean wait: of the jobs that started; a policy that rejects"
+        " what it cannot start at once waits for nothing. Bounded slowdown:"
+        " time from submission to end over running time, of jobs as short as"
+        " 10 s. Makespan: until the last job ended. Decision: time of a"
+        " decision. → marks the policy under check."
+    )
