@@ -255,8 +255,8 @@ def _in_words(quantity: Quantity, curves: Curves) -> str:
         medians.append(f"{curve.policy} {median} ({counted})")
     return (
         f"{quantity.title}: the share of all submitted jobs up to each"
-        " value. A curve ends, with a larger mark, where the jobs"
-        f" {quantity.which} end. Medians of these:"
+        " value. A curve ends, at its larger mark, with the last of the"
+        f" jobs {quantity.which}. Medians of these:"
         f" {', '.join(medians)}."
     )
 

@@ -76,7 +76,8 @@ def _reason(rows: Sequence[JobRow], outcome: str) -> str:
     example = next(
         reason for reason in reasons if kind_of_reason(reason) == commonest
     )
-    text = shortened(reason_text(example), MAX_REASON)
+    # Its first part: further ones say what was tried besides.
+    text = shortened(reason_text(example.split("; ")[0]), MAX_REASON)
     if len(set(reasons)) == 1:
         return f" ({text})"
     how_often = "most often " if len(kinds) > 1 else ""

@@ -155,6 +155,7 @@ def test_the_page_has_them_with_units(folder: Path) -> None:
     # Of one job and of two: the usual median, the mean of both.
     assert "dcloud-ts 4.05 s (2 of 2 jobs)" in page
     assert "vc 0 s (1 of 2 jobs)" in page
+    assert "larger mark, with the last of the jobs that started." in page
     assert run(["report", str(folder)]) == 0
     assert (folder / "report.html").read_text("utf-8") == page
 

@@ -190,7 +190,7 @@ def _simulated(finished: int, *reasons: str) -> str:
 
 def test_the_outcome_counts_jobs_and_has_the_commonest_reason() -> None:
     few = "not enough slots: 32 asked, 22 free"
-    assert _simulated(2, few) == (
+    assert _simulated(2, f"{few}; nor does it fit later") == (
         "2 of 3 jobs finished, 1 was rejected (not enough VM slots: 32"
         " asked, 22 free); simulated times equal the estimates"
     )
