@@ -290,7 +290,9 @@ def _figure(quantity: Quantity, curves: Curves) -> Figure:
         # line would be cut off.
         axes.set_ylim(0, 103)
         # Outside: the curves end in the upper right, and begin anywhere.
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+        axes.legend(
+            loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=4.5
+        )
     return made
 
 

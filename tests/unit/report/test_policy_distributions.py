@@ -178,6 +178,10 @@ def test_tables_and_pictures_have_shares_of_all_jobs(folder: Path) -> None:
     assert of_vc.get_linestyle() != of_dcloud.get_linestyle()
     assert end_of_dcloud.get_marker() == of_dcloud.get_marker()
     assert -1.0 < axes.get_xlim()[0] <= 0.0
+    # A key is long enough for its dashes beside its mark.
+    legend = axes.get_legend()
+    assert legend is not None
+    assert legend.handlelength > 4
 
 
 def test_killed_and_unfinished_jobs_have_columns(tmp_path: Path) -> None:
