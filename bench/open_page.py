@@ -20,7 +20,6 @@ import argparse
 import json
 import math
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -214,7 +213,8 @@ def child(arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
         try:
             yield process
         finally:
-            process.send_signal(signal.SIGINT)
+            # A shell's background jobs, and their children, ignore Ctrl-C.
+            process.terminate()
             process.wait(TIMEOUT_S)
 
 
