@@ -20,6 +20,7 @@ from jobs.wire import FRAME_BYTES, wire_bits
 from testbed.backends.emu.process_progress import Progress, spent
 from testbed.backends.emu.switch_evidence import SwitchEvidence
 from testbed.backends.emu.work_evidence import Claim, Work, throttled_s
+from testbed.plan.batch_lines import BURST_S
 from testbed.plan.counted_traffic import (
     NONE,
     Arrival,
@@ -55,8 +56,9 @@ SHORT_S = 3.0
 """Length up to which a job may end before enough samples have counted it."""
 COUNTED_BY = 0.6
 """Share of a short job's time after which it is to be counted."""
-# What a cap's bucket holds.
-BURST_S = RESERVED_CATCH_UP_S
+# What a cap's bucket holds: that on the switch, and a VM's own.
+RECEIVE_BURST_S = RESERVED_CATCH_UP_S
+SEND_BURST_S = BURST_S
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,25 @@ class Waits:
 
 
 @dataclass
+class _Cap:
+    """What passed a VM's cap, whose bucket holds ``burst_s`` of its rate."""
+
+    counted: Counted
+    burst_s: float
+
+    def excess(self, packet_bits: float, cap_bps: float) -> float:
+        """The share of its rate that it let through beyond it, 0 if none.
+
+        A bucket that was full at first is no excess, nor is a packet, which
+        counts whole as it leaves.
+        """
+        allowed_bits = packet_bits + self.burst_s * cap_bps
+        over_bits = self.counted.sent_bits - self.counted.due_bits
+        due_bits = max(1.0, self.counted.due_bits)
+        return max(0.0, (over_bits - allowed_bits) / due_bits)
+
+
+@dataclass
 class _Job:
     """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
 
@@ -183,7 +204,7 @@ class _Job:
     followed: Followed
     progress: dict[int, Progress] = field(default_factory=dict)
     received: dict[int, Counted] = field(default_factory=dict)
-    capped: dict[tuple[int, int], Counted] = field(default_factory=dict)
+    capped: dict[tuple[int, int], _Cap] = field(default_factory=dict)
     waits: dict[Path, Waits] = field(default_factory=dict)
     programs_waited_s: float = 0.0
     shared_waited_s: float = 0.0
@@ -449,9 +470,12 @@ class EvidenceTaker:
             disturbed = self._disturbed.get(tenant, NONE)
             count = (at_s, sent_bytes, most_bps)
             if limiter in job.capped:
-                job.capped[limiter].take(*count, disturbed)
+                job.capped[limiter].counted.take(*count, disturbed)
             else:
-                job.capped[limiter] = Counted(*count)
+                burst_s = SEND_BURST_S
+                if what == receive_cap:
+                    burst_s = RECEIVE_BURST_S
+                job.capped[limiter] = _Cap(Counted(*count), burst_s)
             if what == receive_cap:
                 received = (at_s, sent_bytes, rate_bps)
                 _receive(job, where, received, disturbed, self._links)
@@ -758,11 +782,9 @@ def _resent_s(job: _Job, resent: int | None) -> float:
 def _excess(job: _Job) -> float:
     """The largest share of a cap's rate that it let through beyond it."""
     tenant = job.followed.tenant
-    # A bucket that was full at first is no excess, nor is a packet, which
-    # counts whole as it leaves.
-    burst_bits = 8 * largest_packet_bytes(tenant) + BURST_S * tenant.cap_bps
+    packet_bits = 8.0 * largest_packet_bytes(tenant)
     shares = [
-        (cap.sent_bits - cap.due_bits - burst_bits) / max(1.0, cap.due_bits)
+        cap.excess(packet_bits, tenant.cap_bps)
         for cap in job.capped.values()
     ]
-    return max(0.0, max(shares, default=0.0))
+    return max(shares, default=0.0)

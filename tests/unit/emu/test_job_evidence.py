@@ -27,6 +27,7 @@ from testbed.backends.emu.sampling import (
 )
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
+from testbed.plan.batch_lines import BURST_S
 from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
 from testbed.plan.direct_evidence import JobEvidence, Kind
 from testbed.plan.limits import largest_packet_bytes
@@ -194,6 +195,16 @@ def test_a_cap_that_lets_too_much_through(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert taken(monkeypatch, (1.5, 1.5)).excess > 0.3
+
+
+def test_a_vms_own_cap_has_a_small_bucket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Caps 3.5 % too wide were 1.5 % over: that of a switch's bucket was allowed."""
+    job = replace(JOB, kind="best effort")
+    excess = taken(monkeypatch, (1.035, 1.035), job).excess
+    allowed = BURST_S + 8 * largest_packet_bytes(TENANT) / RATE_BPS
+    assert excess == pytest.approx(0.035 - allowed / 8.0, abs=0.001)
 
 
 def test_the_rest_of_a_job_of_iperf3_that_has_ended_is_no_time_of_its_own(
