@@ -174,7 +174,7 @@ class Waits:
 
 @dataclass
 class _Cap:
-    """What passed a VM's cap, whose bucket holds ``burst_s`` of its rate."""
+    """The traffic of a VM's cap, whose bucket holds ``burst_s`` of its rate."""
 
     counted: Counted
     burst_s: float
