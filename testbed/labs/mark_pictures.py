@@ -72,7 +72,7 @@ def marks_alt(marks: Sequence[LabMark]) -> str:
     parts = []
     for lab, shares in _by_lab(marks).items():
         students = number_of(len(shares), "student")
-        parts.append(f"lab {lab}: {median(shares):.0f} % of {students}")
+        parts.append(f"lab {lab}: {median(shares):.0f} % ({students})")
     return f"Median share of the points, {'; '.join(parts)}."
 
 
@@ -87,7 +87,7 @@ def marks_sentences(marks: Sequence[LabMark]) -> list[str]:
     lines = [f"{class_of}. {marks_alt(graded)}"]
     whole = sum(mark.earned == mark.points for mark in graded)
     lines.append(
-        f"All points: {whole:,} of {number_of(len(graded), 'mark')}."
+        f"All points of their lab: {whole:,} of {number_of(len(graded), 'mark')}."
     )
     missing = sum(mark.graded and bool(mark.problem) for mark in marks)
     if missing:

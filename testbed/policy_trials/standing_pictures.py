@@ -70,6 +70,9 @@ def standing_figure(standing: Standing) -> Figure:
         # Slowdowns of policies that let jobs wait lie far from the others'.
         if _spread(rows) > PERCENT:
             slowdown.set_xscale("log")
+            # matplotlib's own labels are formulas, which names of policies
+            # forbid.
+            slowdown.xaxis.set_major_formatter("{x:g}")
     return made
 
 

@@ -139,6 +139,10 @@ class SweepComparison:
             apart = [pair for pair in pairs if pair.is_apart]
             more = sum(pair.differs > 0 for pair in apart)
             count = number_of(len(pairs), "combination")
+            if not any(pair.differs for pair in pairs):
+                name = metric_words(metric).heading
+                lines.append(f"{name}: the same in {count}.")
+                continue
             lines.append(
                 f"{metric_words(metric).heading}, in {count}: more in the second"
                 f" sweep in {more:,}, in the first in {len(apart) - more:,};"

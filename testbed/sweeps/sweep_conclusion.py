@@ -272,10 +272,15 @@ def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
     parts = [f"{words.name} is of {words.of_jobs}" for words in over]
     text = listed(parts)
     columns = plan.columns[: len(plan.combined)]
+    where = dict(zip(columns, least.values, strict=True))
+    policy = where.pop("policy", plan.policy)
+    at = ""
+    if where:
+        at = f" ({label_of(list(where), list(where.values()))})"
     share = f"{100 * (least.accepted or 0.0):.1f} %"
     yield (
         f"{text[:1].upper()}{text[1:]}. A policy that rejects most jobs has few"
-        f" that could wait: {label_of(columns, least.values)} accepted {share}."
+        f" that could wait: {policy} accepted {share}{at}."
     )
 
 

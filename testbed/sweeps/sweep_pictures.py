@@ -96,23 +96,30 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
         panel = panel_of(table, index, metric_words(metric))
         _panel(axes, lines[:MOST_LINES], x, panel)
         axes.set_title(panel.title)
+    title = _title(plan, table, len(lines))
     # All panels have the same lines.
     handles, labels = made.axes[0].get_legend_handles_labels()
-    if any(labels):
-        made.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=min(4, len(labels)),
-        )
+    made.legend(
+        handles,
+        labels,
+        loc="outside upper left",
+        ncols=min(4, max(1, len(labels))),
+        # A title of the figure would lie on the legend.
+        title=title,
+        title_fontsize=11,
+        alignment="left",
+    )
+
+
+def _title(plan: SweepPlan, table: Sequence[TableRow], n_lines: int) -> str:
     seeds = seeds_of(row.cells for row in table)
     title = (
         f"{plan.name}: means over {seeds}, bars: 95 % confidence interval"
     )
-    left = len(lines) - MOST_LINES
+    left = n_lines - MOST_LINES
     if left > 0:
         title += f"; {number_of(left, 'more line')} in table.csv"
-    made.suptitle(title, x=0.01, ha="left", size=11)
+    return title
 
 
 @dataclass(frozen=True)

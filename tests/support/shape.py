@@ -52,7 +52,7 @@ APART = ("reproductions", "bench")
 FEATURE_TOKENS: dict[str, int] = {
     "each cap judged by its own bucket": 80,
     "pages of reports by keys and on A4": 40,
-    "outcomes of sweeps, comparisons and policy checks in sentences": 6050,
+    "outcomes of sweeps, comparisons and policy checks in sentences": 6150,
     "acknowledgements of segments that arrive one by one": 180,
     "programs that start without a copy of their agent": 200,
     "a run below a sweep is interrupted once, whoever was": 61,

@@ -45,10 +45,10 @@ def test_files_and_page_have_the_picture(tmp_path: Path) -> None:
     assert not any(row["student"].startswith("=") for row in rows)
     page = (out.path / "marks.html").read_text()
     assert "<svg" in page
-    assert "lab 1: 50 % of 3 students; lab 2: 100 % of 3 students" in page
+    assert "lab 1: 50 % (3 students); lab 2: 100 % (3 students)" in page
     opening = page[: page.index("</header>")]
     assert "3 students, 2 labs. Median share of the points" in opening
-    assert "All points: 4 of 6 marks." in opening
+    assert "All points of their lab: 4 of 6 marks." in opening
 
 
 def test_points_of_equal_marks_are_apart() -> None:

@@ -42,6 +42,9 @@ def test_it_says_and_shows_the_place() -> None:
     assert names == ["best", "mine", "worst"]
     assert success.get_xlabel() == "jobs that finished in time [%]"
     assert slowdown.get_xscale() == "log"
+    ticks = [label.get_text() for label in slowdown.get_xticklabels()]
+    assert "10" in ticks
+    assert not any("$" in tick for tick in ticks)
 
 
 def test_its_values_are_those_of_the_table() -> None:

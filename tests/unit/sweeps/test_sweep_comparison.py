@@ -61,6 +61,15 @@ def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
     assert key == "wait_mean_s"
 
 
+def test_sweeps_with_the_same_means_are_told(tmp_path: Path) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
+    second = swept(tmp_path, "b", "0.5,vc,3,0,0,10,1")
+    comparison = compare_sweeps(first, second)
+    assert comparison.outcomes() == [
+        "Mean wait: the same in 1 combination."
+    ]
+
+
 def test_one_seed_has_no_interval_and_nothing_is_apart(
     tmp_path: Path,
 ) -> None:

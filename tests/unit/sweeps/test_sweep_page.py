@@ -165,3 +165,19 @@ def test_the_page_says_what_points_and_bars_are(*, cut: bool) -> None:
     assert "mean over 3 seeds, its bar the 95 % confidence interval" in page
     assert "a little beside each other" in page
     assert ("Bars end at what is possible" in page) is cut
+
+
+def test_the_legend_is_above_the_panels_and_names_the_seeds() -> None:
+    made = sweep_figure(plan_of("acceptance_rate"), ACCEPTED)
+    (legend,) = made.legends
+    assert (
+        legend.get_title()
+        .get_text()
+        .startswith("queue: means over 3 seeds")
+    )
+    names = [text.get_text() for text in legend.get_texts()]
+    assert names == ["fcfs", "easy"]
+    made.draw_without_rendering()
+    (axes,) = made.axes
+    below = axes.get_window_extent().y1
+    assert legend.get_window_extent().y0 >= below
