@@ -108,11 +108,10 @@ class Easy(NodeQueue):
         # A copy, since jobs that start leave the queue. An entry begins with
         # its number of nodes and its planned time.
         for entry in self.queue[1:]:
-            n_nodes = entry[0]
-            if n_nodes <= n_free and admits(n_nodes, now_s + entry[1]):
+            if entry[0] <= n_free and admits(entry[0], now_s + entry[1]):
                 self.queue.remove(entry)
                 actions.append(self._start(now_s, entry))
-                n_free -= n_nodes
+                n_free -= entry[0]
                 if not n_free:
                     break
 
@@ -140,7 +139,8 @@ class Easy(NodeQueue):
                 tuple(waits_for),
                 shadow.at_s,
             )
-        _, _, _, first_id = first
+        # An entry ends with its job's id.
+        first_id = first[3]
         if n_nodes <= n_free:
             reason = (
                 f"{n_nodes} of {n_free} free nodes asked for {planned_s:g} s:"
