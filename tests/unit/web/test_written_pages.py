@@ -99,6 +99,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     row = ["a-policy-of-a-long-name", "1,234", "12.34 % ± 0.12 %"]
     standing = {
         "title": "a batch",
+        "caption": "Means over seeds 1 to 3.",
         "rows": [row],
         "picture": standing_picture(STANDING, 1),
     }
@@ -108,7 +109,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             policy="a-policy-of-a-long-name",
             seed=1,
             mood="good",
-            sentence="Every check that ran passed.",
+            sentences=["Every check that ran passed."],
             findings=[],
             standings=[standing],
             columns=["finished", "success"],
