@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +37,8 @@ _ENDS = {
     "killed": ("X", BAD),
     "unfinished": (">", MUTED),
 }
+LINE_IN = 0.2
+"""Height of a line of a legend, in inches."""
 LEGEND_CHARACTERS = 96
 """Characters of labels that a line of a legend has room for."""
 _HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
@@ -94,7 +97,9 @@ def gantt_figure(
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         handles = _handles(rows, all_spans, index_of)
-        _legend(axes, [*handles, *marks])
+        n_lines = _legend(axes, [*handles, *marks])
+        # A legend of several lines takes nothing from the lanes.
+        made.set_figheight(made.get_figheight() + LINE_IN * (n_lines - 1))
         return made
 
 
@@ -206,11 +211,11 @@ def _handles(
     return handles
 
 
-def _legend(axes: Axes, handles: list[Any]) -> None:
-    """Above the lanes; failures have their labels with them already."""
+def _legend(axes: Axes, handles: list[Any]) -> int:
+    """Above the lanes; failures have their labels with them already. Its lines."""
     handles = handles + axes.get_legend_handles_labels()[0]
     if not handles:
-        return
+        return 1
     longest = max(len(handle.get_label()) for handle in handles)
     # A key takes as much room as some letters.
     columns = max(1, min(5, LEGEND_CHARACTERS // (longest + 6)))
@@ -220,6 +225,7 @@ def _legend(axes: Axes, handles: list[Any]) -> None:
         bbox_to_anchor=(0, 1.0),
         ncols=columns,
     )
+    return math.ceil(len(handles) / columns)
 
 
 def shortened(text: str, length: int = 28) -> str:

@@ -136,7 +136,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "commits of files, and results whose commit cannot be checked out": 150,
     "a live page of runs and networks, runs as one file, metrics": 15_640,
     "distributions and a sentence above several policies": 1_060,
-    "outcomes and failures in a report's first sentences; shares of all jobs": 2_540,
+    "outcomes and failures in a report's first sentences; shares of all jobs": 2_580,
     "decisions and records in functions of one purpose": 4_830,
     "no sockets beyond a network namespace; libraries' settings": 179,
     "packages of a requirements file, installed as their user": 1_970,
