@@ -594,7 +594,6 @@ finish_checks() {
         say "what failed (its output is above):"
         grep -aE '^(FAILED|ERROR) |^provision: failed: ' "$SHOWN" >&2 || true
     fi
-    rm -f "$SHOWN"
     exit "$code"
 }
 
@@ -666,6 +665,7 @@ verb_test() {
     cd "$ROOT"
     unset PYTHONDONTWRITEBYTECODE
     SHOWN=$(mktemp)
+    trap 'rm -f "$SHOWN"' EXIT
     compile_checkout || FAILED=1
     if [ "${1:-}" = --all ]; then
         check_without_root "" hosenet

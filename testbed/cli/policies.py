@@ -399,6 +399,7 @@ def _page(result: _Result) -> str:
         check_sentences,
         standing_caption,
     )
+    from testbed.report.labels import capital
     from testbed.report.page import rendered
 
     failed = any(finding.verdict == "failed" for finding in result.findings)
@@ -407,7 +408,7 @@ def _page(result: _Result) -> str:
     for table, picture in zip(result.tables, pictures, strict=True):
         standings.append(
             {
-                "title": f"{table.workload[:1].upper()}{table.workload[1:]}",
+                "title": capital(table.workload),
                 "caption": standing_caption(table),
                 "rows": [_cells(row) for row in table.rows],
                 "picture": picture,

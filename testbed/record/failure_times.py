@@ -77,7 +77,7 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     """The part that an event is about; a damaged folder has numbers of nothing."""
     names = topology["names"]
     if isinstance(event, events.LinkFailed | events.LinkRestored):
-        nodes = _ends(event.link, topology)
+        nodes = _nodes_of(event.link, topology)
         if nodes:
             return " – ".join(_node(names, node) for node in nodes)
     for field in ("switch", "server"):
@@ -87,7 +87,7 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     return "the controller"
 
 
-def _ends(link: int, topology: Mapping[str, Any]) -> list[int]:
+def _nodes_of(link: int, topology: Mapping[str, Any]) -> list[int]:
     """The nodes at a link's ends, as far as the topology has them."""
     nodes: list[int] = []
     if link >= 0:

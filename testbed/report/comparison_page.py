@@ -198,10 +198,12 @@ def comparison_page(
 def _title(comparison: PolicyComparison, n_pairs: int) -> str:
     """``dcloud-fig11: vc and dcloud compared``."""
     names = [summary.name for summary in comparison.summaries]
-    of = " and ".join(dict.fromkeys(names))
+    experiments = " and ".join(dict.fromkeys(names))
     if n_pairs > 1:
-        return f"{of}: two runs compared, policy by policy"
-    return f"{of}: {' and '.join(short_names(comparison))} compared"
+        return f"{experiments}: two runs compared, policy by policy"
+    return (
+        f"{experiments}: {' and '.join(short_names(comparison))} compared"
+    )
 
 
 def _sub(comparison: PolicyComparison, n_pairs: int) -> str:

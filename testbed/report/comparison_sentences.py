@@ -137,7 +137,7 @@ def _longer(
     comparison: PolicyComparison,
     metric: str,
     verb: str,
-    which: str,
+    clause: str,
     until: str = "",
 ) -> Iterator[str]:
     """The run whose jobs took longer on average; nothing without a mean."""
@@ -148,7 +148,7 @@ def _longer(
         return
     names = short_names(comparison)
     if abs(second_s - first_s) < SAME_TIME_S:
-        yield f"The jobs that {which} {verb} equally long{until} on average."
+        yield f"The jobs that {clause} {verb} equally long{until} on average."
         return
     longer = int(second_s > first_s)
     text = metric_words(metric).text
@@ -157,7 +157,7 @@ def _longer(
     yield (
         f"{names[longer]}'s jobs {verb} {away} longer{until} on average than"
         f" {names[1 - longer]}'s ({text(means_s[longer])} and"
-        f" {text(means_s[1 - longer])}; of the jobs that {which})."
+        f" {text(means_s[1 - longer])}; of the jobs that {clause})."
     )
 
 
@@ -167,17 +167,17 @@ def _longer(
 def decision_sentences(comparison: PolicyComparison) -> list[str]:
     """All decisions are the same, or the first that differs."""
     n_first, n_second = comparison.n_decisions
-    difference = comparison.difference
-    if difference is None:
+    apart = comparison.difference
+    if apart is None:
         return [
             f"all {n_first:,} decisions are the same, {_times(comparison)}"
         ]
-    of = f"(of {n_first:,} and {n_second:,})"
+    counts = f"(of {n_first:,} and {n_second:,})"
     lines = [
-        f"decision {difference.place:,} {of} is the first that differs:"
+        f"decision {apart.place:,} {counts} is the first that differs:"
     ]
-    both = (difference.first, difference.second)
-    shared = _shared(*both)
+    both = (apart.first, apart.second)
+    shared = _shared(apart.first, apart.second)
     for name, decision in zip(comparison.names, both, strict=True):
         if decision is None:
             lines.append(f"  {name}: none any more")
@@ -196,7 +196,7 @@ def first_difference(comparison: PolicyComparison) -> str:
         if decision is not None:
             at = f"{decision.job_id} at {seconds_text(decision.at_s)}"
             return f"Their decisions differ from number {apart.place:,} on: {at}."
-    return "One has no decisions."
+    return "One of the runs has no decisions."
 
 
 def _times(comparison: PolicyComparison) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from testbed.units import human_bandwidth, human_duration
 
@@ -38,6 +38,13 @@ def seconds_text(seconds: float) -> str:
 def capital(text: str) -> str:
     """A sentence with its first letter as a capital; the others stay."""
     return f"{text[:1].upper()}{text[1:]}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """``a, b and c``; of nothing an empty text."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def reason_text(reason: str) -> str:

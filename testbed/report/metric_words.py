@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from testbed.report.labels import capital
 from testbed.units import human_duration
 
 MetricKind = Literal["count", "share", "time", "number"]
-_TIME_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
+_TIME_UNITS = (("h", 3600.0), ("min", 60.0))
 UNIT_FROM = 3
 """A longer unit is taken for values above so many of it."""
 
@@ -34,7 +35,7 @@ class MetricWords:
 
     @property
     def heading(self) -> str:
-        return self.name[:1].upper() + self.name[1:]
+        return capital(self.name)
 
     @property
     def can_be_negative(self) -> bool:
@@ -46,10 +47,7 @@ class MetricWords:
             return MetricScale("%", 0.01)
         if self.kind != "time":
             return MetricScale("", 1.0)
-        for unit, size_s in _TIME_UNITS:
-            if largest > UNIT_FROM * size_s:
-                return MetricScale(unit, size_s)
-        return MetricScale("s", 1.0)
+        return time_scale(largest)
 
     def text(self, value: float) -> str:
         """A value with its unit: ``98.9 %``, ``3 h 45 min``."""
@@ -81,6 +79,14 @@ class MetricScale:
     def titled(self, heading: str) -> str:
         """``Mean wait [h]``."""
         return f"{heading} [{self.unit}]" if self.unit else heading
+
+
+def time_scale(longest_s: float) -> MetricScale:
+    """The unit for an axis or a column with times up to this one."""
+    for unit, size_s in _TIME_UNITS:
+        if longest_s > UNIT_FROM * size_s:
+            return MetricScale(unit, size_s)
+    return MetricScale("s", 1.0)
 
 
 STARTED, FINISHED = "jobs that started", "jobs that finished"

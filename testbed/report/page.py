@@ -355,7 +355,7 @@ def _label(key: str) -> str:
     words = [_SPELT.get(word, word) for word in key.split("_")]
     label = " ".join(words)
     # Not capitalize(): that makes all other letters small.
-    return label[:1].upper() + label[1:]
+    return labels.capital(label)
 
 
 def _flat(value: Any) -> str:

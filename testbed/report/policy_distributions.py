@@ -16,7 +16,8 @@ from testbed.record.metrics import (
     quantile,
     severity,
 )
-from testbed.report.labels import ratio_text, seconds_text
+from testbed.report.labels import listed, ratio_text, seconds_text
+from testbed.report.metric_words import MetricScale, time_scale
 from testbed.report.plot_style import MARKERS, figure, series_colour, svg
 from testbed.units import number_of
 
@@ -57,7 +58,7 @@ class Quantity:
 
     title: str
     label: str
-    which: str
+    clause: str
     """The jobs that have it, as a relative clause."""
     value: Callable[[JobRow], float | None]
     is_time: bool = True
@@ -163,7 +164,7 @@ def _fidelity(summaries: Sequence[Summary]) -> str:
         return "The fidelity of every policy's run is ok"
     parts = []
     for level in sorted(policies, key=severity, reverse=True):
-        parts.append(f"{level} for {_listed(policies[level])}")
+        parts.append(f"{level} for {listed(policies[level])}")
     return f"Fidelity is {', '.join(parts)}" if parts else ""
 
 
@@ -181,8 +182,8 @@ def _finished(summaries: Sequence[Summary]) -> str:
         elif summary.finished == least:
             worst.append(summary.policy)
     return (
-        f"{_listed(best)} finished the most jobs: {most:,} of"
-        f" {summaries[0].jobs:,}; {_listed(worst)} the fewest: {least:,}"
+        f"{listed(best)} finished the most jobs: {most:,} of"
+        f" {summaries[0].jobs:,}; {listed(worst)} the fewest: {least:,}"
     )
 
 
@@ -200,16 +201,10 @@ def _waited(summaries: Sequence[Summary]) -> str:
         return ""
     shortest, *_, longest = policies
     return (
-        f"Jobs that started waited least with {_listed(policies[shortest])}"
+        f"Jobs that started waited least with {listed(policies[shortest])}"
         f" ({shortest} on average), longest with"
-        f" {_listed(policies[longest])} ({longest})"
+        f" {listed(policies[longest])} ({longest})"
     )
-
-
-def _listed(policies: list[str]) -> str:
-    if len(policies) == 1:
-        return policies[0]
-    return f"{', '.join(policies[:-1])} and {policies[-1]}"
 
 
 def distributions(runs: Sequence[PolicyRows]) -> list[PolicyCurves]:
@@ -256,36 +251,24 @@ def _in_words(quantity: Quantity, curves: Curves) -> str:
     return (
         f"{quantity.title}: the share of all submitted jobs up to each"
         " value. A curve ends, at its larger mark, with the last of the"
-        f" jobs {quantity.which}. Medians of these:"
+        f" jobs {quantity.clause}. Medians of these:"
         f" {', '.join(medians)}."
     )
-
-
-_UNITS = (("h", 3600.0), ("min", 60.0), ("s", 1.0))
-
-
-def _unit(largest_s: float) -> tuple[str, float]:
-    for name, unit_s in _UNITS:
-        if largest_s > 3 * unit_s:
-            return name, unit_s
-    return _UNITS[-1]
 
 
 def _figure(quantity: Quantity, curves: Curves) -> Figure:
     with figure(9.0, 3.2) as made:
         axes = made.add_subplot()
-        label = quantity.label
-        size = 1.0
+        scale = MetricScale("", 1.0)
         longest = max(curve.values[-1] for curve in curves)
         if quantity.is_time:
-            unit, size = _unit(longest)
-            label = f"{label} [{unit}]"
+            scale = time_scale(longest)
         for number, curve in enumerate(curves):
-            _draw(axes, number, curve, size)
-        axes.set_xlabel(label)
+            _draw(axes, number, curve, scale.size)
+        axes.set_xlabel(scale.titled(quantity.label))
         axes.set_ylabel("share of all jobs [%]")
         if quantity.is_time:
-            axes.set_xlim(left=-MARGIN * longest / size)
+            axes.set_xlim(left=-MARGIN * longest / scale.size)
         # Room above 100 %, where a curve may end: on the edge half of its
         # line would be cut off.
         axes.set_ylim(0, 103)

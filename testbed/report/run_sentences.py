@@ -22,7 +22,7 @@ MAX_FAILURES = 2
 """Failures that a sentence names; of more it has their numbers."""
 MAX_APPLICATIONS = 3
 """Applications whose bounds a sentence has."""
-ONE = "1.0000"
+EQUAL = "1.0000"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _times_clause(summary: Summary) -> str:
     times = "simulated times"
     if summary.backend == LIVE:
         times = "measured times"
-    if least == most == ONE:
+    if least == most == EQUAL:
         return f"{times} equal the estimates"
     if least == most:
         return f"{times} are {least} times the estimates"
@@ -112,10 +112,12 @@ def failures_clause(failures: Sequence[Outage]) -> str:
         thing, event = kind.split()
         several = "switches" if thing == "switch" else ""
         counts.append(f"{number_of(count, thing, several)} {event}")
+    text = ", ".join(counts)
     lasting = [part for part in failures if part.lasting]
-    n_back = sum(part.restored for part in lasting)
-    back = f"{n_back} of {len(lasting)} lost parts came back"
-    return f"{', '.join(counts)}; {back}" if lasting else ", ".join(counts)
+    if lasting:
+        n_back = sum(part.restored for part in lasting)
+        text += f"; {n_back} of {len(lasting)} lost parts came back"
+    return text
 
 
 def stated_bounds(expect: Expectation) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from testbed.report.labels import capital, listed
 from testbed.report.metric_words import MetricWords, metric_words
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.intervals import Estimate
@@ -75,7 +76,7 @@ def _asked(plan: SweepPlan, table: Sequence[TableRow]) -> str:
         if column == "policy":
             texts = list(map(as_yaml, swept))
             labels = [plan.labels.get(text, text) for text in texts]
-            policies = listed(labels)
+            policies = first_names(labels)
         else:
             varied.append(_values_of(swept))
     seeds = seeds_of(row.cells for row in table)
@@ -95,7 +96,9 @@ def _values_of(swept: SweptKey) -> str:
     values = list(swept)
     axis = swept.axis
     if axis is None or len(values) == 1:
-        return f"{swept.key} {listed(list(map(printed_value, values)))}"
+        return (
+            f"{swept.key} {first_names(list(map(printed_value, values)))}"
+        )
     places = axis.places
     least = min(values, key=lambda value: places[value])
     most = max(values, key=lambda value: places[value])
@@ -110,13 +113,11 @@ def printed_value(value: Any) -> str:
     return value if isinstance(value, str) else as_yaml(value)
 
 
-def listed(names: Sequence[str]) -> str:
+def first_names(names: Sequence[str]) -> str:
     """``a, b and c``; of many the first, and how many more."""
     if len(names) > NAMED:
         return f"{', '.join(names[:NAMED])} and {len(names) - NAMED:,} more"
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
+    return listed(names)
 
 
 def seeds_of(counts: Iterator[int] | Sequence[int]) -> str:
@@ -236,7 +237,7 @@ def _undecided(
         value = words.text(contender.around.mean)
         names.append(f"{contender.label} ({value})")
     seeds = seeds_of([contender.around.n for contender in (first, *level)])
-    return f"not decided by {seeds} between {listed(names)}"
+    return f"not decided by {seeds} between {first_names(names)}"
 
 
 def apart(first: Contender, second: Contender) -> bool:
@@ -270,7 +271,7 @@ def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
     if not over or least is None:
         return
     parts = [f"{words.name} is of {words.of_jobs}" for words in over]
-    text = listed(parts)
+    text = first_names(parts)
     columns = plan.columns[: len(plan.combined)]
     where = dict(zip(columns, least.values, strict=True))
     policy = where.pop("policy", plan.policy)
@@ -279,7 +280,7 @@ def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
         at = f" ({label_of(list(where), list(where.values()))})"
     share = f"{100 * (least.accepted or 0.0):.1f} %"
     yield (
-        f"{text[:1].upper()}{text[1:]}. A policy that rejects most jobs has few"
+        f"{capital(text)}. A policy that rejects most jobs has few"
         f" that could wait: {policy} accepted {share}{at}."
     )
 

@@ -19,7 +19,6 @@ from tests.emu.test_up import machine
 @pytest.mark.skipif(
     bool(sandbox.unavailable()), reason=sandbox.unavailable()
 )
-@pytest.mark.timeout(600)
 def test_a_class_is_graded_on_the_wire(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,7 +78,6 @@ os._exit(3)
 @pytest.mark.skipif(
     bool(sandbox.unavailable()), reason=sandbox.unavailable()
 )
-@pytest.mark.timeout(600)
 def test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

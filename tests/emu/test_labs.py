@@ -25,7 +25,6 @@ LABS = pytest.mark.parametrize(
 
 @pytest.mark.short("02-")
 @LABS
-@pytest.mark.timeout(600)
 def test_the_page_as_it_would_be_typed(
     lab: Lab,
     shell: Shell,  # noqa: F811

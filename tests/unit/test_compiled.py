@@ -90,7 +90,6 @@ workload: {kind: poisson, hours: 0.2}
 
 @pytest.mark.long
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_nothing_is_compiled_after_precompile(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     (tmp_path / "large.yaml").write_text(LARGE, encoding="utf-8")

@@ -16,6 +16,5 @@ class DatapathSet(app_manager.RyuApp):
     def came(self, event):
         if event.enter:
             known = sorted(dpid for dpid, _ in self.dpset.get_all())
-            print(
-                "set", event.dp.id, "in", known, len(event.ports), "ports"
-            )
+            n_ports = len(event.ports)
+            print(f"set {event.dp.id} in {known} {n_ports} ports\n", end="")

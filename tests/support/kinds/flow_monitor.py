@@ -27,8 +27,10 @@ class FlowMonitor(app_manager.RyuApp):
 
     @set_ev_cls(ofp_event.EventOFPFlowStatsReply, MAIN_DISPATCHER)
     def flows(self, event):
-        print("flows of", event.msg.datapath.id, len(event.msg.body))
+        dpid = event.msg.datapath.id
+        print(f"flows of {dpid} {len(event.msg.body)}\n", end="")
 
     @set_ev_cls(ofp_event.EventOFPPortStatsReply, MAIN_DISPATCHER)
     def ports(self, event):
-        print("ports of", event.msg.datapath.id, len(event.msg.body))
+        dpid = event.msg.datapath.id
+        print(f"ports of {dpid} {len(event.msg.body)}\n", end="")

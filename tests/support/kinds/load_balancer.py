@@ -30,7 +30,10 @@ class LoadBalancer(app_manager.RyuApp):
         if ip is None or segment is None or ip.dst != SERVICE:
             return
         address, mac, port = next(self.servers)
-        print("connection from port", segment.src_port, "to", address)
+        print(
+            f"connection from port {segment.src_port} to {address}\n",
+            end="",
+        )
         path = message.datapath
         protocol, parser = path.ofproto, path.ofproto_parser
         match = parser.OFPMatch(

@@ -22,4 +22,4 @@ class OfctlService(app_manager.RyuApp):
             reply_multi=True,
         )
         ports = [port.port_no for reply in replies for port in reply.body]
-        print("answered", dpid, sorted(ports))
+        print(f"answered {dpid} {sorted(ports)}\n", end="")

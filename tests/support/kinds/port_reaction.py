@@ -11,7 +11,7 @@ class PortReaction(app_manager.RyuApp):
         path, port = event.msg.datapath, event.msg.desc
         protocol, parser = path.ofproto, path.ofproto_parser
         if port.state & protocol.OFPPS_LINK_DOWN:
-            print("port", port.port_no, "of", path.id, "is down")
+            print(f"port {port.port_no} of {path.id} is down\n", end="")
             delete = parser.OFPFlowMod(
                 path,
                 command=protocol.OFPFC_DELETE,

@@ -25,7 +25,8 @@ class ShortestPath(app_manager.RyuApp):
         if not nx.has_path(graph, first, last):
             return
         path = nx.shortest_path(graph, first, last)
-        print("path", path, "of", graph.number_of_edges(), "links")
+        n_links = graph.number_of_edges()
+        print(f"path {path} of {n_links} links\n", end="")
         for dpid, next_dpid in itertools.pairwise(path):
             self.forward(
                 switches[dpid], graph.edges[dpid, next_dpid]["port"]

@@ -11,8 +11,9 @@ class SpanningTree(app_manager.RyuApp):
     @set_ev_cls(stplib.EventPortStateChange, MAIN_DISPATCHER)
     def changed(self, event):
         blocked = event.port_state == stplib.PORT_STATE_BLOCK
-        print("port", event.dp.id, event.port_no, "blocked:", blocked)
+        port = f"port {event.dp.id} {event.port_no}"
+        print(f"{port} blocked: {blocked}\n", end="")
 
     @set_ev_cls(stplib.EventPacketIn, MAIN_DISPATCHER)
     def packet_in(self, event):
-        print("no BPDU at", event.msg.datapath.id)
+        print(f"no BPDU at {event.msg.datapath.id}\n", end="")

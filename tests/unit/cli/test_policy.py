@@ -133,13 +133,7 @@ def test_what_is_no_policy_is_bad_input(
 
 # -- check
 
-CHECK_S = 600
-"""A check takes 25 to 45 s of a processor, of which other tests take their
-share.
-"""
 
-
-@pytest.mark.timeout(CHECK_S)
 @pytest.mark.slow
 @pytest.mark.usefixtures("mine")
 def test_a_sound_policy_has_its_findings_and_three_tables(
@@ -195,7 +189,6 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         )
 
 
-@pytest.mark.timeout(CHECK_S)
 @pytest.mark.slow
 def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     mine: Path, capsys: pytest.CaptureFixture[str]
@@ -339,7 +332,6 @@ def test_the_policy_of_a_new_repository_is_short_and_its_files_are_whole(
     assert workflow["jobs"]["test"]["steps"]
 
 
-@pytest.mark.timeout(CHECK_S)
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_tests_of_a_new_repository_pass_at_once(

@@ -59,7 +59,11 @@ class Running:
 
 
 def adapted(name: str, library: str, folder: Path) -> str:
-    """An application's file, for that library."""
+    """An application's file, for that library.
+
+    They print a line at once: print writes its arguments one by one, and those
+    of os-ken's threads would stand between another's.
+    """
     text = (KINDS / f"{name}.py").read_text(encoding="utf-8")
     if library == "os-ken":
         text = text.replace("RyuApp", "OSKenApp")

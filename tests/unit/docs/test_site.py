@@ -133,7 +133,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @needs_sphinx
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_it_builds_without_a_warning_and_loads_nothing(site: Path) -> None:
     for page in (site / "index.html", site / "commands" / "run.html"):
         text = page.read_text("utf-8")
@@ -147,7 +146,6 @@ def test_it_builds_without_a_warning_and_loads_nothing(site: Path) -> None:
 
 @needs_sphinx
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.needs("browser")
 def test_it_is_searched_from_a_file(site: Path, tmp_path: Path) -> None:
     with browser(tmp_path) as page:
@@ -176,7 +174,6 @@ def test_it_is_searched_from_a_file(site: Path, tmp_path: Path) -> None:
 
 @needs_sphinx
 @pytest.mark.long
-@pytest.mark.timeout(600)
 @pytest.mark.needs("browser")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
@@ -211,7 +208,6 @@ def test_pages_show_their_pictures_without_a_console_error(
 
 @needs_sphinx
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_manual_pages_are_those_of_the_verbs(tmp_path: Path) -> None:
     done = built("man", DOCS, tmp_path)
     assert done.returncode == 0, done.stderr

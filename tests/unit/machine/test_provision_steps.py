@@ -104,7 +104,7 @@ def test_each_side_waits_for_the_other_and_either_decides(
 def test_the_last_lines_name_what_failed(checkout: Path) -> None:
     script = f"""
         cd {checkout}
-        SHOWN=$(mktemp)
+        SHOWN=shown
         finish_with_doctor() {{ echo "the verdict"; exit "$1"; }}
         many() {{ seq 500; echo "FAILED tests/unit/a.py::test_b - late"; return 1; }}
         check "formatting" true
