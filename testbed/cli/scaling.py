@@ -16,7 +16,12 @@ from testbed.cli import console, options
 from testbed.cli.run_progress import clock
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput, RunFailed
-from testbed.units import UnitError, human_bandwidth, parse_bandwidth
+from testbed.units import (
+    UnitError,
+    human_bandwidth,
+    number_of,
+    parse_bandwidth,
+)
 
 if TYPE_CHECKING:
     from testbed.sweeps.measured_scaling import MeasuredScaling
@@ -127,9 +132,8 @@ def scaling(
         )
         if not simulated:
             lasts = clock(application.repetition_s)
-            console.say(
-                f"{plan.name}: {repetitions} repetitions of about {lasts} each"
-            )
+            number = number_of(repetitions, "repetition")
+            console.say(f"{plan.name}: {number} of about {lasts} each")
         with shown_progress(plan.name, "repetitions") as report:
             ended.append(
                 run_scaling(plan, sweep_options, report, console.say)

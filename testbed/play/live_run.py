@@ -222,14 +222,16 @@ def _tested(
     test = partial(
         load_test, emulation, experiment.seed, rings(plans.events)
     )
-    # Who expects an invalid run wants to see one.
-    accepted = run.options.force or experiment.expect.fidelity == "invalid"
+    # Who expects an invalid run wants to see one, and a second test would
+    # decide nothing.
+    expected = experiment.expect.fidelity == "invalid"
     return passed_load_test(
         test,
         plans.peaks,
         experiment.scale,
         run.show.narrate,
-        force=accepted,
+        force=run.options.force or expected,
+        repeat=run.options.force or not expected,
     )
 
 

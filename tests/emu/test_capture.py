@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import signal
 import subprocess
@@ -12,24 +13,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.emu.test_programs import sleepers
 from tests.emu.test_run import REPOSITORY, Testbed, testbed  # noqa: F401 - a fixture
 from tests.emu.test_up import RATE, Standing, standing  # noqa: F401 - a fixture
+from tests.support.agent_watch import wait_until
 
 PAGE = REPOSITORY / "docs" / "standing-network.md"
-RING = """
-name: ring
+# A ring of four VMs, and two whose program lasts until it is ended.
+TWO = """
+name: two
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
 scale: {rate: 0.02}
 policies: [scripted]
 workload:
   kind: jobs
-  jobs: [{id: ring, vms: 4, bandwidth: 250 Mbit/s, duration: 300 s, pattern: ring}]
+  jobs:
+    - {id: ring, vms: 4, bandwidth: 250 Mbit/s, duration: 300 s, pattern: ring}
+    - {id: sleeping, vms: 2, bandwidth: 10 Mbit/s, duration: 300 s, command: [sleep, "MARK"]}
 expect: {fidelity: invalid}
 """
-SHORT_AND_LONG = (
-    "15 s, pattern: ring},"
-    " {id: long, at: 1 s, vms: 2, bandwidth: 10 Mbit/s, duration: 300 s}"
-)
 PING = ("ping", "-c", "1000", "-i", "0.1")
 
 
@@ -155,43 +157,44 @@ def test_packets_are_seen_where_they_pass(
     assert standing.marks == []
 
 
-def test_a_runs_packets_are_seen_too(
+def test_a_runs_packets_are_seen_until_their_job_has_ended(
     testbed: Testbed,  # noqa: F811
 ) -> None:
-    testbed.file.write_text(RING, encoding="utf-8")
+    """A capture ends with its job and not with the run."""
+    mark = f"5{os.getpid()}"
+    testbed.file.write_text(TWO.replace("MARK", mark), encoding="utf-8")
     run = testbed.start()
     # Its output is read, or it would stop at a full pipe.
     reader = threading.Thread(target=run.communicate)
-    testbed.until("job_started", run)
+    testbed.until("job_started", run, times=2)
     reader.start()
     unknown = testbed.run("capture", "ring.9")
     assert unknown.returncode == 2
-    assert "VMs: ring.0, ring.1, ring.2, ring.3" in unknown.stderr
+    assert "ring.0, ring.1, ring.2, ring.3" in unknown.stderr
     # The ring's VMs are below one rack.
     for target in ("ring.0", "server 0 - rack 0"):
         enough = ("--count", "3", "--seconds", "60")
         done = testbed.run("capture", target, *enough)
         assert done.returncode == 0, done.stderr
         assert len(done.stdout.splitlines()) == 3
-    run.send_signal(signal.SIGINT)
-    reader.join()
-    assert run.returncode == 130
-    assert list(testbed.state.glob(".*.json")) == []
-
-
-def test_a_capture_ends_with_its_job_and_not_with_the_run(
-    testbed: Testbed,  # noqa: F811
-) -> None:
-    jobs = RING.replace("300 s, pattern: ring}", SHORT_AND_LONG)
-    testbed.file.write_text(jobs, encoding="utf-8")
-    run = testbed.start()
-    reader = threading.Thread(target=run.communicate)
-    testbed.until("job_started", run)
-    reader.start()
-    done = testbed.run("capture", "ring.0", "host", "127.0.0.9")
-    assert done.returncode == 0, done.stderr
-    assert "ring.0 is not there any more: its job has ended" in done.stderr
+    command = testbed.command("capture", "sleeping.0", "host", "127.0.0.9")
+    with subprocess.Popen(
+        command,
+        env=testbed.environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as capturing:
+        assert capturing.stderr is not None
+        assert "capturing at sleeping.0" in capturing.stderr.readline()
+        wait_until(lambda: len(sleepers(mark)) == 2, "programs in both VMs")
+        for pid in sleepers(mark):
+            os.kill(pid, signal.SIGTERM)
+        _, said = capturing.communicate(timeout=60)
+    assert capturing.returncode == 0, said
+    assert "sleeping.0 is not there any more: its job has ended" in said
     assert run.poll() is None
     run.send_signal(signal.SIGINT)
     reader.join()
     assert run.returncode == 130
+    assert list(testbed.state.glob(".*.json")) == []

@@ -22,9 +22,10 @@ workload:
   jobs:
     - id: a
       vms: 2
-      bandwidth: 1 Mbit/s
+      bandwidth: 10 Mbit/s
       duration: 2 s
       command: [python3, ./who.py]
+expect: {fidelity: invalid}
 """
 PROGRAM = """\
 import os
@@ -74,7 +75,7 @@ def test_a_run_report_and_audit_go_by_open_folders(
     folder: Path, tmp_path: Path, prefix: str
 ) -> None:
     """The experiment file alone is read as it is named, before any program."""
-    run = ("run", "x.yaml", "--force", "--prefix", prefix)
+    run = ("run", "x.yaml", "--prefix", prefix)
     assert opened(folder, tmp_path, *run) == ["open x.yaml"]
     for verb in ("report", "audit"):
         assert opened(folder, tmp_path, verb, "latest") == []

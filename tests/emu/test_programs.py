@@ -262,6 +262,7 @@ workload:
       bandwidth: 400 Mbit/s
       duration: 60 s
       command: [/usr/bin/python3, -c, {script}]
+expect: {{fidelity: invalid}}
 """
 LASTING = "\n".join(
     (

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.units import number_of
 from tests.emu.test_run import Testbed
 
 # On the wire 4 and 2 Mbit/s, so that a slow machine carries it too.
@@ -36,28 +37,31 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
     own.remove_left()
 
 
-def scaled(testbed: Testbed) -> tuple[str, ...]:
+def scaled(testbed: Testbed, repetitions: int) -> tuple[str, ...]:
     return (
         str(testbed.file),
         "--bandwidths",
         "100 Mbit/s",
         "--repetitions",
-        "2",
+        str(repetitions),
         "--out",
         str(testbed.out),
         "--json",
     )
 
 
+@pytest.mark.parametrize(
+    "repetitions", [1, pytest.param(2, marks=pytest.mark.long)]
+)
 def test_half_the_bandwidth_takes_twice_the_measured_time_and_once_only(
-    testbed: Testbed,
+    testbed: Testbed, repetitions: int
 ) -> None:
-    done = testbed.run("scaling", *scaled(testbed))
+    done = testbed.run("scaling", *scaled(testbed, repetitions))
     assert done.returncode == 0, done.stderr
-    assert "2 repetitions of about" in done.stderr
+    assert number_of(repetitions, "repetition") in done.stderr
     found = json.loads(done.stdout)
     (move,) = found["applications"]
-    assert len(found["fidelity"]) == 2
+    assert len(found["fidelity"]) == repetitions
     # Loose for machines that are busy; twice the time must show for what it is all the same.
     assert move["profiled_s"] == pytest.approx(2.0, rel=0.2)
     (point,) = move["points"]
@@ -65,19 +69,19 @@ def test_half_the_bandwidth_takes_twice_the_measured_time_and_once_only(
     assert point["ratio"] == pytest.approx(1.0, rel=0.2)
     folder = Path(found["folder"])
     assert (folder / "scaling.png").read_bytes().startswith(b"\x89PNG")
-    again = testbed.run("scaling", *scaled(testbed))
+    again = testbed.run("scaling", *scaled(testbed, repetitions))
     assert again.returncode == 0, again.stderr
     counted = json.loads(
         (
             Path(json.loads(again.stdout)["folder"]) / "sweep.json"
         ).read_text()
     )["cells"]
-    assert (counted["computed"], counted["kept"]) == (0, 2)
+    assert (counted["computed"], counted["kept"]) == (0, repetitions)
 
 
 def test_ctrl_c_ends_it_and_leaves_nothing(testbed: Testbed) -> None:
     running = subprocess.Popen(
-        testbed.command("scaling", *scaled(testbed)),
+        testbed.command("scaling", *scaled(testbed, 1)),
         env=testbed.environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -70,6 +70,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "text from outside, made harmless in one place": 420,
     "a controller's own user and namespaces": 640,
     "a rate with room and the search for the largest": 200,
+    "one load test where an invalid run is expected; one repetition": 38,
     "cleanup journals written anew": 130,
     "a share of the processors that no VM takes": 186,
     "private temporary folders": 620,

@@ -120,6 +120,7 @@ def passed_load_test(
     narrate: Narrate,
     *,
     force: bool,
+    repeat: bool = True,
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not.
 
@@ -127,11 +128,14 @@ def passed_load_test(
     always searches. The search tests the first rate once more, unless its load is beyond
     :data:`FAR`, and the better of both tests counts: a switch that has just
     been started, or another program, only adds load. ``force``: nothing is
-    refused, and a given rate is tested twice at most. A load test that could
+    refused, and a given rate is tested twice at most; once without ``repeat``,
+    as where no verdict on the emulation is expected. A load test that could
     not be made is one more finding of a run at a given rate; without any,
     ``auto`` has no rate.
     """
-    return _Search(test, peaks, scale, narrate).passed(force=force)
+    return _Search(test, peaks, scale, narrate).passed(
+        force=force, repeat=repeat
+    )
 
 
 SUSPECT, INVALID = THRESHOLDS["preflight"]
@@ -159,7 +163,7 @@ class _Search:
         rate = two_figures(self._room * LIKELY_BPS / max(1, asked_bps))
         self._likely = min(1.0, rate)
 
-    def passed(self, *, force: bool) -> Preflight:
+    def passed(self, *, force: bool, repeat: bool) -> Preflight:
         """See :func:`passed_load_test`."""
         scale = self._scale
         start = self._likely if scale.auto else scale.rate
@@ -169,7 +173,7 @@ class _Search:
         if first <= SUSPECT and not scale.largest:
             return self._taken(self._tested[0])
         if force and not scale.auto:
-            return self._best_at(start, again=True)
+            return self._best_at(start, again=repeat)
         fitting = self._fitting(start, first)
         rate = start
         if scale.auto:

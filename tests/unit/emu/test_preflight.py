@@ -165,6 +165,22 @@ def test_with_force_too_a_doubtful_load_test_is_repeated() -> None:
     assert found.findings[0].level == "ok"
 
 
+def test_where_an_invalid_run_is_expected_a_load_test_is_not_repeated() -> (
+    None
+):
+    machine = Machine(lambda _: 1.5)
+    found = passed_load_test(
+        machine,
+        PEAKS,
+        Scale(0.1),
+        lambda _: None,
+        force=True,
+        repeat=False,
+    )
+    assert (found.refusal, machine.rates) == (None, [0.1])
+    assert found.findings[0].level == "invalid"
+
+
 def test_where_no_rate_fits_the_refusal_says_so() -> None:
     found = check(Machine(lambda _: 1.2), Scale(0.1))
     assert found.refusal is not None
