@@ -254,7 +254,7 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
                 # A run that stops takes its network down; this one stays for
                 # the next round.
                 for job_id in list(live._jobs):  # noqa: SLF001
-                    live.kill(job_id)
+                    live.remove(job_id)
     except RunFailed as error:
         stopped = error.message
     finally:

@@ -98,8 +98,8 @@ class Backend(Protocol):
         """From now on the job's VMs have that tier's CPU priority."""
         ...
 
-    def kill(self, job_id: str) -> None:
-        """Ends a job now; no completion follows."""
+    def kill(self, job_id: str, reason: str) -> None:
+        """Ends a job now, for a reason of ``events.jsonl``; no completion follows."""
         ...
 
     def fail(self, failure: Failure) -> None:

@@ -406,7 +406,7 @@ class Engine(EngineState):
         job = self.jobs[job_id]
         # Of others the backend has never heard.
         if job.phase in ("running", "preempted"):
-            self.backend.kill(job_id)
+            self.backend.kill(job_id, reason)
         self._end(job, "killed", reason)
 
     def _end(
@@ -640,7 +640,7 @@ class Engine(EngineState):
         arrival, anew.
         """
         job_id = job.request.id
-        self.backend.kill(job_id)
+        self.backend.kill(job_id, reason)
         self._give_back(job)
         job.phase = "waiting"
         # It starts anew, wherever it fits.

@@ -78,7 +78,10 @@ class JobEvidence:
     share of the samples in which its packets waited at one of its limiters,
     that is, of its time in which the network limited it. ``drops``: packets
     that its classes on links have dropped; ``resent_s``: the time that sending
-    them again takes, at most. ``late_wake_s``: by which the run's own process,
+    them again takes, at most. ``moving_s``: what ending it and resuming it
+    elsewhere took beyond what that usually takes; ``short_s``: by how much less
+    time than its plan it had, as it began late and its reservation's end has
+    stopped it. ``late_wake_s``: by which the run's own process,
     which starts, stops and moves jobs, woke up late while it ran; ``band``: the
     share of its time by which it may be late.
     """
@@ -99,6 +102,8 @@ class JobEvidence:
     queued: float = 0.0
     drops: int = 0
     resent_s: float = 0.0
+    moving_s: float = 0.0
+    short_s: float = 0.0
     late_wake_s: float = 0.0
     band: float = BAND
 
@@ -166,6 +171,15 @@ class JobEvidence:
         return self.stood_s / max(self.length_s, 1e-9)
 
     @property
+    def moving(self) -> float:
+        return self.moving_s / max(self.length_s, 1e-9)
+
+    @property
+    def short(self) -> float:
+        """Share of its time by which it began too late."""
+        return self.short_s / max(self.length_s, 1e-9)
+
+    @property
     def dropped(self) -> float:
         """Share of its time that drops have cost it; else what it is at most.
 
@@ -213,7 +227,9 @@ class JobEvidence:
         is_known = self.is_unhindered or self.is_seen_in_part
         if self.held_s is not None and is_known:
             held = self.held_s / max(self.length_s, 1e-9)
-        return max(self.missing, self.late, self.stood, held)
+        lack = max(self.missing, self.late, self.stood, held, self.short)
+        # Neither is seen in the other.
+        return lack + self.moving
 
     @property
     def possible_error(self) -> str:
@@ -302,7 +318,32 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         _finding("outrun limit", over.excess, excess),
         _finding("late agent", late.late, lost),
         _finding("standstill", still.stood, stood),
+        _late_start(jobs),
+        _move(jobs),
     ]
+
+
+def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
+    """Of jobs that their reservations' ends have stopped."""
+    job = max(jobs, key=lambda job: job.short)
+    reason = (
+        f"job {job.job_id} began so late that {job.short_s:.2f} s of its time, "
+        f"{job.short:.1%}, were left when its reservation's end stopped it"
+    )
+    return _finding("late start", job.short, reason)
+
+
+def _move(jobs: Sequence[JobEvidence]) -> Finding:
+    """Of jobs that resumed elsewhere, with what they lack besides."""
+    moved = [job for job in jobs if job.moving_s > 0.0]
+    if not moved:
+        return _finding("move", 0.0, "no job took long to move")
+    job = max(moved, key=lambda job: job.lack)
+    reason = (
+        f"moving job {job.job_id} took {job.moving_s:.2f} s more than it "
+        f"usually takes; with what it lacks besides {job.lack:.1%} of its time"
+    )
+    return _finding("move", job.lack, reason)
 
 
 def lateness(

@@ -290,9 +290,7 @@ def _on_switches(network: NetworkPlan, tenant: TenantPlan) -> list[TcItem]:
     """A tenant's limits on ports of switches: of each port one of a kind."""
     items: list[TcItem] = []
     minor = tenant.tenant_id
-    catch_up_s = CATCH_UP_S
-    if tenant.link_bps:
-        catch_up_s = reserved_catch_up_s(tenant)
+    catch_up_s = switch_catch_up_s(tenant)
     for tenant_class in _tenant_classes(network, tenant, catch_up_s):
         dev = tenant_class.dev
         items.append(tenant_class)
@@ -327,6 +325,13 @@ def _class_queue_bytes(
         # one more packet have room.
         queue_bytes = queue_bytes * 5 // 4
     return queue_bytes
+
+
+def switch_catch_up_s(tenant: TenantPlan) -> float:
+    """The bucket of a tenant's limits on switches, in s of their rate."""
+    if not tenant.link_bps:
+        return CATCH_UP_S
+    return reserved_catch_up_s(tenant)
 
 
 def reserved_catch_up_s(tenant: TenantPlan) -> float:

@@ -51,6 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "each cap judged by its own bucket": 80,
+    "verdicts on what moving took, and on jobs that reservations stop": 870,
     "pages of reports by keys and on A4": 40,
     "outcomes of sweeps, comparisons and policy checks in sentences": 6150,
     "acknowledgements of segments that arrive one by one": 180,

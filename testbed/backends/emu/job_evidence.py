@@ -43,7 +43,7 @@ from testbed.plan.direct_evidence import (
     Kind,
 )
 from testbed.plan.fidelity import quantile
-from testbed.plan.limits import RESERVED_CATCH_UP_S, largest_packet_bytes
+from testbed.plan.limits import largest_packet_bytes, switch_catch_up_s
 from testbed.plan.network_plan import TenantPlan
 
 LOOK_EVERY_S = 0.1
@@ -56,9 +56,8 @@ SHORT_S = 3.0
 """Length up to which a job may end before enough samples have counted it."""
 COUNTED_BY = 0.6
 """Share of a short job's time after which it is to be counted."""
-# What a cap's bucket holds: that on the switch, and a VM's own.
-RECEIVE_BURST_S = RESERVED_CATCH_UP_S
 SEND_BURST_S = BURST_S
+"""What the bucket of a VM's own cap holds."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,8 @@ class Followed:
     ``is_nearly_over``: some of its VMs may have sent all; ``band``: the share
     of its time by which it may be late. One that moved has been where it is
     since ``here_s``, reserved if ``is_reserved``, and its VMs have
-    ``left_bytes`` to receive there, by VM. ``arriving``: bits that reach a VM
+    ``left_bytes`` to receive there, by VM; ``moving_s``: what its moves took
+    beyond what they usually take. ``arriving``: bits that reach a VM
     for each bit of its data, where acknowledgements are too many to be left out.
     """
 
@@ -101,6 +101,7 @@ class Followed:
     here_s: float = 0.0
     is_reserved: bool = True
     left_bytes: Mapping[int, int] | None = None
+    moving_s: float = 0.0
     arriving: float = 1.0
 
     @property
@@ -474,7 +475,7 @@ class EvidenceTaker:
             else:
                 burst_s = SEND_BURST_S
                 if what == receive_cap:
-                    burst_s = RECEIVE_BURST_S
+                    burst_s = switch_catch_up_s(followed.tenant)
                 job.capped[limiter] = _Cap(Counted(*count), burst_s)
             if what == receive_cap:
                 received = (at_s, sent_bytes, rate_bps)
@@ -514,27 +515,64 @@ class EvidenceTaker:
             job.samples += tenant_id in sampled
             job.queued_samples += tenant_id in queued
 
+    def outlast(self, tenant_id: int) -> JobEvidence | None:
+        """The evidence of a job that its reservation's end stops now.
+
+        Of its agents nobody knows what they have lost.
+        """
+        job = self._jobs.get(tenant_id)
+        if job is None:
+            return None
+        short_s = 0.0
+        followed = job.followed
+        if followed.is_whole and not followed.was_paused:
+            ran_s = time.monotonic() - followed.began_s
+            short_s = max(0.0, followed.length_s - ran_s)
+        evidence = self._finish(tenant_id, job, None, {}, None)
+        return self._keep(replace(evidence, short_s=short_s))
+
     def finish(
         self,
         tenant_id: int,
         lost_s: float = 0.0,
         arrivals: Mapping[int, Arrival] | None = None,
         resent: int | None = None,
+        done_s: Mapping[Claim, float] | None = None,
     ) -> JobEvidence | None:
         """The evidence of a job that has ended; kept for the verdict.
 
         ``lost_s``: by which its slowest agent says that it fell behind;
         ``arrivals``: by VM, of those that had a volume to receive; ``resent``:
-        segments that its VMs' TCP sent again, None where nobody counted them.
+        segments that its VMs' TCP sent again, None where nobody counted them;
+        ``done_s``: when VMs that computed were done, on the looks' clock.
         """
-        job = self._jobs.pop(tenant_id, None)
+        job = self._jobs.get(tenant_id)
         if job is None:
             return None
+        for claim, at_s in (done_s or {}).items():
+            job.work.end(claim, at_s)
+        return self._keep(
+            self._finish(tenant_id, job, lost_s, arrivals or {}, resent)
+        )
+
+    def _keep(self, evidence: JobEvidence) -> JobEvidence:
+        self.ended.append(evidence)
+        return evidence
+
+    def _finish(
+        self,
+        tenant_id: int,
+        job: _Job,
+        lost_s: float | None,
+        arrivals: Mapping[int, Arrival],
+        resent: int | None,
+    ) -> JobEvidence:
+        del self._jobs[tenant_id]
         disturbed = self._disturbed.pop(tenant_id, NONE)
         if self._switch is not None:
             self._end_traffic(job, self._switch)
         evidence = replace(
-            _evidence(job, arrivals or {}, disturbed),
+            _evidence(job, arrivals, disturbed),
             late_wake_s=self._late_wake_s(job.followed.began_s),
             resent_s=_resent_s(job, resent),
         )
@@ -542,7 +580,6 @@ class EvidenceTaker:
             evidence = _with_pace(evidence, job, lost_s)
         if evidence.held_s is None:
             evidence = _with_work(evidence, job.work)
-        self.ended.append(evidence)
         return evidence
 
     def _late_wake_s(self, since_s: float) -> float:
@@ -617,6 +654,7 @@ def _evidence(
         stood_s=job.stood_s + job.end_stood_s,
         queued=job.queued_samples / max(1, job.samples),
         drops=job.drops,
+        moving_s=followed.moving_s,
         band=followed.band,
     )
     if not followed.is_reserved:
@@ -718,7 +756,7 @@ def _with_curve(
 def _with_pace(
     evidence: JobEvidence,
     job: _Job,
-    lost_s: float,
+    lost_s: float | None,
 ) -> JobEvidence:
     """With what its agents lost of their own pace, or its programs by waiting."""
     followed = job.followed

@@ -130,6 +130,9 @@ class LiveBackend:
         self._running: list[Placed] = []
         self._crowded: frozenset[int] = frozenset()
         self._tenant_ids = count(1)
+        # Number of VMs, and time from the first command to the last agent that
+        # was ready.
+        self._placings_ns: list[tuple[int, int]] = []
         self._zero_ns = time.monotonic_ns()
         # Until `begin` jobs are made ready, but do not start.
         self._held = True
@@ -369,6 +372,25 @@ class LiveBackend:
                 )
         return tuple(claims)
 
+    def _done_s(
+        self, live: LiveJob, tenant: TenantPlan
+    ) -> dict[Claim, float]:
+        """When a job's VMs had computed all that they were to."""
+        # On a background VM's node others use what it leaves: its account
+        # does not stand still.
+        if live.tier == "background":
+            return {}
+        done_s = {}
+        cores = live.request.demand.cores
+        ends_ns = {r.index: r.end_ns for r in live.reports.values()}
+        for vm, plan in zip(tenant.vms, live.plans, strict=True):
+            if isinstance(plan, ComputePlan) and vm.index in ends_ns:
+                claim = self._emulation.claim(
+                    vm.slot, plan, cores, live.tier
+                )
+                done_s[claim] = ends_ns[vm.index] / 1e9
+        return done_s
+
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):
             self._alive.discard(agent)
@@ -464,7 +486,7 @@ class LiveBackend:
                 self._let_borrow(live)
                 self._deploy(live, time.monotonic_ns())
         except (OSError, RunFailed) as error:
-            self.kill(job.id)
+            self.remove(job.id)
             raise StartFailed(str(error)) from error
         live.volume_bytes = sum(plan.receives_bytes for plan in live.plans)
 
@@ -486,6 +508,7 @@ class LiveBackend:
         new nodes from ``since_ns`` on, so that its preparation counts, and
         works ``cost_ns`` later at the earliest. Raises RunFailed, OSError.
         """
+        placing_ns = time.monotonic_ns()
         tenant = live.tenant = self._tenant(live)
         cores = live.request.demand.cores
         with self._emulation.opening_vms(tenant, cores):
@@ -495,13 +518,31 @@ class LiveBackend:
         self._until_ready(live)
         # Not before: at a background weight agents would hardly get ready.
         self._emulation.set_tier(tenant, live.tier)
+        placed_in_ns = time.monotonic_ns() - placing_ns
+        self._placings_ns.append((len(tenant.vms), placed_in_ns))
         # The jobs of time 0 begin together, in `begin`.
         if self._held:
             return
         ready_ns = time.monotonic_ns() + START_MARGIN_NS
         at_ns = max(ready_ns, since_ns + cost_ns)
+        if live.generation:
+            waited_ns = at_ns - since_ns - cost_ns
+            usual_ns = self._usual_placing_ns(len(tenant.vms))
+            live.moving_ns += max(0, waited_ns - usual_ns)
         live.begin(since_ns if live.generation else at_ns, at_ns)
         self._emulation.agents.begin(live.agents, at_ns)
+
+    def _usual_placing_ns(self, n_vms: int) -> int:
+        """The least time that placing so many VMs, or more, took in this run.
+
+        To resume elsewhere is to be placed again, which takes its time on any
+        machine; only what it takes beyond that is the machine's fault.
+        """
+        return min(
+            took_ns
+            for count, took_ns in self._placings_ns
+            if count >= n_vms
+        )
 
     def _plans(self, live: LiveJob, tenant: TenantPlan) -> tuple[Plan, ...]:
         """Plans of a job's agents; a restarted job keeps what is left of its."""
@@ -640,7 +681,7 @@ class LiveBackend:
         # Before its tenant goes: counters and limits are read in its VMs.
         observed = self._observed(live, measured_s)
         self._tell_of_limits(live)
-        self.kill(job_id)
+        self.remove(job_id)
         if live.trouble is not None:
             return Completion(
                 job_id, at_s, "killed", live.trouble, None, live.detail()
@@ -661,6 +702,7 @@ class LiveBackend:
             max(lost, default=0.0),
             live.arrivals,
             live.resent,
+            self._done_s(live, live.tenant),
         )
         if evidence is not None:
             observed["evidence"] = evidence.record()
@@ -699,7 +741,19 @@ class LiveBackend:
             counted_bps.append(round(8 * sent_bytes / wall_s / rate))
         return {"received_bps": received_bps, "counted_bps": counted_bps}
 
-    def kill(self, job_id: str) -> None:
+    def kill(self, job_id: str, reason: str) -> None:
+        """Ends a job now.
+
+        What was seen of one that its reservation's end stops is kept: it ends
+        unfinished where the machine has held it up.
+        """
+        live = self._jobs[job_id]
+        if reason == events.OUTLASTED and live.tenant is not None:
+            # Before its tenant goes, as of a job that ends by itself.
+            self.watch.evidence.outlast(live.tenant.tenant_id)
+        self.remove(job_id)
+
+    def remove(self, job_id: str) -> None:
         """Ends a job's agents, removes its tenant, and frees its namespaces."""
         live = self._jobs[job_id]
         # In this order: agents without limits would send as they like, and a
@@ -978,6 +1032,7 @@ class LiveBackend:
         self._end_agents(live, by_force=False)
         left_ns = time.monotonic_ns()
         live.ran_ns += left_ns - thawed_ns
+        live.moving_ns += left_ns - thawed_ns
         for index, name in enumerate(live.agents):
             if name not in live.reports:
                 live.fail(

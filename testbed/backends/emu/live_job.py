@@ -53,6 +53,8 @@ class LiveJob:
     - ``delivered_bytes``, ``used_cpu_s``: of earlier generations.
     - ``ran_ns``: time on nodes before ``since_ns``; ``since_ns`` is None while
       the job is off its nodes, which it left at ``left_ns``.
+    - ``moving_ns``: time on nodes that ending and resuming elsewhere took, beyond
+      its cost by the policy and what placing it usually takes.
     - ``thaw_ns``: instant of a due thaw; ``cut_ns``: instant at which a failure
       cut its network, None while connected.
     """
@@ -73,6 +75,7 @@ class LiveJob:
     first_begin_ns: int = 0
     since_ns: int | None = None
     ran_ns: int = 0
+    moving_ns: int = 0
     frozen: bool = False
     stopping: bool = False
     received: dict[str, int] = field(default_factory=dict)
@@ -236,6 +239,7 @@ class LiveJob:
             pids=self._working_pids,
             is_whole=is_whole,
             was_paused=self.ran_ns > 0,
+            moving_s=self.moving_ns / 1e9,
             groups=groups if request.demand.own_program else (),
             is_paced=kind == "compute" and self._is_paced,
             claims=claims,

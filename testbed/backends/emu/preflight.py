@@ -339,7 +339,7 @@ def load_test(
             started.append(_start(backend, reserved, pattern, ideal_s))
         except StartFailed as error:
             for job_id in started:
-                backend.kill(job_id)
+                backend.remove(job_id)
             reason = f"the plan's busiest instant could not be load-tested: {error}"
             return Finding("invalid", "preflight", reason, {})
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
@@ -456,7 +456,7 @@ def _played(
         if job_id not in ended:
             delivered = backend.delivered_share(job_id)
             shares.append(delivered * ideal_s / backend.now_s())
-            backend.kill(job_id)
+            backend.remove(job_id)
     return min(shares), busy_share
 
 

@@ -66,6 +66,7 @@ class Work:
     def __init__(self) -> None:
         self._last: dict[Claim, tuple[float, float]] = {}
         self._lack_s: dict[Claim, float] = {}
+        self._looked_s: dict[Claim, float] = {}
         self.watched_s = 0.0
 
     def look(self, now_s: float, claims: Sequence[Claim]) -> None:
@@ -78,6 +79,7 @@ class Work:
             if now_used_s is None:
                 continue
             self._last[claim] = (now_s, now_used_s)
+            self._looked_s[claim] = now_s
             if claim not in last:
                 continue
             at_s, before_s = last[claim]
@@ -89,6 +91,15 @@ class Work:
             self._lack_s[claim] = earlier_s + length_s - got_s
             longest_s = max(longest_s, length_s)
         self.watched_s += longest_s
+
+    def end(self, claim: Claim, at_s: float) -> None:
+        """The work of a VM was done at an instant, as is known only now.
+
+        A look after it saw a VM that used nothing, which was no lack.
+        """
+        after_s = self._looked_s.get(claim, at_s) - at_s
+        if after_s > 0.0 and claim in self._lack_s:
+            self._lack_s[claim] -= after_s
 
     def pause(self) -> None:
         """Its VMs do not run: the time until the next look is not theirs."""

@@ -306,7 +306,8 @@ class SimulatedBackend:
         self._occupy(job)
         self._plan(job)
 
-    def kill(self, job_id: str) -> None:
+    def kill(self, job_id: str, reason: str) -> None:
+        del reason
         job = self._jobs[job_id]
         self._bring_up_to_date(job)
         self._disconnect(job)

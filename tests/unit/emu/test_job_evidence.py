@@ -30,7 +30,11 @@ from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import BURST_S
 from testbed.plan.counted_traffic import SETTLES_S, Arrival, CurveStep
 from testbed.plan.direct_evidence import JobEvidence, Kind
-from testbed.plan.limits import largest_packet_bytes
+from testbed.plan.limits import (
+    CATCH_UP_S,
+    RESERVED_CATCH_UP_S,
+    largest_packet_bytes,
+)
 from testbed.plan.network_plan import network_plan, tenant_plan
 from tests.support.scripted_process import ScriptedProcess, scripted_switch
 from topologies.tree import tree
@@ -61,6 +65,8 @@ def taken(
     ends_s: float = 10.0,
     disturbed_s: float | None = None,
     queues_until_s: int = 0,
+    *,
+    outlasts: bool = False,
 ) -> JobEvidence:
     """Evidence after nine samples; both VMs receive shares of their rate.
 
@@ -92,7 +98,10 @@ def taken(
             backlog = 3_000 if second <= queues_until_s else 0
             counters += [(100.0 + second, sent, 0, backlog)] * 2
         taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
-    evidence = taker.finish(1, arrivals=arrivals)
+    if outlasts:
+        evidence = taker.outlast(1)
+    else:
+        evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
     assert taker.ended == [evidence]
     return evidence
@@ -205,6 +214,32 @@ def test_a_vms_own_cap_has_a_small_bucket(
     excess = taken(monkeypatch, (1.035, 1.035), job).excess
     allowed = BURST_S + 8 * largest_packet_bytes(TENANT) / RATE_BPS
     assert excess == pytest.approx(0.035 - allowed / 8.0, abs=0.001)
+
+
+@pytest.mark.parametrize(
+    ("links", "bucket_s"),
+    [(TENANT.link_bps, RESERVED_CATCH_UP_S), ((), CATCH_UP_S)],
+    ids=["reserved", "best effort"],
+)
+def test_a_receive_cap_has_the_bucket_that_is_set(
+    links: tuple[tuple[int, int], ...], bucket_s: float
+) -> None:
+    tenant = replace(TENANT, link_bps=links)
+    taker = EvidenceTaker()
+    taker.look([replace(JOB, tenant=tenant)])
+    for second in range(10):
+        sent = round(RATE_BPS / 8 * 1.1 * second)
+        row = (RECEIVE_CAP, 1, 0, RATE_BPS, 0, 0, RATE_BPS)
+        taker.count(
+            np.array([row], LIMITER),
+            np.array([(100.0 + second, sent, 0, 0)], COUNTERS),
+            RECEIVE_CAP,
+        )
+    evidence = taker.finish(1)
+    assert evidence is not None
+    packet_s = 8 * largest_packet_bytes(tenant) / RATE_BPS
+    allowed = max(bucket_s, packet_s if links else 0.0) + packet_s
+    assert evidence.excess == pytest.approx(0.1 - allowed / 9.0, abs=1e-4)
 
 
 def test_the_rest_of_a_job_of_iperf3_that_has_ended_is_no_time_of_its_own(
@@ -339,6 +374,38 @@ def test_a_transfer_that_moved_is_counted_where_it_was_and_where_it_is(
     assert evidence.watched_s == 10.0
     assert evidence.is_complete
     assert taker.finish(1) is None
+
+
+@pytest.mark.parametrize(
+    ("stopped_s", "short_s"), [(110.2, 0.0), (109.0, 1.0), (101.5, 8.5)]
+)
+def test_a_job_that_its_reservation_stops_may_have_begun_too_late(
+    monkeypatch: pytest.MonkeyPatch, stopped_s: float, short_s: float
+) -> None:
+    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: stopped_s)
+    taker = EvidenceTaker()
+    taker.look([replace(JOB, kind="compute", is_paced=True)])
+    evidence = taker.outlast(1)
+    assert evidence is not None
+    assert evidence.short_s == pytest.approx(short_s)
+    # Its agents have not said what they lost.
+    assert evidence.held_s is None
+    assert not evidence.is_complete
+    assert taker.ended == [evidence]
+    assert taker.outlast(1) is None
+
+
+def test_traffic_of_a_job_that_its_reservation_stops_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    evidence = taken(monkeypatch, (1.0, 0.9), outlasts=True)
+    assert evidence.missing == pytest.approx(0.1, abs=0.01)
+    assert evidence.is_complete
+
+
+def test_what_moves_took_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = replace(JOB, moving_s=0.25)
+    assert taken(monkeypatch, (1.0, 1.0), moved).moving_s == 0.25
 
 
 def stood_s(

@@ -122,3 +122,18 @@ def test_what_a_vm_claims_of_its_node(
     place, cpus = claimed
     assert claim.group == tmp_path / "hosenet" / "run" / place
     assert claim.cpus == pytest.approx(cpus)
+
+
+def test_a_look_after_the_work_was_done_sees_no_lack(
+    tmp_path: Path,
+) -> None:
+    """Its process learns of the end only then."""
+    group = tmp_path / "vm"
+    work = lacked(group, 0.1, [0.1, 0.1, 0.04])
+    assert work.lack_s == pytest.approx(0.6)
+    work.end(Claim(group, 0.1), 2.4)
+    assert work.lack_s == pytest.approx(0.0, abs=1e-6)
+    # Of one that was never seen, or was done after the last look, nothing.
+    work.end(Claim(group, 0.1), 3.5)
+    work.end(Claim(tmp_path / "other", 0.1), 1.0)
+    assert work.lack_s == pytest.approx(0.0, abs=1e-6)

@@ -88,7 +88,8 @@ class ScriptedBackend:
     def switch_tier(self, job_id: str, tier: act.Tier) -> None:
         self.calls.append((tier, job_id))
 
-    def kill(self, job_id: str) -> None:
+    def kill(self, job_id: str, reason: str) -> None:
+        del reason
         self.calls.append(("kill", job_id))
         self.ends.pop(job_id, None)
 

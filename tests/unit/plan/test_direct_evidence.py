@@ -147,6 +147,35 @@ def test_a_standstill_is_measured_by_the_shortest_job_that_it_hit() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("moving_s", "missing_s", "level"),
+    [
+        (0.02, 0.0, "ok"),
+        (0.3, 0.0, "invalid"),
+        # Neither is much; both together are.
+        (0.06, 0.04, "suspect"),
+        (0.0, 0.11, "ok"),
+    ],
+)
+def test_what_moving_took_counts_with_what_lacks_besides(
+    moving_s: float, missing_s: float, level: str
+) -> None:
+    job = replace(GOOD, moving_s=moving_s, missing_s=missing_s)
+    assert levels(GOOD, job)["move"] == level
+
+
+def test_a_job_that_began_too_late_for_its_reservation() -> None:
+    late = JobEvidence("b", "compute", 3.0, short_s=0.5, held_s=0.0)
+    assert levels(GOOD, late)["late start"] == "invalid"
+    (reason,) = (
+        finding.reason
+        for finding in job_findings([GOOD, late])
+        if finding.check == "late start"
+    )
+    assert "job b began so late that 0.50 s of its time, 16.7%" in reason
+    assert levels(GOOD)["late start"] == "ok"
+
+
 def test_a_limit_that_let_too_much_through() -> None:
     job = replace(GOOD, excess=0.2)
     assert levels(job)["outrun limit"] == "invalid"

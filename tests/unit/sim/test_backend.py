@@ -227,8 +227,8 @@ def test_a_killed_job_completes_no_more() -> None:
     backend.start(transfer("a"), on((0, 2)), 100, "foreground")
     backend.start(transfer("b"), on((0, 1), (4, 1)), 0, "foreground")
     backend.wait(1.0)
-    backend.kill("a")
-    backend.kill("b")
+    backend.kill("a", "asked to")
+    backend.kill("b", "asked to")
     assert ends(backend) == []
 
 
@@ -446,7 +446,7 @@ def test_what_the_servers_send_is_metered() -> None:
     backend.start(transfer("b"), on((0, 1), (1, 1)), 0, "foreground")
     backend.start(transfer("c"), on((3, 2)), 0, "foreground")
     backend.wait(1.0)
-    backend.kill("b")
+    backend.kill("b", "asked to")
     backend.wait(None)
     # a and b send 50 bit/s up from either server; c stays inside its own, where
     # its two VMs send 100 bit/s each.
