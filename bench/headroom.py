@@ -56,7 +56,6 @@ LIVE = (
     "bgmbf-live",
     "leases-live",
     "cmbf-fig1",
-    "cmbf-interference",
     "cmcbf-fig2",
     "scaling",
 )

@@ -98,9 +98,8 @@ def taken(
             backlog = 3_000 if second <= queues_until_s else 0
             counters += [(100.0 + second, sent, 0, backlog)] * 2
         taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
-    if outlasts:
-        evidence = taker.outlast(1)
-    else:
+    evidence = taker.outlast(1) if outlasts else None
+    if not outlasts:
         evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
     assert taker.ended == [evidence]

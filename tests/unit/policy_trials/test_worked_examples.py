@@ -12,13 +12,17 @@ from testbed.record.comparison import decisions
 from testbed.spec.experiment_file import load_experiment
 from tests.unit.workload.traces import skip_without_traces_of
 
-EXAMPLES = Path(__file__).parents[3] / "examples"
+ROOT = Path(__file__).parents[3]
+EXAMPLES = ROOT / "examples"
+REPRODUCTIONS = ROOT / "reproductions" / "cmbf"
 MIN = 60.0
 MOVES = ("started", "preempted", "migrated", "resumed", "tier_switched")
 
 
-def simulated(name: str, policy: int) -> list[events.Event]:
-    experiment = load_experiment(EXAMPLES / f"{name}.yaml")
+def simulated(
+    name: str, policy: int, folder: Path = EXAMPLES
+) -> list[events.Event]:
+    experiment = load_experiment(folder / f"{name}.yaml")
     return dry_run(experiment, experiment.policies[policy])
 
 
@@ -113,8 +117,8 @@ def test_in_amcbf_fig2_j9_waits_for_j10_while_j8_is_the_head() -> None:
     ]  # fmt: skip
 
 
-def test_the_interference_example_is_the_published_model() -> None:
-    history = simulated("cmbf-interference", 0)
+def test_the_interference_experiment_is_the_published_model() -> None:
+    history = simulated("cmbf-interference", 0, folder=REPRODUCTIONS)
     took = {
         e.job_id: e.measured_s
         for e in history
