@@ -46,6 +46,7 @@ def test_a_short_loop_is_python_and_a_long_one_machine_code(
     )  # the module keeps Python's functions
 
 
+@pytest.mark.slow
 def test_importing_all_policies_does_not_import_numba() -> None:
     asked = "import sys, testbed.schedulers.registry as r; r.known_policies(); print(*sys.modules)"
     shown = subprocess.run(

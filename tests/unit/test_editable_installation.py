@@ -20,6 +20,7 @@ print(build_meta.build_editable(sys.argv[1]))
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_looked_for_in_the_working_directory(
     tmp_path: Path,
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.examples import seeded_inputs
 from tests.support.fuzz import files, folders, imports, traces
 from tests.support.fuzz.workers import Outcome, Unsound, randomness, try_all
 
@@ -20,11 +21,12 @@ SEED = 1
 @pytest.mark.parametrize(
     ("kind", "attempt", "inputs"),
     [
-        ("files", files.attempt, 150),
-        ("traces", traces.attempt, 150),
-        ("imports", imports.attempt, 150),
-        ("folders", folders.attempt, 20),
+        ("files", files.attempt, seeded_inputs(150)),
+        ("traces", traces.attempt, seeded_inputs(150)),
+        ("imports", imports.attempt, seeded_inputs(150)),
+        ("folders", folders.attempt, seeded_inputs(20)),
     ],
+    ids=["files", "traces", "imports", "folders"],
 )
 def test_hostile_inputs_are_answered(
     kind: str, attempt: object, inputs: int

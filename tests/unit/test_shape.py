@@ -35,6 +35,7 @@ def figures() -> dict[str, Figure]:
     return {figure.name: figure for figure in shape.static_figures()}
 
 
+@pytest.mark.slow
 def test_the_product_is_within_its_budgets(
     figures: dict[str, Figure],
 ) -> None:

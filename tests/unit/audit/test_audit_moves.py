@@ -14,6 +14,8 @@ from testbed.cli import main
 from tests.unit.audit.test_audit import failed
 from tests.unit.record.written import Record, mutate
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILE = """
 name: moved
 seed: 3
@@ -45,6 +47,7 @@ def first(records: list[Record], event: str) -> Record:
     return next(r for r in records if r["event"] == event)
 
 
+@pytest.mark.slow
 def test_a_run_that_moves_jobs_passes(moved: Path) -> None:
     checked = audit(moved)
     assert failed(checked) == {}

@@ -180,6 +180,7 @@ def test_idle_bridges_have_as_many_ports_as_asked_for(
     assert max(map(len, names)) <= 15
 
 
+@pytest.mark.short("6-3")
 @pytest.mark.slow
 @pytest.mark.parametrize(("k", "expected"), [(4, 3), (6, 3), (8, 6)])
 def test_crossing_jobs_have_vms_in_several_pods(

@@ -69,6 +69,7 @@ def test_some_minutes_are_printed_and_not_judged() -> None:
     assert "5,000.0 -> 9,000.0 (1.800)" in table(rows)
 
 
+@pytest.mark.slow
 def test_its_jobs_fill_500_slots_and_others_wait() -> None:
     planned = parse_experiment(experiment(2.0), Path("open-page.yaml"))
     assert VMS * RUNNING == 500

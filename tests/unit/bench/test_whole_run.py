@@ -13,6 +13,7 @@ SMALL = EXPERIMENT.format(
 )
 
 
+@pytest.mark.slow
 def test_every_part_of_a_run_is_timed(tmp_path: Path) -> None:
     taken_s = timed(SMALL, tmp_path)
     assert set(taken_s) == set(PARTS)

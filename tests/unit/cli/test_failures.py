@@ -9,7 +9,7 @@ import pytest
 
 from testbed.cli.main import run as command
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 FILE = """\
 name: failing

@@ -106,6 +106,7 @@ def renamed(records: list[Record]) -> None:
     records[:] = json.loads(text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "verb",
     [

@@ -12,6 +12,8 @@ import testbed
 from testbed.cli import command_line
 from testbed.owned_files import from_home
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILE = """\
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
 workload:
@@ -33,6 +35,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("out", [["--out", "~/runs"], ["--out=~/runs"]])
 def test_a_command_reads_and_writes_at_home(
     home: Path, out: list[str], capsys: pytest.CaptureFixture[str]
@@ -47,6 +50,7 @@ def test_a_command_reads_and_writes_at_home(
     assert list(Path.cwd().iterdir()) == []
 
 
+@pytest.mark.slow
 def test_python_reads_and_writes_at_home(home: Path) -> None:
     run = testbed.load("~/net.yaml").simulate(out="~/runs")
     shown = f"~/runs/{run.folder.name}"

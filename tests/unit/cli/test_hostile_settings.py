@@ -89,6 +89,14 @@ EVERY = {
         for name, value in VALUES.items()
     },
 }
+LARGE = ("deep", "laughs", "long")
+SETTINGS = [
+    pytest.param(name, marks=pytest.mark.slow)
+    if any(word in name for word in LARGE)
+    else name
+    for name in EVERY
+]
+"""Names of all; the large ones take a second each to be read."""
 
 
 def unharmed(setting: str, file: Path) -> int:
@@ -97,7 +105,8 @@ def unharmed(setting: str, file: Path) -> int:
     return main.run(["validate", str(file), "--set", setting])
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.short("key: ", "seed: ", "policies: ")
+@pytest.mark.parametrize("name", SETTINGS)
 def test_a_setting_is_good_or_told(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

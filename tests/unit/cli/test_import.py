@@ -12,6 +12,8 @@ from testbed.cli.main import run
 from testbed.importing.recognition import KINDS
 from tests.unit.importing.samples import GRAPHML, SAMPLES
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -25,6 +27,7 @@ def test_there_is_a_sample_of_each_kind() -> None:
     assert set(SAMPLES) == set(KINDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLES)
 def test_what_is_written_is_valid_and_simulates(
     kind: str, here: Path, capsys: pytest.CaptureFixture[str]

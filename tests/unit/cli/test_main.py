@@ -338,6 +338,7 @@ def test_a_missing_library_breaks_only_its_verb(
     assert command_line.run(["--help"]) == 0
 
 
+@pytest.mark.slow
 def test_commands_on_a_standing_network_import_little() -> None:
     """They are typed one after another: each waits for what it imports."""
     code = (
@@ -417,6 +418,7 @@ def test_a_closed_terminal_stops_no_narration(
         bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
 
 
+@pytest.mark.slow
 def test_python_is_the_interpreter_that_has_the_testbed() -> None:
     done = subprocess.run(
         [

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from testbed.cli import main, policies
+from testbed.policy_trials import policy_standing
 from testbed.policy_trials.policy_check import CHECKS
 from testbed.policy_trials.policy_subject import (
     QUICK,
@@ -133,9 +134,18 @@ def test_what_is_no_policy_is_bad_input(
 
 # -- check
 
+RIVALS = ("vc", "fcfs", "dcloud")
+
+
+@pytest.fixture
+def few_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables among three of the testbed's policies: each plays all jobs."""
+    rivals = {name: own_policies()[name] for name in RIVALS}
+    monkeypatch.setattr(policy_standing, "own_policies", lambda: rivals)
+
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("mine")
+@pytest.mark.usefixtures("few_rivals")
 def test_a_sound_policy_has_its_findings_and_three_tables(
     mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +186,7 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         assert [row["policy"] for row in table["rows"] if row["own"]] == [
             "mine-depth=5"
         ]
-        assert {"vc", "fcfs", "dcloud"} <= set(names)
+        assert set(RIVALS) <= set(names)
         own = next(row for row in table["rows"] if row["own"])
         twin = next(row for row in table["rows"] if row["policy"] == "vc")
         # The same jobs for all: a policy that does as another has its numbers.
@@ -189,6 +199,7 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         )
 
 
+@pytest.mark.usefixtures("few_rivals", "undrawn")
 @pytest.mark.slow
 def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     mine: Path, capsys: pytest.CaptureFixture[str]

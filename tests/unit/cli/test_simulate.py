@@ -56,6 +56,7 @@ def only_folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.long
 @pytest.mark.slow
 def test_every_policy_over_the_same_jobs(
@@ -113,6 +114,7 @@ def written(tmp_path: Path, *arguments: str) -> dict[str, bytes]:
     return found
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     one, two = written(tmp_path / "one"), written(tmp_path / "two")
@@ -127,6 +129,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_compiled_or_not_the_events_are_the_same(tmp_path: Path) -> None:
     events = []
@@ -151,6 +154,7 @@ def test_the_table_has_a_line_for_each_policy(
     assert "bl: report:" in out
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_an_expectation_that_fails_makes_the_exit_code_1(
     tmp_path: Path,
@@ -180,6 +184,7 @@ workload: {kind: jobs, jobs: [{id: a, vms: 1, bandwidth: 1 Mbit/s, duration: 5 s
         )
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_many_jobs_outside_are_counted_not_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -212,6 +217,7 @@ def test_a_bad_file_is_refused_and_nothing_made(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_is_a_run_that_failed(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

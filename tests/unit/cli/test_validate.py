@@ -70,6 +70,7 @@ def test_overrides(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["schema"]) == 0
     assert json.loads(capsys.readouterr().out) == experiment_schema()

@@ -204,6 +204,7 @@ def test_half_a_head_is_not_taken_for_a_whole_one(service: Service) -> None:
 # ------------------------------------------------------------------------------------ the owner
 
 
+@pytest.mark.slow
 def test_of_the_owners_connections_the_longest_idle_makes_room(
     service: Service,
 ) -> None:
@@ -246,6 +247,7 @@ def test_a_body_that_drips_ends(
     pytest.fail("it listens for ever")
 
 
+@pytest.mark.slow
 def test_an_answer_that_is_read_byte_by_byte_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -139,6 +139,7 @@ def test_nothing_of_one_tenant_reaches_another(
                 assert network.send(sent, source.dpid, source.port) == ()
 
 
+@pytest.mark.slow
 @given(populated())
 def test_a_vm_that_says_it_is_another_is_not_heard(
     case: tuple[FakeDataCentre, DesiredState],
@@ -229,6 +230,7 @@ def test_removing_a_tenant_leaves_exactly_what_was_there_before(
         assert switch.flows == before.switches[dpid].flows
 
 
+@pytest.mark.slow
 @given(populated(), populated())
 def test_any_state_turns_into_any_other_by_the_difference(
     first: tuple[FakeDataCentre, DesiredState],

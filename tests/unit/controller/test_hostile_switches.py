@@ -146,6 +146,7 @@ GARBAGE = {
 }
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE)
 def test_garbage_is_one_line_with_its_address(
     running: Running, data: bytes
@@ -161,6 +162,7 @@ def test_garbage_is_one_line_with_its_address(
         echo(switch)
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.parametrize(
     "hello", [ENDLESS_HELLO, LONG_HELLO], ids=["endless", "long"]
 )
@@ -174,6 +176,7 @@ def test_what_a_hello_lists_is_not_read(
     assert running.log() == ""
 
 
+@pytest.mark.short("ryu")
 def test_what_repeats_is_counted_and_nothing_grows(
     running: Running,
 ) -> None:
@@ -197,6 +200,7 @@ def test_what_repeats_is_counted_and_nothing_grows(
     assert "512 such lines, most left out" in log
 
 
+@pytest.mark.short("ryu")
 def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
     """A handshake has a deadline, and later a message; between messages a switch may be silent."""
     with ExitStack() as stack:
@@ -239,6 +243,7 @@ def test_who_does_not_come_to_an_end_is_cut_off(running: Running) -> None:
     )
 
 
+@pytest.mark.short("ryu")
 def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(
     running: Running,
 ) -> None:
@@ -252,6 +257,7 @@ def test_a_true_switch_gets_in_beside_two_thousand_silent_ones(
     assert running.status("Threads") < 2500
 
 
+@pytest.mark.short("ryu")
 def test_whoever_says_to_be_a_switch_takes_its_place_and_it_is_said(
     running: Running,
 ) -> None:
@@ -270,6 +276,7 @@ def test_whoever_says_to_be_a_switch_takes_its_place_and_it_is_said(
     )
 
 
+@pytest.mark.short("ryu")
 def test_rules_that_could_not_be_written_again_harm_nobody(
     running: Running,
 ) -> None:
@@ -319,6 +326,7 @@ def asked(switch: socket.socket) -> int:
             rest = rest[length:]
 
 
+@pytest.mark.short("ryu")
 def test_malformed_rules_and_errors_are_lines_too(running: Running) -> None:
     with WatchingClient.of(running.process) as client:
         client.put_network(NETWORK)
@@ -343,6 +351,7 @@ def test_malformed_rules_and_errors_are_lines_too(running: Running) -> None:
     assert len(log.splitlines()) <= LINES_MAX + 20
 
 
+@pytest.mark.short("ryu")
 def test_echo_requests_whose_replies_nobody_reads_take_no_memory(
     running: Running,
 ) -> None:

@@ -268,6 +268,7 @@ def test_a_tables_worth_of_rules_is_reconciled(
     assert client.state().switches[0].foreign_flows == len(foreign)
 
 
+@pytest.mark.short("ryu")
 def test_a_silent_switch_is_named_and_holds_up_nobody(
     stack: ExitStack, controller: ControllerProcess, client: WatchingClient
 ) -> None:
@@ -357,6 +358,7 @@ def test_connections_that_come_and_go_leave_no_threads(
     assert len(counts) == 3
 
 
+@pytest.mark.short("ryu")
 def test_the_controller_restarts_under_its_switches(
     stack: ExitStack, library: str, tmp_path: Path
 ) -> None:
@@ -442,6 +444,7 @@ def until(condition: object, timeout_s: float = 20.0) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.short("ryu-15", "os-ken-2")
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_well(
     stack: ExitStack, library: str, how: signal.Signals, tmp_path: Path
@@ -491,6 +494,7 @@ def test_a_taken_port_is_exit_3_and_named(
     assert f"{option} chooses another" in str(error)
 
 
+@pytest.mark.short("ryu")
 def test_the_sockets_of_the_process_that_starts_it_outlive_it(
     stack: ExitStack, library: str, tmp_path: Path
 ) -> None:
@@ -693,6 +697,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.short("ryu")
 def test_it_does_not_outlive_who_started_it(library: str) -> None:
     parent = subprocess.run(
         [sys.executable, "-c", PARENT, *ports(), "--library", library],
@@ -748,6 +753,7 @@ def status_of(pid: int) -> dict[str, str]:
     }
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.needs("root")
 @pytest.mark.parametrize(
     ("environment", "user", "uid", "gid"),
@@ -798,6 +804,7 @@ def test_root_is_given_up(
     assert stat.S_IMODE(state_dir.stat().st_mode) == 0o700
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.needs("root")
 def test_nothing_is_imported_after_root_is_given_up(
     stack: ExitStack, library: str, tmp_path: Path

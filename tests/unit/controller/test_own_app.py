@@ -175,6 +175,7 @@ def test_the_library_is_the_one_that_it_imports(
         assert "hello\n" in log.read_text()
 
 
+@pytest.mark.short("import-ryu", "start-ryu", "exit-ryu", "class-ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
@@ -219,6 +220,7 @@ os._exit(3)
 """
 
 
+@pytest.mark.short("exit-ryu", "forged-ryu", "list-ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
@@ -245,6 +247,7 @@ def test_its_exit_code_and_its_lines_say_nothing_of_the_machine(
     assert (caught.value.error, caught.value.port) == (APP_ERROR, None)
 
 
+@pytest.mark.short("no-class-ryu", "version-ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
@@ -273,6 +276,7 @@ def test_one_that_is_no_application_for_these_bridges(
         started(app, library, tmp_path / "log")
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_an_error_in_a_handler_is_in_the_log_and_not_the_end(
@@ -322,6 +326,7 @@ def sleepers() -> list[psutil.Process]:
     ]
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.skipif(shutil.which("bwrap") is None, reason="no bubblewrap")
@@ -368,6 +373,7 @@ def test_a_confined_one_leaves_no_file_and_no_process(
         assert not (Path("/") / folder / name).exists()
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -441,6 +447,7 @@ def threads(process: psutil.Process) -> int:
         return 0
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_it_cannot_take_all_memory(
@@ -466,6 +473,7 @@ def test_it_cannot_take_all_memory(
     )
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("library", LIBRARIES)

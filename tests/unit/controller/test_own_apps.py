@@ -102,6 +102,7 @@ def test_the_librarys_topology_answers(
         said(log, r"links (\[\]|\{\})\n")
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_an_api_that_only_a_neighbour_imports_answers(
@@ -128,6 +129,7 @@ class Asking(KIND):
         said(log, r"switches \[\]\n")
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_several_applications_hear_each_others_events(
@@ -161,6 +163,7 @@ class Heard(KIND):
     assert log.read_text().count("executed as source\n") == 1
 
 
+@pytest.mark.short("error-ryu", "no-class-ryu", "option-ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 @pytest.mark.parametrize(
@@ -194,6 +197,7 @@ def test_of_several_the_one_that_is_wrong_is_named(
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_constructor_that_waits_for_ever_is_refused(
@@ -214,6 +218,7 @@ class Asking(KIND):
     assert "in send_request" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.slow
 def test_a_start_that_does_something_is_no_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -276,6 +281,7 @@ def test_a_start_that_computes_without_end_is_refused_with_its_line(
     assert re.match(r"the controller: line \d: is still starting", heard[0])
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.needs("root")
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -299,6 +305,7 @@ def test_a_neighbour_behind_a_closed_folder_is_told_so(
     assert not Path(closed_part[1]).stat().st_mode & 0o001
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_neighbour_may_have_the_name_of_a_module_of_ours(
@@ -409,6 +416,7 @@ def test_imports_of_modules_beside_it_count_as_its_own(
     assert {"os_ken.lib", "ryu.lib.hub"} <= set(imports)
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_switches_reach_a_controller_that_runs_already(
@@ -437,6 +445,7 @@ def test_switches_reach_a_controller_that_runs_already(
             said(tmp_path / "log2", f"nobody listens at 127.0.0.1:{port}")
 
 
+@pytest.mark.slow
 def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -460,6 +469,7 @@ def environment(folder: Path) -> Path:
     return made / "bin" / "python"
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_packages_of_another_environment_are_found(

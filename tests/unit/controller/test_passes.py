@@ -51,6 +51,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 def test_a_stopped_process_stands_still_until_it_continues() -> None:
     passes = Passes()
     process = subprocess.Popen(

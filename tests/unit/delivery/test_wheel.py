@@ -159,6 +159,7 @@ def test_what_is_called_is_the_wheel(
     )
 
 
+@pytest.mark.short("simulated", "labs")
 @pytest.mark.parametrize(
     "commands", [first_commands.SIMULATED, first_commands.LABS, first_commands.FIGURES],
     ids=["simulated", "labs", "figures"],

@@ -37,6 +37,7 @@ def test_it_has_twelve_things() -> None:
     assert [int(number) for number in numbers] == list(range(1, 13))
 
 
+@pytest.mark.slow
 @pytest.mark.needs("mininet")
 def test_what_needs_no_root_is_as_shown(
     tmp_path: Path,

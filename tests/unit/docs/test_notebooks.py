@@ -95,6 +95,7 @@ def test_a_first_run(tmp_path: Path) -> None:
     assert (folder / "dcloud" / "report.html").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_policies_over_seeds(tmp_path: Path) -> None:
     notebook = executed(NOTEBOOKS[1], tmp_path)

@@ -28,6 +28,7 @@ def test_the_data_centres_are_built() -> None:
     assert names["cluster"].n_links == 0
 
 
+@pytest.mark.slow
 @pytest.mark.needs("mininet")
 def test_the_mininet_file_is_a_data_centre(tmp_path: Path) -> None:
     text = (DOCS / "experiment-files.md").read_text(encoding="utf-8")

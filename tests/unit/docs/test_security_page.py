@@ -36,10 +36,12 @@ def test_each_guarantee_names_tests_that_exist(row: str) -> None:
         )
 
 
+@pytest.mark.slow
 def test_root_calls_are_in_the_listed_code_alone() -> None:
     assert beyond() == []
 
 
+@pytest.mark.slow
 def test_the_lines_of_roots_code_are_about_those_that_are_stated() -> None:
     stated = {
         what: int(n.replace(",", "")) for n, what in STATED.findall(PAGE)

@@ -73,6 +73,7 @@ def test_lists_name_every_verb_and_every_public_name() -> None:
         assert f"\n## {name}\n" in page
 
 
+@pytest.mark.slow
 def test_pages_that_are_as_they_were_are_not_written_again(
     tmp_path: Path,
 ) -> None:

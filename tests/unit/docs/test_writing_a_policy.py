@@ -13,6 +13,8 @@ import pytest
 from testbed.cli import main
 from testbed.schedulers.policy import CLAIMS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PAGE = (
     Path(__file__).parents[3] / "docs" / "writing-a-policy.md"
 ).read_text(encoding="utf-8")

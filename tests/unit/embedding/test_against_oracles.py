@@ -70,6 +70,7 @@ def test_against_every_placement_of_tiny_data_centres(batch: int) -> None:
     assert TINY * 0.1 < feasible < TINY * 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", range(BATCHES))
 def test_against_cp_sat(batch: int) -> None:
     rng = random.Random(f"middle {batch}")
@@ -80,6 +81,7 @@ def test_against_cp_sat(batch: int) -> None:
     assert 0 < feasible < CASES // BATCHES
 
 
+@pytest.mark.slow
 def test_the_oracles_agree() -> None:
     rng = random.Random("oracles")
     found = []

@@ -93,6 +93,7 @@ def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_journal_is_bounded_however_much_comes_and_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_journal_is_bounded_however_much_comes_and_goes(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["fsync", "write", "replace"])
 def test_a_disk_that_is_full_when_it_is_written_anew_loses_nothing(
     call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -276,6 +276,7 @@ def test_a_command_in_all_vms_ends_though_it_leaves_programs_behind(
     assert done.stdout == "a.0: started\na.0: unfinished\n"
 
 
+@pytest.mark.slow
 def test_all_output_of_a_command_in_all_vms_is_shown() -> None:
     done = subprocess.run(
         [sys.executable, "-c", EACH, "seq", "100000"],

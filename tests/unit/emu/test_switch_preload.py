@@ -119,6 +119,7 @@ def test_a_main_loop_that_has_much_to_do_keeps_to_the_pace(
     assert looped_s(0.01, MANY_FDS, AT_ONCE + 20, begun) >= 19 * 0.01
 
 
+@pytest.mark.slow
 def test_a_main_loop_for_which_nobody_waits_has_no_pace(
     begun: Path,
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_main_loop_for_which_nobody_waits_has_no_pace(
     assert looped_s(2.0, MANY_FDS, AT_ONCE + 100, begun, NEVER_NS) >= 0
 
 
+@pytest.mark.slow
 def test_a_main_loop_that_waits_for_a_processor_keeps_to_it(
     begun: Path,
 ) -> None:

@@ -72,6 +72,7 @@ def load(path: Path, text: str) -> Experiment:
     return load_experiment(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "by"),
     [

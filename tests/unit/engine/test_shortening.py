@@ -79,6 +79,7 @@ def test_it_is_preempted_then_and_the_reserving_job_starts_on_time() -> (
     ]
 
 
+@pytest.mark.slow
 def test_one_that_has_ended_by_then_is_not_preempted() -> None:
     decisions = {**FIRST, act.Arrived("a"): [act.Start("a", HERE, 0, 10.0)]}
     history = played(

@@ -71,6 +71,7 @@ def written(graph: nx.MultiGraph) -> bytes:
     return "\n".join(nx.generate_graphml(graph)).encode()
 
 
+@pytest.mark.slow
 @given(graphs(), st.booleans())
 def test_any_graph_is_an_experiment_or_refused(
     graph: nx.MultiGraph, whole: bool
@@ -86,6 +87,7 @@ def test_any_graph_is_an_experiment_or_refused(
     assert set(result.topology.servers) < set(tree)
 
 
+@pytest.mark.slow
 @given(graphs())
 def test_a_graph_is_the_same_in_gml(graph: nx.MultiGraph) -> None:
     for data in graph.nodes.values():
@@ -99,6 +101,7 @@ def test_a_graph_is_the_same_in_gml(graph: nx.MultiGraph) -> None:
     assert in_gml.topology == in_graphml.topology
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6))
 def test_the_widest_path_between_any_two_nodes_is_kept(seed: int) -> None:
     graph = nx.gnm_random_graph(8, 14, seed)
@@ -128,6 +131,8 @@ def width(graph: nx.Graph, first: object, second: object) -> float:
     return min(graph.edges[ends]["LinkSpeedRaw"] for ends in pairwise(path))
 
 
+@pytest.mark.slow
+@pytest.mark.short("grid", "full")
 @pytest.mark.parametrize("make", ["path", "star", "ring", "grid", "full"])
 def test_large_graphs(make: str) -> None:
     graph = {
@@ -147,6 +152,7 @@ def test_large_graphs(make: str) -> None:
 # ------------------------------------------------------------------ damage
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SAMPLES)
 @given(st.data())
 def test_a_damaged_file_is_refused_or_read(

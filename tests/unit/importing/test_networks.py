@@ -123,6 +123,7 @@ def test_a_lab_of_routers_gets_a_server_each(imported: Import) -> None:
     assert network(result).servers == {"a-host": 4, "b-host": 4}
 
 
+@pytest.mark.slow
 def test_a_host_with_several_links_is_a_router(imported: Import) -> None:
     nodes = ", ".join(f"{name}: {{kind: linux}}" for name in "abc")
     result = imported(
@@ -158,6 +159,7 @@ def test_what_is_no_lab_is_told(
     assert said in refused(imported, text)
 
 
+@pytest.mark.slow
 def test_aliases_of_aliases_take_no_more_room_than_the_file(
     imported: Import,
 ) -> None:
@@ -516,6 +518,7 @@ def test_what_is_no_platform_is_told(
     assert said in refused(imported, text)
 
 
+@pytest.mark.slow
 def test_one_host_alone_is_a_platform(imported: Import) -> None:
     result = imported(
         '<platform><zone id="z"><host id="a" speed="1Gf"/></zone></platform>'

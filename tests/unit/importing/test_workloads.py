@@ -278,6 +278,7 @@ def test_a_header_and_more_columns_are_read_past(imported: Import) -> None:
     )
 
 
+@pytest.mark.slow
 def test_so_many_tasks_from_the_beginning(imported: Import) -> None:
     lines = [
         f"M1,2,j_{number},1,Terminated,{number},{number + 5},1,1\n"

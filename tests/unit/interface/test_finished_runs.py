@@ -115,6 +115,8 @@ def test_frames_have_their_types(run: testbed.Run) -> None:
     assert list(run.events["event"].cat.categories) == list(EVENTS)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_frames_say_what_the_files_say(run: testbed.Run) -> None:
     for policy in run.policies:
         assert_equals_files(run[policy])
@@ -221,6 +223,7 @@ def test_verdicts_are_the_commands(
         run.explain("nobody")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_run_outside_its_band_is_not_good(tmp_path: Path) -> None:
     expect = {"estimate_ratio": {"min": 3}}

@@ -22,7 +22,10 @@ from testbed.spec.document import read_document
 from testbed.spec.given_values import yaml_of
 from tests.unit.interface.given import SMALL, TEXT, by_command
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 
+
+@pytest.mark.slow
 def test_importing_it_loads_nothing_else() -> None:
     code = (
         "import sys, testbed; heavy = {'pandas', 'pyarrow', 'numpy', 'matplotlib', 'yaml',"
@@ -86,6 +89,7 @@ def test_it_says_what_it_is(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_its_jobs_are_those_of_the_run(tmp_path: Path) -> None:
     experiment = testbed.load(SMALL, policies=["vc"])
     played = experiment.simulate(tmp_path).jobs
@@ -255,6 +259,7 @@ def test_a_live_run_needs_root(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_live_run_is_the_commands(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -346,6 +351,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.sampled_from(["a", "no", "b c", "1", "x:y"]), VALUES, min_size=1

@@ -33,6 +33,8 @@ from tests.unit.interface.test_finished_runs import (
 from tests.unit.record import sample
 from tests.unit.record.written import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILES = tuple(map(parquet_name, TABLES))
 
 

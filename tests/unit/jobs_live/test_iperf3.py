@@ -71,6 +71,7 @@ def test_what_the_servers_count_is_what_is_received(
         assert report.congestion_control
 
 
+@pytest.mark.slow
 def test_the_reason_of_a_failure_is_iperf3s_own(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
@@ -83,6 +84,7 @@ def test_the_reason_of_a_failure_is_iperf3s_own(
     assert outcome.report.sent == ()
 
 
+@pytest.mark.slow
 def test_an_address_that_is_not_the_vms_is_reported_before_the_start(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:

@@ -90,6 +90,7 @@ def simulate(
     return now_ns / 1e9
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.integers(1, 10**9), curves())
 def test_phases_and_chunks_sum_to_the_volume_and_to_tau(
@@ -118,6 +119,7 @@ def test_a_step_without_demand_takes_its_time_and_no_bytes() -> None:
     assert (burst.size_bytes, burst.duration_ns) == (1_000_000, 10**9)
 
 
+@pytest.mark.slow
 @given(
     curves(), st.sampled_from([1e6, 8e6, 75e6, 200e6]), st.floats(0.5, 2.0)
 )

@@ -144,6 +144,7 @@ def test_a_rank_without_a_program_or_killed_is_a_failure(
     assert error in str(outcome.report.error)
 
 
+@pytest.mark.slow
 def test_preparation_comes_before_the_start_and_does_not_count(
     pool: AgentPool,
     watch: Watch,
@@ -214,6 +215,7 @@ sys.exit(here.wait() or code or there != 9)
 """
 
 
+@pytest.mark.slow
 def test_a_launcher_reaches_the_other_vm_by_the_remote_shell(
     pool: AgentPool,
     watch: Watch,
@@ -258,6 +260,7 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     end(pool, watch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["true", "trap '' TERM"])
 def test_a_call_ends_with_its_caller(
     pool: AgentPool,
@@ -284,6 +287,7 @@ def test_a_call_ends_with_its_caller(
     end(pool, watch)
 
 
+@pytest.mark.slow
 def test_a_launcher_that_starts_no_ranks_is_a_failure(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:

@@ -69,6 +69,7 @@ def decoder() -> TypeAdapter[AgentMessage]:
     return TypeAdapter(AgentMessage)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(message=MESSAGES)
 def test_a_message_is_one_line_and_survives_it(
@@ -80,6 +81,7 @@ def test_a_message_is_one_line_and_survives_it(
     assert decoder.validate_json(line) == message
 
 
+@pytest.mark.slow
 @examples(50)
 @given(
     packet=st.binary() | JSON.map(lambda value: json.dumps(value).encode())

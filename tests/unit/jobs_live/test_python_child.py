@@ -79,6 +79,7 @@ def test_a_module_is_run_whatever_lies_in_the_folder(
     assert done.stdout
 
 
+@pytest.mark.slow
 def test_a_fresh_process_of_policy_check_is_such_a_one(
     hostile: Path,
 ) -> None:
@@ -106,6 +107,7 @@ def test_arguments_and_name_are_the_modules(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (1, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["testbed", "controller", "jobs", "labs"])
 def test_no_other_module_starts_a_python(part: str) -> None:
     starting = set()

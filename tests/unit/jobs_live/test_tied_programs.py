@@ -74,6 +74,7 @@ def test_words_that_look_like_options_are_the_programs(
     assert output_of(tmp_path, *words) == b"--help --pdeathsig\n"
 
 
+@pytest.mark.slow
 def test_it_ends_with_its_agent_by_whatever_that_ends() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", AGENT],

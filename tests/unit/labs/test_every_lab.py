@@ -41,6 +41,7 @@ def failed(outcomes: list[CheckOutcome]) -> list[CheckOutcome]:
     return [one for one in outcomes if one.verdict == "failed"]
 
 
+@pytest.mark.short("01-", "02-", "05-")
 @pytest.mark.slow
 @LABS
 def test_the_solution_passes(lab: Lab) -> None:
@@ -144,7 +145,9 @@ def _bodies(path: Path) -> dict[str, str]:
     return found
 
 
-@pytest.mark.short("02-", "05-")
+@pytest.mark.short(
+    "02-no default class", "02-queues in packets", "05-rates in"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lab", "answer"),

@@ -29,11 +29,8 @@ pytestmark = [
         bool(sandbox.unavailable()), reason=sandbox.unavailable()
     ),
     pytest.mark.slow,
-    # As root all of them, and as another user one of each kind. Who is no root has one way alone.
-    pytest.mark.short(
-        *("root", "somebody-forks", "somebody-lists other processes"),
-        *([] if os.geteuid() == 0 else ["somebody"]),
-    ),
+    # As root: who is no root has one way alone.
+    pytest.mark.short("root" if os.geteuid() == 0 else "somebody"),
 ]
 
 SOMEBODY = 31_337
@@ -42,6 +39,17 @@ USERS = (
     if os.geteuid() == 0
     else {"somebody": os.geteuid()}
 )
+AS_SOMEBODY = ("forks", "lists other processes")
+"""Cases that the short form tries by another user, too."""
+
+
+def of_both_users(*cases: str) -> pytest.MarkDecorator:
+    """Keeps these cases in the short form, as ids that begin so."""
+    first = next(iter(USERS))
+    ids = [f"{first}-{case}" for case in cases]
+    for case in AS_SOMEBODY:
+        ids.append(f"somebody-{case}")
+    return pytest.mark.short(*ids)
 
 
 class Class:
@@ -216,6 +224,22 @@ FAILING = {
 }  # fmt: skip
 
 
+@of_both_users(
+    "hangs",
+    "forks",
+    "fills the disk",
+    "imports testbed",
+    "writes into the pipe",
+    "long text",
+    "nested, though json could",
+    "nan",
+    "half a pair",
+    "exits at once",
+    "allocates bit by bit",
+    "an error with orders",
+    "changes its own file",
+    "wrong",
+)
 @pytest.mark.parametrize("case", FAILING)
 def test_it_fails_with_a_sentence(two: Class, case: str) -> None:
     code, sentence = FAILING[case]
@@ -262,6 +286,14 @@ HARMLESS = {
 }
 
 
+@of_both_users(
+    "prints megabytes",
+    "leaves processes",
+    "kills all",
+    "asks for namespaces",
+    "asks for a socket",
+    "lists other processes",
+)
 @pytest.mark.parametrize("case", HARMLESS)
 def test_it_does_no_harm(two: Class, case: str) -> None:
     body = f"    {HARMLESS[case]}\n    return 42\n"
@@ -443,6 +475,7 @@ FILES = {
 }
 
 
+@of_both_users("fifo", "symlink", "no text")
 @pytest.mark.parametrize("kind", FILES)
 def test_what_is_no_file(two: Class, kind: str) -> None:
     make, sentence = FILES[kind]
@@ -469,6 +502,7 @@ FOLDERS = {
 }
 
 
+@of_both_users("another lab", "nested")
 @pytest.mark.parametrize("kind", FOLDERS)
 def test_a_folder_that_is_no_lab(two: Class, kind: str) -> None:
     answer = two.hand_in(small_lab.GOOD)

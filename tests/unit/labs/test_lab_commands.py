@@ -93,6 +93,7 @@ def test_a_lab_from_its_start_to_its_points(
     )
 
 
+@pytest.mark.slow
 def test_the_record_of_a_check(capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "start", "1", "--out", "mine")
     code, record = as_json(capsys, "check", "1", "--in", "mine")
@@ -232,6 +233,7 @@ def test_the_labs_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
 # -- from Python
 
 
+@pytest.mark.slow
 def test_labs_from_python() -> None:
     folder = labs.start(1)
     assert folder == Path("lab-01-small")

@@ -70,6 +70,7 @@ def test_an_unknown_verb_is_a_usage_error() -> None:
     assert "unknown verb: instal" in refused.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["install", "run", "test", "uninstall"])
 def test_without_root_it_names_the_command_that_works(
     verb: str, anyones: Path

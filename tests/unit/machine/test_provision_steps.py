@@ -158,6 +158,7 @@ def test_a_failed_step_is_told_in_words_and_with_its_log(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", STEPS)
 def test_a_failed_step_ends_with_its_name_its_last_lines_and_a_hint(
     step: str, checkout: Path

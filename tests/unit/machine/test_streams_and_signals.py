@@ -112,6 +112,7 @@ def with_closed(
     )
 
 
+@pytest.mark.short(">&-", "<&- >&- 2>&-")
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", CLOSED)
 def test_a_run_does_its_work_without_streams(
@@ -130,6 +131,13 @@ def test_a_run_does_its_work_without_streams(
     assert (folder / "summary.json").is_file()
 
 
+@pytest.mark.short(
+    "arguments0-2->&- 2>&-",
+    "arguments1-0-<&-",
+    "arguments1-0->&-",
+    "arguments2-0-2>&-",
+    "arguments3-2-<&- >&- 2>&-",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("streams", CLOSED)
 @pytest.mark.parametrize(
@@ -159,6 +167,12 @@ NOT_READ = [
 ]
 
 
+@pytest.mark.short(
+    "schema-True",
+    "simulate net.yaml --out runs-False",
+    "no-such-verb --json-True",
+    "--help-False",
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", NOT_READ, ids=" ".join)
@@ -217,6 +231,7 @@ def test_a_reader_that_closes_all_we_print_ends_a_run_quietly(
     assert (done.returncode, done.stdout, done.stderr) == (141, "", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", ["typer", "pydantic"])
 def test_an_interrupt_while_a_command_is_imported_is_told_in_a_word(
     tmp_path: Path, library: str

@@ -636,6 +636,7 @@ def test_a_tenant_without_enforcement_has_no_class_and_the_links_theirs() -> (
     )
 
 
+@pytest.mark.slow
 @given(
     counts=placements,
     rate=st.integers(8_000, 10**9),

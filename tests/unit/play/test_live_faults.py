@@ -34,6 +34,8 @@ from testbed.record.folder import RunFolder
 from testbed.spec.experiment_file import load_experiment
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FILE = """
 name: faults
 topology: {kind: tree, fanout: [4], links: 1 Gbit/s, slots_per_server: 1}

@@ -24,7 +24,7 @@ from testbed.record.folder import EVENTS
 from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.spec.experiment_file import load_experiment
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn")]
 
 FILE = """
 name: replay
@@ -125,7 +125,9 @@ failures:
 """
 
 
-@pytest.mark.short("tree-")
+@pytest.mark.short(
+    "tree-vc-Late", "tree-{name: dcloud, on_failure: wait}-Slow"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize("live", [Late, Slow])
 @pytest.mark.parametrize(

@@ -188,6 +188,7 @@ def test_a_counterexample_is_small(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_counterexample_of_failures_fails_by_itself(
     tmp_path: Path,
 ) -> None:
@@ -239,7 +240,7 @@ def test_the_same_seed_tries_the_same_experiments(tmp_path: Path) -> None:
     assert one.evidence == two.evidence
 
 
-@pytest.mark.short("dcloud-bs", "easy", "v-mct", "simple-jsa")
+@pytest.mark.short("easy", "v-mct")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name for name in own_policies() if name != "scripted"]
@@ -257,6 +258,7 @@ def test_every_policy_of_the_testbed_passes(name: str) -> None:
     assert starves.verdict == ("ok" if declared else "not declared")
 
 
+@pytest.mark.short("easy", "ambf")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "entry",
@@ -296,6 +298,7 @@ def test_the_stream_starves_a_large_job_of_policies_that_do_not_declare_it(
     )
 
 
+@pytest.mark.short("v-mct")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "families"), [("v-mct", ("leases",)), ("easy", ("flat",))]

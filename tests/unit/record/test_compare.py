@@ -23,6 +23,8 @@ from testbed.report.comparison_sentences import (
     in_words,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def started(
     job_id: str, at_s: float, server: int = 0
@@ -122,6 +124,7 @@ def compared(tmp_path: Path, *at_s: int) -> PolicyComparison:
     return compare_runs(*map(load_run, folders))
 
 
+@pytest.mark.slow
 def test_differences_of_time_are_differences(tmp_path: Path) -> None:
     found = compared(tmp_path, 40, 70)
     assert found.same_decisions
@@ -141,6 +144,7 @@ def test_differences_of_time_are_differences(tmp_path: Path) -> None:
     assert second.completion_difference == 0
 
 
+@pytest.mark.slow
 def test_runs_of_one_policy_are_told_apart(tmp_path: Path) -> None:
     first, second = compared(tmp_path, 40, 40).names
     assert first != second
@@ -158,6 +162,7 @@ def test_runs_that_began_in_the_same_second_are_told_apart() -> None:
     assert second == "fcfs (simulated, b/20261127T022818Z-later-s1)"
 
 
+@pytest.mark.slow
 def test_the_table_has_the_names_of_the_summary(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

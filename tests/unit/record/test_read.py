@@ -38,6 +38,7 @@ def test_a_run_comes_back_whole(tmp_path: Path) -> None:
     ] * 10
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_read_as_far_as_it_came(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example())
     for name in ("jobs.csv", "links.csv", "summary.json"):

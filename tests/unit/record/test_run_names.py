@@ -11,6 +11,8 @@ from testbed.errors import BadInput
 from testbed.interface.finished_run import open_run
 from testbed.record.run_names import run_folder
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RUNS = (
     "20260101T000000Z-day-s1",
     "20260102T000000Z-day-s2",
@@ -92,6 +94,7 @@ workload:
 """
 
 
+@pytest.mark.slow
 def test_every_command_on_runs_takes_a_short_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -113,6 +116,7 @@ def test_every_command_on_runs_takes_a_short_name(
     assert open_run("latest").folder == latest.absolute()
 
 
+@pytest.mark.slow
 def test_the_only_policy_of_a_run_is_named_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

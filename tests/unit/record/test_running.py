@@ -28,6 +28,8 @@ from testbed.report.page import write_report
 from tests.unit.record import sample
 from tests.unit.record.written import write_run
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def half_a_run(top: RunFolder) -> None:
     """The second policy's events up to its first job's end."""
@@ -80,6 +82,7 @@ def test_the_note_of_a_dead_process_is_none(top: RunFolder) -> None:
     assert read_note(top.path / ".running.json") is None
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_in_progress_says_so(top: RunFolder) -> None:
     run = running_run(top.path, "day", ["a", "b"], 7)
     with noted(top, run):
@@ -169,6 +172,7 @@ workload:
 """
 
 
+@pytest.mark.slow
 def test_the_page_over_all_policies_is_written_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,6 +190,7 @@ def test_the_page_over_all_policies_is_written_at_the_end(
     assert not (folder / ".running.json").exists()
 
 
+@pytest.mark.slow
 def test_ctrl_c_shows_what_there_is_and_how_to_resume(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

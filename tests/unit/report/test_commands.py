@@ -97,6 +97,7 @@ def test_one_bad_policy_of_several_is_in_the_last_line(
     assert "all" not in shown.splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_a_bad_list_above_good_policies_is_in_the_last_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,6 +112,7 @@ def test_a_bad_list_above_good_policies_is_in_the_last_line(
     assert shown.splitlines()[-1] == message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["audit", "report"])
 def test_a_damaged_folder_is_exit_2_with_the_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], verb: str
@@ -141,6 +143,7 @@ def test_report_prints_where_it_is(
     assert record == {"report": path, "bytes": Path(path).stat().st_size}
 
 
+@pytest.mark.short("True-job_started", "False-job_ended")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "event", ["job_submitted", "job_reserved", "job_started", "job_ended"]
@@ -164,6 +167,7 @@ def test_a_run_that_lacks_a_line_has_a_report_that_says_so(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_run_that_ends_before_its_jobs_has_a_picture_of_them(
     tmp_path: Path,
 ) -> None:
@@ -378,6 +382,7 @@ def test_a_damaged_file_is_exit_2_with_its_name(
     assert not (folder.path / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_provenance_of_a_wrong_shape_is_left_out(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.flat())
     machine = {"load_average": ["x", 1], "memory_bytes": "x"}
@@ -388,6 +393,7 @@ def test_a_provenance_of_a_wrong_shape_is_left_out(tmp_path: Path) -> None:
     assert run(["report", str(folder.path)]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content",
     [b"job_id\n\xff\xfe\n", b"job_id\n" + b"x" * 200_000 + b"\n"],

@@ -43,6 +43,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return first.path, second.path
 
 
+@pytest.mark.slow
 def test_the_page_has_both_pictures_the_metrics_and_the_jobs(
     folders: tuple[Path, Path],
 ) -> None:
@@ -60,6 +61,7 @@ def test_the_page_has_both_pictures_the_metrics_and_the_jobs(
     assert "default-src 'none'" in page
 
 
+@pytest.mark.slow
 def test_the_verb_writes_the_page_and_still_prints(
     folders: tuple[Path, Path],
     tmp_path: Path,
@@ -74,6 +76,7 @@ def test_the_verb_writes_the_page_and_still_prints(
     assert page.read_text("utf-8").startswith("<!DOCTYPE html>")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [".", "no-such/page.html"])
 def test_a_page_that_cannot_be_written_is_refused(
     folders: tuple[Path, Path],
@@ -86,6 +89,7 @@ def test_a_page_that_cannot_be_written_is_refused(
     assert f"--page {to}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_pictures_of_both_runs_are_files_with_their_values(
     folders: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -160,6 +164,7 @@ def compared(
     return compare_runs(*policies)
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_the_runs_and_the_outcome(
     policies: tuple[RecordedRun, RecordedRun], compared: PolicyComparison
 ) -> None:
@@ -183,6 +188,7 @@ def test_the_page_opens_with_the_runs_and_the_outcome(
         assert f"<h3>{name}</h3>" in page
 
 
+@pytest.mark.slow
 def test_rejected_jobs_are_counted_by_run_and_their_names_are_cut(
     policies: tuple[RecordedRun, RecordedRun], compared: PolicyComparison
 ) -> None:
@@ -199,6 +205,7 @@ def test_rejected_jobs_are_counted_by_run_and_their_names_are_cut(
     assert compared.to_json()["accepted_differ"] == list(rejected.job_ids)
 
 
+@pytest.mark.slow
 def test_a_difference_says_in_whose_favour(
     compared: PolicyComparison,
 ) -> None:
@@ -215,6 +222,7 @@ def test_a_difference_says_in_whose_favour(
     assert f"success rate: fcfs {points} points more" in details(compared)
 
 
+@pytest.mark.slow
 def test_runs_of_other_jobs_are_told_and_doubted(
     policies: tuple[RecordedRun, RecordedRun],
 ) -> None:

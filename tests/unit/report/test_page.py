@@ -159,6 +159,7 @@ def test_the_pictures_are_there_and_described(
     assert "at most 7" in links.split("sent.")[0]
 
 
+@pytest.mark.slow
 def test_figure_ten_plots_every_measured_point(
     good: tuple[Page, str, RunFolder],
 ) -> None:
@@ -439,6 +440,7 @@ def test_a_folder_without_a_run_is_bad_input(tmp_path: Path) -> None:
         write_report(RunFolder.open(tmp_path))
 
 
+@pytest.mark.slow
 def test_rejections_are_summed_up_by_their_reasons(tmp_path: Path) -> None:
     path = tmp_path / "full.yaml"
     jobs = []

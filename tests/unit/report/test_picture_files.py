@@ -35,6 +35,7 @@ def table(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_each_picture_of_the_page_has_three_files(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -59,6 +60,7 @@ def test_each_picture_of_the_page_has_three_files(
     assert not (folder / "pictures").exists()
 
 
+@pytest.mark.slow
 def test_tables_have_the_values_of_jobs_csv(
     folder: Path, tmp_path: Path
 ) -> None:

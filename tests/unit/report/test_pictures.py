@@ -132,6 +132,7 @@ def test_colours_are_those_of_the_light_page_each_once() -> None:
     assert len(plot_style.VARIABLES) == 4 + len(plot_style.SERIES)
 
 
+@pytest.mark.slow
 def test_a_figure_keeps_its_style_outside_and_shows_itself() -> None:
     with figure(2, 1) as made:
         axes = made.add_subplot()

@@ -58,6 +58,7 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_the_sentence_says_which_finished_most_and_who_waited(
     folder: Path,
 ) -> None:
@@ -71,6 +72,7 @@ def test_the_sentence_says_which_finished_most_and_who_waited(
     assert sentence.endswith(" Simulated, seed 1 only.")
 
 
+@pytest.mark.slow
 def test_of_equal_policies_it_says_so(folder: Path) -> None:
     first = load_run(policy_folders(folder)[0])
     assert policies_sentence([first, first]).startswith(
@@ -120,6 +122,7 @@ def test_fidelity_of_live_runs_comes_first_where_it_is_bad() -> None:
     )
 
 
+@pytest.mark.slow
 def test_distributions_are_of_the_jobs_that_have_the_value(
     folder: Path,
 ) -> None:
@@ -143,6 +146,7 @@ def test_distributions_are_of_the_jobs_that_have_the_value(
     assert titles == [wait.title, response.title]
 
 
+@pytest.mark.slow
 def test_the_page_has_them_with_units(folder: Path) -> None:
     page = (folder / "report.html").read_text("utf-8")
     assert "finished the most jobs: 2 of 2" in page
@@ -160,6 +164,7 @@ def test_the_page_has_them_with_units(folder: Path) -> None:
     assert (folder / "report.html").read_text("utf-8") == page
 
 
+@pytest.mark.slow
 def test_tables_and_pictures_have_shares_of_all_jobs(folder: Path) -> None:
     runs = [
         load_run(path) for path in map(folder.joinpath, ("vc", "dcloud-ts"))
@@ -184,6 +189,7 @@ def test_tables_and_pictures_have_shares_of_all_jobs(folder: Path) -> None:
     assert legend.handlelength > 4
 
 
+@pytest.mark.slow
 def test_killed_and_unfinished_jobs_have_columns(tmp_path: Path) -> None:
     above = RunFolder.create(tmp_path, "failing", 1, now=NOW)
     moving = failing.moving()

@@ -90,6 +90,7 @@ def test_quotations_are_verbatim() -> None:
             assert drawn or claim.quote in text, (name, claim.quote)
 
 
+@pytest.mark.slow
 def test_what_does_not_hold_has_a_cause_or_a_test_that_looked_for_it() -> (
     None
 ):
@@ -155,6 +156,7 @@ def test_every_correction_gives_its_reason() -> None:
                 )
 
 
+@pytest.mark.slow
 def test_no_verdict_was_made_under_another_ledger() -> None:
     verdicts = read_verdicts(PAGES)
     found = stored(PAGES)
@@ -168,6 +170,7 @@ def test_no_verdict_was_made_under_another_ledger() -> None:
         assert made["verdicts"] == verdicts_of(result), name
 
 
+@pytest.mark.slow
 def test_results_name_a_ledger_that_is_in_the_history() -> None:
     for name, result in stored(PAGES).items():
         ledger = result.record.get("ledger")
@@ -179,6 +182,7 @@ def test_results_name_a_ledger_that_is_in_the_history() -> None:
         assert unsound_commit(state) == "", name
 
 
+@pytest.mark.slow
 def test_results_can_be_checked_out_or_are_said_to_be_old() -> None:
     _require_history()
     for name, result in stored(PAGES).items():

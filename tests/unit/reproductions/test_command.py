@@ -242,6 +242,7 @@ def test_a_file_in_the_folders_place_is_2_before_anything_is_computed(
     assert not Sum.computed
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_seeds_are_doubled_until_every_claim_is_decided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -98,6 +98,7 @@ def test_best_effort_jobs_alone_exchange_what_reserved_ones_do() -> None:
     assert shared == pytest.approx(reserved, rel=0.05)
 
 
+@pytest.mark.slow
 def test_equal_configurations_measure_the_same() -> None:
     timings = (
         "cpu_s",

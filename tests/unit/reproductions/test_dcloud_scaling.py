@@ -54,6 +54,7 @@ def test_the_example_is_the_figure_with_less_data() -> None:
     assert scheduled[0] == scheduled[1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("figure", FIGURES_10, ids=lambda one: one.name)
 def test_all_points_of_a_figure_are_one_experiment(figure: object) -> None:
     from reproductions.live_figure import LiveFigure, digest
@@ -125,6 +126,7 @@ def test_a_program_that_failed_leaves_no_measure(
     assert all(math.isnan(value) for value in measures.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "said"),
     [("sort", "records from"), ("count", "words,")],

@@ -121,6 +121,7 @@ def test_a_policy_has_the_same_parameters_in_every_figure(
                     assert str(entry[key]) == value, figure.section
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("paper", ["dcloud", "jsa"])
 def test_workloads_are_those_of_the_interpretation(paper: str) -> None:
     stated = INTERPRETATIONS[paper].workload
@@ -133,6 +134,7 @@ def test_workloads_are_those_of_the_interpretation(paper: str) -> None:
                 assert workload[key] == value, (figure.section, key)
 
 
+@pytest.mark.slow
 def test_dcloud_s_requests_have_the_deviations_of_g_but_where_nothing_is_drawn() -> (
     None
 ):

@@ -55,6 +55,7 @@ def test_the_examples_are_reproduced_where_nothing_takes_time(
     assert set(verdicts(found)) == {"reproduced"}
 
 
+@pytest.mark.slow
 def test_a_slow_backend_has_the_moves_but_not_the_times(
     tmp_path: Path,
 ) -> None:

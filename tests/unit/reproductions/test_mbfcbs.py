@@ -152,6 +152,7 @@ def test_types_are_compared_under_one_policy() -> None:
     assert str(quantity) == "success rate of AR − success rate of IM at 800"
 
 
+@pytest.mark.slow
 def test_haizea_s_traces_have_immediate_leases_interleaved() -> None:
     for injected in SETS.values():
         for name in (BACKGROUND, injected):

@@ -64,6 +64,7 @@ def test_causes_have_no_number_of_a_result() -> None:
             assert not re.search(r"\d", named.sub("", claim.cause)), name
 
 
+@pytest.mark.slow
 def test_the_readme_counts_what_the_pages_say() -> None:
     text = (ROOT / "README.md").read_text("utf-8")
     assert updated(text, paper_pages.readme_part(PAGES)) == text

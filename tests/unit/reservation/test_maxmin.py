@@ -224,6 +224,7 @@ def test_an_even_share_is_the_capacity_over_the_flows() -> None:
     assert solve(problem).tolist() == [3.0, 2.0, 7.0, 5.0]
 
 
+@pytest.mark.slow
 @given(problems())
 @examples(50)
 def test_even_shares_are_within_capacity_and_caps(

@@ -285,6 +285,7 @@ def test_where_and_when_transfers_run(
         assert over.t >= least_s - 1e-6
 
 
+@pytest.mark.short("tree-oktopus", "flat-oktopus")
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
 @pytest.mark.parametrize("small", [True, False], ids=["tree", "flat"])

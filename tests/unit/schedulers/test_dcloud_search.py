@@ -100,6 +100,7 @@ def run(
     return policy.choices
 
 
+@pytest.mark.short("tree-", "uneven-False", "pooled fat-tree-False")
 @pytest.mark.slow
 @BOTH_FORMS
 @pytest.mark.parametrize("name", CENTRES)
@@ -142,6 +143,7 @@ def test_small_data_centres(
         run(CENTRES[name], jobs, best_effort_servers)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_busy_day_in_a_middling_data_centre() -> None:
     dc = tree([4, 5, 5], [6 * 10**9, 25 * 10**8, 10**9], 4)

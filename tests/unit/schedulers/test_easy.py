@@ -59,6 +59,7 @@ def played(
     return begun, set(ended.values())
 
 
+@pytest.mark.short("accurate")
 @pytest.mark.slow
 @pytest.mark.parametrize("estimates", ["accurate", "user"])
 def test_every_job_of_kth_starts_when_the_slow_twin_says(
@@ -71,6 +72,7 @@ def test_every_job_of_kth_starts_when_the_slow_twin_says(
     assert played(Easy(estimates), kth) == (twin, {"finished"})
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says(
     kth: Requests,

@@ -203,6 +203,9 @@ def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(
     ] == [("c", True)]
 
 
+@pytest.mark.short(
+    "jsa-oktopus", "edf-exact", "oktopus-batch-greedy", "simple-jsa-oktopus"
+)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "placing"),

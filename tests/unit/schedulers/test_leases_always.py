@@ -138,6 +138,7 @@ def cannot_ever_fit(job: JobRequest) -> bool:
     return int(fit.sum()) < job.n_vms
 
 
+@pytest.mark.slow
 @given(jobs=leases())
 @examples(5)
 def test_the_same_leases_give_the_same_events(

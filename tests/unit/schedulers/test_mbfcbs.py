@@ -140,6 +140,7 @@ def test_best_effort_joins_the_queue_of_the_host_that_is_free_first() -> (
     ]
 
 
+@pytest.mark.slow
 def test_a_queue_that_gets_room_earlier_moves_up() -> None:
     dc = flat(1, 4)
     stream = play(
@@ -269,6 +270,7 @@ def test_a_planned_best_effort_lease_is_preempted_too_and_is_then_left_alone() -
     assert not [e for e in stream if isinstance(e, events.JobPreempted)]
 
 
+@pytest.mark.slow
 def test_an_advance_reservation_is_rejected_with_what_is_left() -> None:
     dc = flat(1, 4)
     stream = play(

@@ -378,6 +378,7 @@ def test_every_job_ends_work_is_kept_and_nothing_starts_early(
         assert run.stints[0][0] >= each.submit_s
 
 
+@pytest.mark.slow
 @given(seeds)
 @examples(30)
 def test_fcfs_order_is_never_broken(seed: int) -> None:

@@ -128,6 +128,7 @@ workloads = st.lists(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dc", [TREE, FAT], ids=["tree", "fat-tree"])
 @pytest.mark.parametrize("by", ["oktopus", "exact"])
 @examples(40)

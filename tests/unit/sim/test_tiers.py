@@ -168,6 +168,7 @@ def test_cpu_seconds_count_what_processes_use_in_the_foreground_and_get_in_the_b
     assert backend.cpu_s == pytest.approx(100.0 * (0.7 + 0.3) + 100.0 * 0.7)
 
 
+@pytest.mark.slow
 @examples(25)
 @given(st.data())
 def test_speeds_are_those_of_the_published_formula(

@@ -96,6 +96,7 @@ def errors(
     return str(caught.value).replace(f"{file.parent}/", "").splitlines()
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_names_slots_and_the_resolved_form(file: Path) -> None:
     experiment = load(file)
@@ -114,6 +115,7 @@ def test_names_slots_and_the_resolved_form(file: Path) -> None:
     assert resolved["roots"] == ["c0", "c1", "c2", "c3"]
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_arguments_by_name_and_entries_of_topos(file: Path) -> None:
     assert load(file, args="{k: 6, bw: 0.5}").datacentre.n_servers == 54
@@ -121,6 +123,7 @@ def test_arguments_by_name_and_entries_of_topos(file: Path) -> None:
     assert set(experiment.datacentre.nic_bps.tolist()) == {7_000_000}
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_the_file_is_looked_for_as_others_are(
     file: Path, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +137,7 @@ def test_the_file_is_looked_for_as_others_are(
     assert load(file).datacentre.n_servers == 16
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_what_it_prints_is_no_result(
     file: Path, capsys: pytest.CaptureFixture[str]
@@ -144,6 +148,7 @@ def test_what_it_prints_is_no_result(
     assert "building 4" in captured.err
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_reading_it_leaves_nothing(file: Path) -> None:
     before = dict(sys.modules)
@@ -159,6 +164,7 @@ def test_reading_it_leaves_nothing(file: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 @needs_mininet
 @pytest.mark.parametrize(
     ("code", "expected"),
@@ -208,6 +214,7 @@ def test_a_file_that_gives_no_topo(
     assert shown.startswith(expected)
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_all_problems_of_all_sections_at_once(file: Path) -> None:
     code = """
@@ -334,6 +341,7 @@ def test_simulated_it_decides_as_the_same_network_in_our_form(
         assert command(["audit", str(folder)]) == 0
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_it_is_planned_and_the_plan_is_the_native_ones(
     file: Path, capsys: pytest.CaptureFixture[str]
@@ -380,6 +388,7 @@ def executed_by_mn() -> dict[str, Any]:
     return topos
 
 
+@pytest.mark.slow
 @needs_mininet
 def test_mn_builds_the_network_of_an_experiment_file(file: Path) -> None:
     from mininet.util import buildTopo
@@ -437,6 +446,8 @@ FORGED = {
 }
 FORGE = """\
 import os
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 for descriptor in range(3, 20):
     try:
         os.write(descriptor, {reply!r})
@@ -446,6 +457,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.slow
 @needs_mininet
 @pytest.mark.parametrize("kind", FORGED)
 def test_a_file_that_writes_its_own_reply_is_told(

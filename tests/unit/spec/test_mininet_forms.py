@@ -193,11 +193,13 @@ raise ValueError("a network that is up is needed for this")
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_a_form_is_read(form: str, tmp_path: Path) -> None:
     assert links(load(tmp_path, FORMS[form])) == STAR
 
 
+@pytest.mark.slow
 def test_classes_of_mininet_itself(tmp_path: Path) -> None:
     code = "from mininet.topolib import TreeTopo, TorusTopo\n"
     more = ", args: {depth: 2, fanout: 3}, default_bw: 20 Mbit/s"
@@ -209,6 +211,7 @@ def test_classes_of_mininet_itself(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_file_that_mininet_has_them_in(tmp_path: Path) -> None:
     import mininet.topo
 
@@ -218,6 +221,7 @@ def test_the_file_that_mininet_has_them_in(tmp_path: Path) -> None:
     assert experiment.datacentre.names[:3] == ("h1", "h2", "h3")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [None, "myNetwork"])
 def test_an_export_of_miniedit(
     name: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -233,6 +237,7 @@ def test_an_export_of_miniedit(
     assert not (tmp_path / "never").exists()
 
 
+@pytest.mark.slow
 def test_a_script_without_a_name_may_hold_one_class(tmp_path: Path) -> None:
     assert links(load(tmp_path, FORMS["build"], None)) == STAR
     with pytest.raises(
@@ -241,6 +246,7 @@ def test_a_script_without_a_name_may_hold_one_class(tmp_path: Path) -> None:
         load(tmp_path, FORMS["function"], None)
 
 
+@pytest.mark.slow
 def test_a_class_that_needs_a_second_step_says_so(tmp_path: Path) -> None:
     with pytest.raises(
         SpecErrors, match=r"if create add them, write a funct"
@@ -248,6 +254,7 @@ def test_a_class_that_needs_a_second_step_says_so(tmp_path: Path) -> None:
         load(tmp_path, FORMS["two steps"], "Other", ", args: {n: 2}")
 
 
+@pytest.mark.slow
 def test_modules_beside_it_also_by_names_of_ours(tmp_path: Path) -> None:
     (tmp_path / "jobs.py").write_text("RATE = 10\n")
     (tmp_path / "testbed").mkdir()
@@ -280,6 +287,7 @@ class T(Topo):
 """
 
 
+@pytest.mark.slow
 def test_arguments_are_the_files_and_not_ours(tmp_path: Path) -> None:
     assert links(load(tmp_path, ARGUMENTS)) == STAR
     own = links(load(tmp_path, ARGUMENTS, more=", argv: ['--bw', 30]"))
@@ -290,6 +298,7 @@ def test_arguments_are_the_files_and_not_ours(tmp_path: Path) -> None:
         load(tmp_path, ARGUMENTS, more=", argv: [--speed]")
 
 
+@pytest.mark.slow
 def test_what_the_file_does_to_its_process_ends_with_it(
     tmp_path: Path,
 ) -> None:
@@ -308,6 +317,7 @@ def test_what_the_file_does_to_its_process_ends_with_it(
         load(tmp_path, waits)
 
 
+@pytest.mark.slow
 def test_programs_that_a_file_runs_do_nothing(tmp_path: Path) -> None:
     marks = [tmp_path / f"mark{i}" for i in range(4)]
     code = f"""{FORMS["build"]}
@@ -324,6 +334,7 @@ cleanup()
     assert not any(mark.exists() for mark in marks)
 
 
+@pytest.mark.slow
 def test_a_default_is_for_links_without_bw_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -350,6 +361,7 @@ class T(Topo):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "second", "capacity"),
     [
@@ -407,6 +419,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument('bw', type=int)
 BW = parser.parse_args().bw
 """,
+@pytest.mark.slow
     ],
     ids=["argv", "argparse"],
 )

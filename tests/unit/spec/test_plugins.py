@@ -40,6 +40,8 @@ from testbed.spec.unit_types import PositiveBandwidth, PositiveDuration, Share
 from topologies.datacentre import TopologyError
 from topologies.tree import tree
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 class Packed:
     """As vc."""
@@ -597,6 +599,7 @@ def test_what_an_embedder_answers_wrongly_ends_the_run_in_a_sentence(
     assert json.loads(summary.read_text())["unfinished"] == 1
 
 
+@pytest.mark.slow
 def test_the_schema_has_them_all_and_refuses_what_the_loader_refuses() -> (
     None
 ):

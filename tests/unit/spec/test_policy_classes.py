@@ -482,6 +482,8 @@ def test_a_class_that_can_be_made_once_alone_leaves_a_whole_folder(
 EMBEDDER = """\
 from testbed.embedding.base import embedder, embedder_source
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 class Lean:
     TEXT = 'one'

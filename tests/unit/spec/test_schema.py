@@ -32,6 +32,7 @@ VALUES: list[Any] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_it_is_a_schema_of_its_dialect() -> None:
     Draft202012Validator.check_schema(experiment_schema())
     assert (

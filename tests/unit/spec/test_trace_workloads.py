@@ -247,6 +247,7 @@ def test_leaving_lines_out_is_offered_where_it_helps(
     assert not any("lenient" in text for text in said)
 
 
+@pytest.mark.slow
 def test_lenient_on_the_command_line_leaves_wrong_lines_out_and_counts_them(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -42,6 +42,7 @@ def test_there_are_eight_programs_of_others_and_one_that_breaks_the_rule() -> (
     assert len(names) >= 9
 
 
+@pytest.mark.slow
 def test_the_impatient_program_sends_all_of_its_blocks() -> None:
     peers = [f"127.0.9.{number}" for number in (1, 2, 3)]
     command = [sys.executable, str(WILD / "impatient.py"), "5", "30", "400"]

@@ -470,6 +470,7 @@ def test_an_open_network_has_no_reservations_to_change(
     )
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -224,6 +224,7 @@ def test_a_cell_has_the_files_of_its_own_values(tmp_path: Path) -> None:
     assert found[0].key != found[1].key
 
 
+@pytest.mark.slow
 def test_a_key_costs_microseconds() -> None:
     found = Cells(
         plan_sweep(Path("made.yaml"), FILE, Asked(over("seed=1..5000")))

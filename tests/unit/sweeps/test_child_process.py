@@ -35,6 +35,7 @@ run_child([sys.executable, "-c", sys.argv[1], sys.argv[2]])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whom", ["driver", "group"])
 def test_an_interrupted_program_takes_down_what_it_built(
     tmp_path: Path, whom: str

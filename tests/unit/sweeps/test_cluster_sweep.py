@@ -18,6 +18,7 @@ from tests.unit.sweeps.small_sweep import done, planned
 pytestmark = [pytest.mark.slow]
 
 
+@pytest.mark.long
 def test_a_lost_worker_leaves_no_trace_in_the_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,8 @@ import pytest
 from testbed.sweeps.result_store import ResultStore
 from tests.unit.sweeps.small_sweep import done, planned
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def edited(line: dict[str, Any]) -> None:
     line["result"]["summary"]["jobs"] = {}
@@ -24,6 +26,7 @@ def unguarded(line: dict[str, Any]) -> None:
     del line["sha256"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", [edited, unguarded])
 def test_it_is_computed_again(
     edit: Callable[[dict[str, Any]], None], tmp_path: Path
@@ -43,6 +46,8 @@ def test_it_is_computed_again(
     assert file.read_bytes().splitlines()[0] == content.splitlines()[0]
 
 
+@pytest.mark.slow
+@pytest.mark.short("result0")
 @pytest.mark.parametrize(
     "result",
     [{}, {"measures": {"yield": 1.0}}, {"summary": 1, "audit": {}}],
@@ -94,6 +99,8 @@ DAMAGED: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.short("pipe", "cut", "nested result")
 @pytest.mark.parametrize("kind", DAMAGED)
 def test_a_damaged_one_ends_no_sweep(kind: str, tmp_path: Path) -> None:
     plan = planned("policies=easy", "seed=1")

@@ -19,6 +19,8 @@ from testbed.sweeps.sweeping import stored_spec
 from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
 from tests.unit.sweeps.small_sweep import done, planned
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TEXT = """\
 name: pair
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}

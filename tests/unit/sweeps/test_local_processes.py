@@ -79,6 +79,7 @@ def test_no_dask_is_loaded() -> None:
     assert done.returncode == 0
 
 
+@pytest.mark.slow
 @slow
 def test_a_lost_process_changes_no_result(
     said: list[str], tmp_path: Path
@@ -100,6 +101,7 @@ def test_a_lost_process_changes_no_result(
     assert DONE_AGAIN.search(sentence)
 
 
+@pytest.mark.slow
 @slow
 def test_a_task_that_kills_its_processes_fails_and_no_other_does(
     said: list[str],
@@ -228,6 +230,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_number", [signal.SIGINT, signal.SIGKILL])
 def test_an_end_of_the_driver_leaves_no_process(
     tmp_path: Path, signal_number: int

@@ -123,6 +123,7 @@ class Elsewhere(Here):
         return moved(ref, self.scratch / "by-digest").path
 
 
+@pytest.mark.slow
 def test_the_same_bytes_here_and_from_files_by_digest(
     tmp_path: Path,
 ) -> None:
@@ -141,6 +142,7 @@ def test_the_same_bytes_here_and_from_files_by_digest(
         assert json.loads(json.dumps(outcome.result)) == line["result"]
 
 
+@pytest.mark.slow
 def test_packages_above_the_experiments_folder_are_told_apart(
     tmp_path: Path,
 ) -> None:
@@ -302,6 +304,7 @@ def forget() -> None:
     invalidate_caches()
 
 
+@pytest.mark.slow
 def test_an_installed_packages_sources_are_in_the_key(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

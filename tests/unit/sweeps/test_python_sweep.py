@@ -30,6 +30,7 @@ QUEUE: dict[str, Any] = {
 }
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
     (tmp_path / "queue.yaml").write_text(FILE)
@@ -55,6 +56,7 @@ def test_a_mapping_and_a_file_are_the_same_sweep(tmp_path: Path) -> None:
     assert len(first.plot().axes) == 4
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
     over = {
@@ -76,6 +78,7 @@ def test_numpys_numbers_are_numbers(tmp_path: Path) -> None:
     ].tolist() == [2, 2]
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
     found = sweep(QUEUE, {"seed": range(1, 40)}, stop=0.2, stop_metric="response_mean_s",
@@ -127,6 +130,7 @@ def test_bad_values_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.short("options1", "options2", "options4")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "lines", "x"),
@@ -188,6 +192,7 @@ def test_too_many_lines_are_counted_in_the_title(tmp_path: Path) -> None:
     assert title.endswith("; 4 more lines in table.csv")
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_script_is_not_run_again_in_its_worker_processes(
     tmp_path: Path,

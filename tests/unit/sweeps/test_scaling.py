@@ -153,6 +153,7 @@ def verdict(*pairs: tuple[float, float]) -> str:
     return found.points[1].verdict
 
 
+@pytest.mark.slow
 def test_the_bound_is_judged_by_the_whole_interval() -> None:
     assert verdict((4.0, 7.9), (4.1, 8.1), (4.0, 7.95)) == "close"
     assert verdict((4.0, 7.0), (4.0, 7.1), (4.0, 7.05)) == "holds"
@@ -186,6 +187,7 @@ def played(out: Path, file: Path, *options: str) -> int:
     )
 
 
+@pytest.mark.slow
 def test_a_simulated_scaling_is_written_down_and_continues(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -210,6 +212,8 @@ def test_a_simulated_scaling_is_written_down_and_continues(
     assert (cells["computed"], cells["kept"]) == (0, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_the_table_says_what_became_of_the_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,6 +227,8 @@ def test_the_table_says_what_became_of_the_bound(
     assert "0.7500 ± 0.0000  holds" in printed
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_several_files_have_their_folders_and_one_of_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -238,7 +244,7 @@ def test_several_files_have_their_folders_and_one_of_all(
     folder = Path(record["folder"])
     with (folder / "scaling.csv").open() as lines:
         assert len(list(csv.DictReader(lines))) == 24
-    assert (folder / "scaling.svg").read_bytes().startswith(b"<?xml")
+    assert (folder / "scaling.svg").is_file()
     folders = {path.parent for path in out.glob("*/scaling.json")}
     assert len(folders) == 3
     # A bad one is told of before the first is run.

@@ -120,6 +120,7 @@ def test_without_counters_there_is_no_traffic() -> None:
     assert job_traffic([ended(), events.RunEnded(9.0, "done", "")]) == {}
 
 
+@pytest.mark.slow
 def test_the_picture_is_of_programs_that_were_counted() -> None:
     counted = measured_scaling(repetitions(1.5, QUIET))
     pictures = reason_pictures(counted)

@@ -130,6 +130,7 @@ def test_a_kept_run_folder_gives_the_same_result(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.short("quickstart", "failures")
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["quickstart", "leases", "failures", "elastic"]
@@ -240,6 +241,7 @@ def test_two_processes_compute_the_same_bytes(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_cell_is_the_same_wherever_its_files_are(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     content = (
@@ -448,7 +450,7 @@ def wait_for(condition: Any) -> None:
 @pytest.mark.parametrize(
     ("width", "backwards"), [(1, False), (7, False), (7, True), (64, True)]
 )
-@pytest.mark.short("7-")
+@pytest.mark.short("7-True")
 def test_seeds_that_count_do_not_depend_on_the_order_of_completion(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -498,6 +500,7 @@ def by_brute_force(values: list[float]) -> int:
     raise AssertionError("too few seeds")
 
 
+@pytest.mark.slow
 def test_an_interval_that_is_not_reached_is_told(tmp_path: Path) -> None:
     plan = planned(
         "policies=easy", SEEDS, stop=Stop(0.0001, "wait_mean_s", 3)

@@ -115,6 +115,7 @@ def served(folder: Path) -> Iterator[Served]:
         server.stop()
 
 
+@pytest.mark.short("400-light", "1280-dark")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_content_at_widths_and_in_colours(
@@ -143,6 +144,7 @@ def test_content_at_widths_and_in_colours(
         assert page.errors() == []
 
 
+@pytest.mark.short("400")
 @pytest.mark.parametrize("width", [400, 1280])
 def test_servers_over_time_have_tiers_and_preemptions(
     page: Browser, tmp_path: Path, width: int
@@ -183,6 +185,7 @@ def test_servers_over_time_have_tiers_and_preemptions(
             assert page.errors() == []
 
 
+@pytest.mark.short("400-light", "1280-dark")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_a_sweep_has_its_table(
@@ -206,6 +209,7 @@ def test_a_sweep_has_its_table(
         assert page.errors() == []
 
 
+@pytest.mark.short("light")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_every_picture_is_saved_as_svg_png_and_csv(
     page: Browser, folder: Path, tmp_path: Path, dark: bool
@@ -438,6 +442,7 @@ def test_a_shared_file_needs_no_server(
     assert page.errors() == []
 
 
+@pytest.mark.long
 def test_an_hours_frames_leave_the_page_as_it_is(
     page: Browser, folder: Path
 ) -> None:

@@ -58,6 +58,7 @@ def swept(tmp_path: Path, written: list[TableSoFar]) -> Path:
     return out
 
 
+@pytest.mark.slow
 def test_the_table_grows_cell_by_cell(
     swept: Path, written: list[TableSoFar]
 ) -> None:
@@ -68,6 +69,7 @@ def test_the_table_grows_cell_by_cell(
     assert list(swept.glob(".sweep-*")) == []
 
 
+@pytest.mark.slow
 def test_at_its_end_it_has_the_folders_table(
     swept: Path, written: list[TableSoFar]
 ) -> None:
@@ -84,6 +86,7 @@ def test_at_its_end_it_has_the_folders_table(
     assert sweep["asked"] == sweep["computed"] == 6
 
 
+@pytest.mark.slow
 def test_it_is_followed_from_before_it_begins_to_its_end(
     swept: Path, written: list[TableSoFar], tmp_path: Path
 ) -> None:
@@ -111,6 +114,7 @@ def test_it_is_followed_from_before_it_begins_to_its_end(
     assert followed.frame()["sweep"]["computed"] == 6
 
 
+@pytest.mark.slow
 def test_a_process_that_ended_without_a_folder_is_told(
     swept: Path, written: list[TableSoFar], tmp_path: Path
 ) -> None:
@@ -125,6 +129,7 @@ def test_a_process_that_ended_without_a_folder_is_told(
     assert tables_below(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_is_told(swept: Path) -> None:
     (folder,) = swept.glob("*-sweep")
     (folder / "table.csv").write_text("nothing\n1\n")

@@ -193,6 +193,7 @@ def test_a_viewer_gets_the_list_the_layout_and_the_state(
     serve(page, use)
 
 
+@pytest.mark.slow
 def test_a_viewer_seeks_plays_and_comes_back(page: PageServer) -> None:
     async def use(client: Client) -> None:
         connection, (_, layout, _) = await client.opened()
@@ -236,6 +237,7 @@ def test_nonsense_gets_a_sentence(page: PageServer, text: str) -> None:
     serve(page, use)
 
 
+@pytest.mark.slow
 def test_events_that_come_later_are_sent(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -261,6 +263,7 @@ def test_events_that_come_later_are_sent(
     serve(page, use)
 
 
+@pytest.mark.slow
 def test_a_folder_that_is_damaged_meanwhile_is_told(
     folder: Path, tmp_path: Path
 ) -> None:
@@ -313,6 +316,7 @@ def test_metrics_want_the_token_and_agree_with_the_run(
     serve(page, use)
 
 
+@pytest.mark.slow
 def test_viewers_share_one_frame(
     page: PageServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -126,6 +126,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     ]
 
 
+@pytest.mark.short("400-light", "1280-dark")
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [400, 1280])
 def test_nothing_is_cut_off_or_violates_axe(

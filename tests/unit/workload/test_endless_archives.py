@@ -39,6 +39,7 @@ def packed(folder: Path, text: str, repeated: int) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 @pytest.mark.parametrize(
     ("text", "repeated", "message"),
@@ -83,6 +84,7 @@ def test_one_that_takes_too_long_is_told_with_the_line(
     assert problem.message.startswith("too long a time: an archive of")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", READERS)
 def test_what_is_no_more_than_a_log_is_read(
     kind: str, tmp_path: Path

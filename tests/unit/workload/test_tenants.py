@@ -136,6 +136,7 @@ def test_a_span_that_ends_by_day_and_a_night_without_arrivals() -> None:
     assert len(day_and_night(1, 0.0)) == 0
 
 
+@pytest.mark.slow
 def test_reading_g_asks_for_about_twice_the_product_of_its_means() -> None:
     tenants = interpretation()
     assert true_mean(tenants.vms) * true_mean(
