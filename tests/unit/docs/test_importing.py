@@ -17,7 +17,6 @@ FILES = re.compile(r"^```\w+ file=(\S+)\n(.*?)^```$", re.M | re.S)
 SESSIONS = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 
 
-@pytest.mark.slow
 def test_the_page_is_what_is_printed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

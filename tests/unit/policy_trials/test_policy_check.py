@@ -188,7 +188,6 @@ def test_a_counterexample_is_small(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
 def test_a_counterexample_of_failures_fails_by_itself(
     tmp_path: Path,
 ) -> None:

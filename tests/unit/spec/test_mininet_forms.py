@@ -409,6 +409,7 @@ def test_what_is_left_out_is_said() -> None:
     assert notes_of(record) == ("nat0 is left out",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "head",
     [
@@ -419,7 +420,6 @@ parser = argparse.ArgumentParser()
 parser.add_argument('bw', type=int)
 BW = parser.parse_args().bw
 """,
-@pytest.mark.slow
     ],
     ids=["argv", "argparse"],
 )

@@ -79,7 +79,6 @@ def test_no_dask_is_loaded() -> None:
     assert done.returncode == 0
 
 
-@pytest.mark.slow
 @slow
 def test_a_lost_process_changes_no_result(
     said: list[str], tmp_path: Path
@@ -101,7 +100,6 @@ def test_a_lost_process_changes_no_result(
     assert DONE_AGAIN.search(sentence)
 
 
-@pytest.mark.slow
 @slow
 def test_a_task_that_kills_its_processes_fails_and_no_other_does(
     said: list[str],
