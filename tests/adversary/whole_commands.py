@@ -13,10 +13,9 @@ from tests.adversary.attack import Attack, Tries
 EMU, NETNS = "tests/emu", "tests/netns"
 LABS = f"{EMU}/test_lab_grading.py"
 TYPING = "::test_a_program_cannot_type_into_its_hosts_shell"
-ENDS_ITSELF = (
-    "::test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing"
+CONTROLLERS = (
+    "::test_controllers_that_end_themselves_or_look_for_the_solution"
 )
-LOOKS = "::test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none"
 OWN_APPS = "tests/unit/controller/test_own_app.py"
 LEAVES_NOTHING = "::test_a_confined_one_leaves_no_file_and_no_process"
 SUBMISSIONS = "tests/unit/labs/test_hostile_submissions.py"
@@ -81,7 +80,7 @@ TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
         (
             f"{EMU}/test_up.py::test_killed_while_it_comes_up_the_next_one_comes_up",
             f"{EMU}/test_up.py::test_a_killed_keepers_network_stays_until_it_is_cleaned",
-            f"{EMU}/test_up.py::test_sigterm_takes_it_down",
+            f"{EMU}/test_up.py::test_jobs_become_tenants_until_sigterm_takes_it_down",
             f"{EMU}/test_kill.py::test_the_next_run_cleans_up_after_a_killed_one",
             f"{EMU}/test_kill.py::test_a_clean_that_was_killed_is_finished_by_the_next",
         ),
@@ -99,7 +98,7 @@ TESTED: dict[str, tuple[str, tuple[str, ...], float]] = {
     ),
     "submitted controllers": (
         "a student's controller ends the grading, leaves files or reads others",
-        (f"{LABS}{ENDS_ITSELF}", f"{LABS}{LOOKS}"),
+        (f"{LABS}{CONTROLLERS}",),
         40,
     ),
     "confined controllers": (

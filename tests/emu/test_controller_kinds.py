@@ -117,6 +117,7 @@ def network(prefix: str, tmp_path: Path) -> Iterator[OwnNetwork]:
     assert own.run("clean").returncode == 0
 
 
+@pytest.mark.short("ryu")
 @pytest.mark.parametrize(
     "package",
     [

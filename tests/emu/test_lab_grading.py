@@ -16,6 +16,7 @@ from testbed.record.folder import RunFolder
 from tests.emu.test_up import machine
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     bool(sandbox.unavailable()), reason=sandbox.unavailable()
 )
@@ -78,53 +79,44 @@ os._exit(3)
 @pytest.mark.skipif(
     bool(sandbox.unavailable()), reason=sandbox.unavailable()
 )
-def test_one_that_ends_itself_is_one_failed_row_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
-    (lab,) = (one for one in labs() if "app.py" in one.files)
-    for name in ("a", "b"):
-        folder = tmp_path / "class" / name
-        student_folder.make(lab, folder)
-        shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
-        (folder / "app.py").write_text(LEAVES, encoding="utf-8")
-    entries = grading.handed_in(tmp_path / "class")
-    graded = list(
-        grading.marks(entries, RunFolder(tmp_path / "out"), live=True)
-    )
-    assert [mark.of_layer("wire") for mark in graded] == [0, 0]
-    for mark in graded:
-        assert "ended with 3 before it was ready" in mark.sentence
-    for left in ("tmp", "dev/shm", "var/tmp"):
-        assert not (Path("/") / left / "hosenet-left-behind").exists()
-    for process in psutil.process_iter(["cmdline"]):
-        assert "86399.25" not in (process.info["cmdline"] or ())
-
-
-@pytest.mark.skipif(
-    bool(sandbox.unavailable()), reason=sandbox.unavailable()
-)
 @pytest.mark.timeout(300)
-def test_a_controller_that_looks_for_the_solution_is_nobody_and_finds_none(
+def test_controllers_that_end_themselves_or_look_for_the_solution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A failed row each: the first leaves nothing, the second is nobody and finds
+    no solution.
+    """
     monkeypatch.setenv("HOSENET_STATE_DIR", str(tmp_path / "state"))
     monkeypatch.setenv("SUDO_UID", "31337")
     monkeypatch.setenv("SUDO_GID", "31337")
     (lab,) = (one for one in labs() if "app.py" in one.files)
-    folder = tmp_path / "class" / "peeks"
-    student_folder.make(lab, folder)
-    shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
-    code = PEEKS.format(path=str(lab.path("solution/app.py")))
-    (folder / "app.py").write_text(code, encoding="utf-8")
-    (mark,) = grading.marks(
-        grading.handed_in(tmp_path / "class"),
-        RunFolder(tmp_path / "out"),
-        live=True,
-    )
-    found = re.search(
-        r"RuntimeError: by (\d+): Permission denied", mark.sentence
-    )
-    assert found is not None, mark.sentence
+    solution = str(lab.path("solution/app.py"))
+    applications = {"leaves": LEAVES, "peeks": PEEKS.format(path=solution)}
+    for name, code in applications.items():
+        folder = tmp_path / "class" / name
+        student_folder.make(lab, folder)
+        shutil.copytree(lab.path("solution"), folder, dirs_exist_ok=True)
+        (folder / "app.py").write_text(code, encoding="utf-8")
+    entries = grading.handed_in(tmp_path / "class")
+    marks = {
+        mark.student: mark
+        for mark in grading.marks(
+            entries, RunFolder(tmp_path / "out"), live=True
+        )
+    }
+    assert {
+        name: mark.of_layer("wire") for name, mark in marks.items()
+    } == {
+        "leaves": 0,
+        "peeks": 0,
+    }
+    said = marks["leaves"].sentence
+    assert "ended with 3 before it was ready" in said
+    for left in ("tmp", "dev/shm", "var/tmp"):
+        assert not (Path("/") / left / "hosenet-left-behind").exists()
+    for process in psutil.process_iter(["cmdline"]):
+        assert "86399.25" not in (process.info["cmdline"] or ())
+    said = marks["peeks"].sentence
+    found = re.search(r"RuntimeError: by (\d+): Permission denied", said)
+    assert found is not None, said
     assert int(found[1]) not in (0, 31337, 65534)
-    assert mark.of_layer("wire") == 0

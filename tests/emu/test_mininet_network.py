@@ -324,6 +324,7 @@ def limits_of(net: Any, host: Any, bridge: Any) -> str:
     return "\n".join(found)
 
 
+@pytest.mark.short("whole")
 def test_a_link_that_was_down_has_its_limits_again(
     net: Any, emulation: Emulation
 ) -> None:

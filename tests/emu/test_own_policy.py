@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from testbed.cli.main import run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -17,6 +19,7 @@ PAGE = (REPOSITORY / "docs" / "writing-a-policy.md").read_text(
 )
 
 
+@pytest.mark.long
 def test_it_starts_with_less_and_takes_the_time_it_stated(
     prefix: str, tmp_path: Path
 ) -> None:

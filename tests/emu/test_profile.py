@@ -101,6 +101,7 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     ) == to.read_text("utf-8")
 
 
+@pytest.mark.long
 def test_a_programs_profile_is_measured_without_knowing_it(
     testbed: Testbed,
 ) -> None:

@@ -109,7 +109,7 @@ class Unlike(Topo):
 
 def rates_of_open(network: Standing) -> dict[str, float]:
     """Mbit/s in each direction between the two hosts, by `measure`."""
-    done = network.run("measure", "open", "--seconds", "5", "--json")
+    done = network.run("measure", "open", "--seconds", "3", "--json")
     pairs = json.loads(done.stdout)["pairs"]
     return {
         f"{pair['sender']}>{pair['receiver']}": pair["measured_bps"] / 10**6
@@ -177,6 +177,6 @@ def test_a_reservation_fits_the_narrower_direction(
     assert "reserve on rack 0 -> core 0" in below.stderr
     standing.good("link", "set", "rack 0", "core 0", "150Mbit/s", "--down")
     assert standing.run("verify").returncode == 0
-    done = standing.run("measure", "a", "--seconds", "5", "--json")
+    done = standing.run("measure", "a", "--seconds", "3", "--json")
     for pair in json.loads(done.stdout)["pairs"]:
         assert 0.9 < pair["ratio"] < 1.03

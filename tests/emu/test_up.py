@@ -306,9 +306,10 @@ def wait_for(happened: Any) -> None:
         time.sleep(0.05)
 
 
-def test_jobs_become_tenants_and_nothing_else_runs_beside(
-    standing: Standing,
+def test_jobs_become_tenants_until_sigterm_takes_it_down(
+    standing: Standing, prefix: str
 ) -> None:
+    before = machine(prefix)
     came = standing.up("--jobs")
     assert came.returncode == 0, came.stderr
     assert (
@@ -324,6 +325,10 @@ def test_jobs_become_tenants_and_nothing_else_runs_beside(
         assert f"process {state['pid']}" in other.stderr
         assert "sudo testbed down" in other.stderr
     assert standing.status() == state
+    os.kill(state["pid"], signal.SIGTERM)
+    wait_for(lambda: not lives(state["pid"]))
+    assert machine(prefix) == before
+    assert standing.marks == []
 
 
 def test_of_several_people_at_once_one_is_served_first(
@@ -410,16 +415,6 @@ def test_a_killed_keepers_network_stays_until_it_is_cleaned(
     assert standing.run("status").returncode == 1
 
 
-def test_sigterm_takes_it_down(standing: Standing, prefix: str) -> None:
-    before = machine(prefix)
-    assert standing.up().returncode == 0
-    pid = standing.status()["pid"]
-    os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not lives(pid))
-    assert machine(prefix) == before
-    assert standing.marks == []
-
-
 @pytest.mark.short("1.2")
 @pytest.mark.parametrize("after_s", [0.6, 1.2, 1.8, 2.4])
 def test_interrupted_while_it_comes_up_it_leaves_nothing(
@@ -452,6 +447,7 @@ def processes_of(standing: Standing) -> list[psutil.Process]:
     return processes
 
 
+@pytest.mark.short("20")
 @pytest.mark.parametrize("lines", [1, 20, 60])
 def test_killed_while_it_comes_up_the_next_one_comes_up(
     standing: Standing, prefix: str, lines: int
