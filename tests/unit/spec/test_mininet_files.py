@@ -21,6 +21,8 @@ from testbed.spec.experiment_file import load_experiment
 from testbed.spec.json_schema import experiment_schema
 from topologies.mininet_topo import from_mininet
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 CUSTOM_FILE = (
     Path(__file__).parents[3] / "testbed" / "plan" / "mininet_custom.py"
 )
@@ -446,8 +448,6 @@ FORGED = {
 }
 FORGE = """\
 import os
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 for descriptor in range(3, 20):
     try:
         os.write(descriptor, {reply!r})

@@ -25,6 +25,8 @@ from testbed.spec.json_schema import experiment_schema
 from testbed.spec.policy_section import SWEEP_WORKLOAD
 from tests.support.plugin_package import installed_package
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 MODULE = '''
 from typing import Annotated
 
@@ -39,8 +41,6 @@ from testbed.schedulers.vc import VirtualCluster
 from testbed.spec.unit_types import PositiveBandwidth, PositiveDuration, Share
 from topologies.datacentre import TopologyError
 from topologies.tree import tree
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 class Packed:

@@ -22,6 +22,8 @@ from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 from testbed.spec.policy_section import policy_from
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PATIENT = """\
 from testbed.embedding.placement import Refusal
 from testbed.schedulers.actions import Arrived, Reject, Start
@@ -481,8 +483,6 @@ def test_a_class_that_can_be_made_once_alone_leaves_a_whole_folder(
 
 EMBEDDER = """\
 from testbed.embedding.base import embedder, embedder_source
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 class Lean:
