@@ -14,6 +14,7 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.cli.options import Json, PictureFolder, RunPath
+from testbed.errors import BadInput
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.units import (
     human_duration,
@@ -222,6 +223,12 @@ def report(
     if to is not None and is_sweep(run):
         _show_files(copy_pictures([run], to), as_json=as_json)
         return
+    if is_sweep(run):
+        raise BadInput(
+            f"{run} is a sweep's folder",
+            f"testbed sweep {run / 'spec.yaml'} writes its page again, "
+            "and computes no cell twice",
+        )
     policy_folders(run)
     console.say(f"reading {run}")
     if to is not None:

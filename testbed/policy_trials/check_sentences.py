@@ -21,16 +21,18 @@ def _checks(findings: Sequence[PolicyFinding]) -> str:
     """Checks that failed or did not apply by name, the others by their count."""
     passed = list(_with(findings, "ok"))
     failed = list(_with(findings, "failed"))
-    others = []
-    for finding in findings:
-        if finding.verdict not in ("ok", "failed"):
-            others.append(f"{finding.check} ({finding.verdict})")
-    of = f"{len(passed):,} of {number_of(len(findings), 'check')} passed"
-    opening = f"Failed: {', '.join(failed)}. " if failed else ""
+    opening = f"Failed: {', '.join(failed)}. "
     if not failed:
-        opening = "Every check that ran passed. "
-    apart = f"; {', '.join(others)}" if others else ""
-    return f"{opening}{of}{apart}."
+        opening = "No check failed. "
+    parts = [
+        f"{len(passed):,} of {number_of(len(findings), 'check')} passed",
+        *(f"{name}: not run" for name in _with(findings, "not run")),
+        *(
+            f"{name}: no promise of this policy's, so that nothing decides"
+            for name in _with(findings, "not declared")
+        ),
+    ]
+    return f"{opening}{'; '.join(parts)}."
 
 
 def _with(findings: Sequence[PolicyFinding], verdict: str) -> Iterator[str]:

@@ -215,6 +215,25 @@ def test_reasons_of_cells_outside_stand_in_the_terminal_and_on_the_page(
     assert "<dt>Command</dt><dd>" in shown
 
 
+@pytest.mark.slow
+def test_report_names_what_writes_a_sweeps_page(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert swept(tmp_path) == 0
+    (folder,) = (tmp_path / "out").glob("*-sweep")
+    capsys.readouterr()
+    assert main.run(["report", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert "is a sweep's folder" in said
+    spec = folder / "spec.yaml"
+    assert f"testbed sweep {spec} writes its page again" in said
+    again = ["--out", str(tmp_path / "out"), "--processes", "1"]
+    assert main.run(["sweep", str(spec), *again]) == 0
+    assert "12 there already" in capsys.readouterr().out
+    pages = list((tmp_path / "out").glob("*-sweep/report.html"))
+    assert len(pages) == 2
+
+
 def test_no_picture_is_drawn_of_nothing() -> None:
     row = TableRow(("vc",), 3, 3, 0, None, (estimate([]),))
     plan = planned("policies=fcfs")

@@ -109,7 +109,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
             policy="a-policy-of-a-long-name",
             seed=1,
             mood="good",
-            sentences=["Every check that ran passed."],
+            sentences=["No check failed."],
             findings=[],
             standings=[standing],
             columns=["finished", "success"],
