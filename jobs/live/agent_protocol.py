@@ -45,6 +45,11 @@ class Plan:
         """Payload bytes that this VM is to receive."""
         return 0
 
+    @property
+    def sends_bytes(self) -> int:
+        """Payload bytes that this VM is to send."""
+        return 0
+
     def done_share(self, progress: AgentProgress) -> float | None:  # noqa: ARG002
         """Share of the work that is done, 0 to 1; None if its end is unknown."""
         return None

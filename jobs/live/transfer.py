@@ -80,7 +80,7 @@ class TransferAgent(Agent):
         # Number of incomplete flows, in both directions.
         self._open = 0
         self._congestion_control: str | None = None
-        total_bytes = sum(order.size_bytes for order in plan.sends)
+        total_bytes = plan.sends_bytes
         self._production: Production | None = None
         if plan.demand and total_bytes:
             self._production = Production(

@@ -80,6 +80,10 @@ class TransferPlan(Plan):
     def receives_bytes(self) -> int:
         return sum(flow.size_bytes for flow in self.receives)
 
+    @property
+    def sends_bytes(self) -> int:
+        return sum(order.size_bytes for order in self.sends)
+
     def done_share(self, progress: AgentProgress) -> float | None:
         if not self.receives:
             return None
@@ -111,7 +115,7 @@ class TransferPlan(Plan):
             receives += _left_of(flow, counted_bytes)
         demand: Curve = ()
         if self.demand and sends:
-            total = sum(order.size_bytes for order in self.sends)
+            total = self.sends_bytes
             left = sum(order.size_bytes for order in sends)
             demand = curve_after(self.demand, (total - left) / total)
         return replace(

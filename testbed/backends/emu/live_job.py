@@ -356,17 +356,33 @@ class LiveJob:
         The freezer stops processes, but data in the kernel's queues still
         leaves at the job's rate, which is progress on its nodes. HTB may send a
         full bucket faster: the counted time is at most that since the freeze.
-        A second call counts from the first.
+        A transfer has come as far as the VM that is furthest behind, which will
+        end last; how much a program has to send nobody knows. A second call
+        counts from the first.
         """
-        drained_bytes = 0
-        for before, now in zip(
-            self.sent_when_frozen, sent_bytes, strict=True
-        ):
-            drained_bytes = max(drained_bytes, now - before)
+        if self.request.demand.own_program:
+            drained_bytes = max(
+                now - before
+                for before, now in zip(
+                    self.sent_when_frozen, sent_bytes, strict=True
+                )
+            )
+        else:
+            left_bytes = self._left_to_send(self.sent_when_frozen)
+            drained_bytes = left_bytes - self._left_to_send(sent_bytes)
+        drained_bytes = max(0, drained_bytes)
         drained_ns = round(drained_bytes * 8e9 / rate_bps)
         self.ran_ns += min(drained_ns, at_ns - self.left_ns)
         self.sent_when_frozen = sent_bytes
         self.left_ns = at_ns
+
+    def _left_to_send(self, sent_bytes: Sequence[int]) -> int:
+        """Wire bytes that the VM which is furthest behind has still to send."""
+        left_bytes = []
+        for plan, sent in zip(self.plans, sent_bytes, strict=True):
+            volume_bytes = round(wire_bits(plan.sends_bytes) / 8)
+            left_bytes.append(volume_bytes - sent)
+        return max(left_bytes)
 
     def ran_until_ns(self, at_ns: int) -> int:
         """Time on nodes until ``at_ns``, in ns."""

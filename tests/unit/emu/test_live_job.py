@@ -14,6 +14,7 @@ from jobs.demand import (
     Iperf3,
     Transfer,
 )
+from jobs.live.transfer_plan import Outgoing, TransferPlan
 from jobs.request import JobRequest
 from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.live_job import LiveJob
@@ -69,27 +70,64 @@ def test_time_off_nodes_does_not_count() -> None:
     assert job.ran_until_ns(3600 * MS) == 1000 * MS
 
 
-def test_what_leaves_a_frozen_vm_counts_once_and_the_slowest_vm_decides() -> (
+def sending(*volumes_bytes: int) -> tuple[TransferPlan, ...]:
+    """Plans of VMs that send so many payload bytes each."""
+    plans = []
+    for vm, size_bytes in enumerate(volumes_bytes):
+        peer = (vm + 1) % len(volumes_bytes)
+        to = Outgoing(peer, ip="10.0.0.1", port=1, size_bytes=size_bytes)
+        plan = TransferPlan(
+            vm, ip="10.0.0.1", port=1, sends=(to,), receives=()
+        )
+        plans.append(plan)
+    return tuple(plans)
+
+
+def test_what_leaves_frozen_vms_counts_once_by_the_one_furthest_behind() -> (
     None
 ):
     job = a_job()
+    job.plans = sending(3_000_000, 3_000_000)
     job.begin(0, 0)
     job.pause(100 * MS)
-    job.sent_when_frozen = [1_000_000, 2_000_000]
-    job.drained([1_010_000, 2_030_000], RATE_BPS, 200 * MS)
+    job.sent_when_frozen = [1_000_000, 1_020_000]
+    # The first VM, which has most left, sends 10 ms' worth, the other one 30.
+    job.drained([1_010_000, 1_050_000], RATE_BPS, 200 * MS)
+    assert job.ran_until_ns(500 * MS) == 110 * MS
+    job.drained([1_010_000, 1_050_000], RATE_BPS, 250 * MS)
+    assert job.ran_until_ns(500 * MS) == 110 * MS
+    # The first one overtakes the other. At twice the rate from here on, as
+    # much more takes half the time.
+    job.drained([1_060_000, 1_050_000], 2 * RATE_BPS, 300 * MS)
     assert job.ran_until_ns(500 * MS) == 130 * MS
-    job.drained([1_010_000, 2_030_000], RATE_BPS, 250 * MS)
-    assert job.ran_until_ns(500 * MS) == 130 * MS
-    # At twice the rate from here on, as much more takes half the time.
-    job.drained([1_050_000, 2_030_000], 2 * RATE_BPS, 300 * MS)
-    assert job.ran_until_ns(500 * MS) == 150 * MS
     # A full bucket has sent this within 5 ms.
-    job.drained([1_090_000, 2_030_000], RATE_BPS, 305 * MS)
-    assert job.ran_until_ns(500 * MS) == 155 * MS
+    job.drained([1_100_000, 1_090_000], RATE_BPS, 305 * MS)
+    assert job.ran_until_ns(500 * MS) == 135 * MS
+
+
+def test_a_vm_that_has_little_left_to_send_decides_nothing() -> None:
+    job = a_job()
+    job.plans = sending(3_000_000, 1_000_000)
+    job.begin(0, 0)
+    job.pause(100 * MS)
+    job.sent_when_frozen = [1_000_000, 1_000_000]
+    job.drained([1_040_000, 1_000_000], RATE_BPS, 200 * MS)
+    assert job.ran_until_ns(500 * MS) == 140 * MS
+
+
+def test_of_a_program_the_vm_that_sends_longest_counts() -> None:
+    job = a_job()
+    job.request = replace(job.request, demand=Command(words=("true",)))
+    job.begin(0, 0)
+    job.pause(100 * MS)
+    job.sent_when_frozen = [1_000_000, 0]
+    job.drained([1_030_000, 0], RATE_BPS, 200 * MS)
+    assert job.ran_until_ns(500 * MS) == 130 * MS
 
 
 def test_a_vm_that_is_gone_has_sent_nothing_since() -> None:
     job = a_job()
+    job.plans = sending(3_000_000, 3_000_000)
     job.sent_when_frozen = [1_000_000, 2_000_000]
     job.drained([0, 0], RATE_BPS, 500 * MS)
     assert job.ran_ns == 0
