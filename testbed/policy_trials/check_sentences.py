@@ -28,7 +28,7 @@ def _checks(findings: Sequence[PolicyFinding]) -> str:
         f"{len(passed):,} of {number_of(len(findings), 'check')} passed",
         *(f"{name}: not run" for name in _with(findings, "not run")),
         *(
-            f"{name}: no promise of this policy's, so that nothing decides"
+            f"{name}: this policy does not declare it, so that nothing decides"
             for name in _with(findings, "not declared")
         ),
     ]

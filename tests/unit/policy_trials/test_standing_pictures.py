@@ -89,8 +89,8 @@ def test_a_check_opens_with_what_passed_and_the_place() -> None:
     ]
     checks, place = check_sentences(findings, [STANDING])
     assert checks == (
-        "No check failed. 1 of 2 checks passed; no starvation: no promise of"
-        " this policy's, so that nothing decides."
+        "No check failed. 1 of 2 checks passed; no starvation: this policy"
+        " does not declare it, so that nothing decides."
     )
     assert place.startswith("a batch: mine is number 2 of 3 policies")
     failed = [finding("claims", "failed"), finding("replay", "ok")]
