@@ -258,7 +258,8 @@ def assert_evidence_covers(
 
 
 @pytest.mark.smoke
-def test_a_rate_that_fits_is_found(testbed: Testbed) -> None:
+def test_a_rate_that_fits_is_found(short: Testbed) -> None:
+    testbed = short
     testbed.options += ["--set", "expect={}"]
     found = testbed.live("--set", "scale.rate=auto", "--json")
     assert found.returncode in (0, 1), found.stderr

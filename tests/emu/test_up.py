@@ -280,8 +280,8 @@ def measured(standing: Standing, name: str, reserved_bps: int) -> None:
 
 
 def judged(standing: Standing, name: str, reserved_bps: int) -> list[float]:
-    """The ratios of a measurement: long enough for a packet to be a quarter of a per cent."""
-    done = standing.run("measure", name, "--seconds", "5", "--json")
+    """The ratios of a measurement: long enough for a packet to be a third of a per cent."""
+    done = standing.run("measure", name, "--seconds", "3", "--json")
     assert done.returncode in (0, 1), done.stderr
     pairs = json.loads(done.stdout)["pairs"]
     assert [(one["sender"], one["receiver"]) for one in pairs] == [

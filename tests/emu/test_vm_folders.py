@@ -41,7 +41,7 @@ def test_a_vms_folders_are_its_own_and_end_with_its_tenant(
     standing.good("tenant", "remove", "a")
     standing.good(*ADD)
     assert standing.inside("a.0", "cat", MARK).returncode == 1
-    assert standing.run("measure", "a", "--seconds", "2").returncode in (
+    assert standing.run("measure", "a", "--seconds", "1").returncode in (
         0,
         1,
     )
