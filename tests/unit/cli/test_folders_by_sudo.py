@@ -31,7 +31,7 @@ GRAPH = """\
 </graph></graphml>
 """
 START = ("lab", "start", "1")
-SWEEP = ("sweep", "x.yaml", "--over", "seed=1,2")
+SWEEP = ("sweep", "x.yaml", "--over", "seed=1,2", "--processes", "1")
 # A sweep's experiment file, of which only the digest is taken by name.
 DIGESTED = "specs"
 # What each reads as it is named: that is its argument.

@@ -19,6 +19,8 @@ policies: [{name: vc}]
 workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 2 s}]}
 """
 DEEP = 20_000
+DEEP_KEY = 3_000
+"""Beyond what Python's stack holds, too; a key is looked up part by part."""
 KEYS = {
     "dot": ".",
     "dots": "..",
@@ -31,8 +33,8 @@ KEYS = {
     "far": "policies[99999999999999999999]",
     "fraction": "policies[0.5]",
     "exponent": "policies[1e9]",
-    "deep": "a." * DEEP + "a",
-    "deep indices": "policies" + "[0]" * DEEP,
+    "deep": "a." * DEEP_KEY + "a",
+    "deep indices": "policies" + "[0]" * DEEP_KEY,
     "long": "a" * 100_000,
     "below a number": "seed.x.y",
     "index of a number": "seed[0]",

@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from testbed.cli import main, policies
-from testbed.policy_trials import policy_standing
+from testbed.policy_trials import policy_standing, policy_subject
 from testbed.policy_trials.policy_check import CHECKS
 from testbed.policy_trials.policy_subject import (
     QUICK,
+    Effort,
     PolicyFinding,
     Subject,
 )
@@ -138,14 +139,16 @@ RIVALS = ("vc", "fcfs", "dcloud")
 
 
 @pytest.fixture
-def few_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables among three of the testbed's policies: each plays all jobs."""
+def few_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fewer experiments than ``--quick`` tries, and three rivals."""
+    few = Effort(twice=1, replayed=2, audited=3, failing=3)
+    monkeypatch.setattr(policy_subject, "QUICK", few)
     rivals = {name: own_policies()[name] for name in RIVALS}
     monkeypatch.setattr(policy_standing, "own_policies", lambda: rivals)
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("few_rivals")
+@pytest.mark.usefixtures("few_runs")
 def test_a_sound_policy_has_its_findings_and_three_tables(
     mine: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -199,7 +202,7 @@ def test_a_sound_policy_has_its_findings_and_three_tables(
         )
 
 
-@pytest.mark.usefixtures("few_rivals", "undrawn")
+@pytest.mark.usefixtures("few_runs", "undrawn")
 @pytest.mark.slow
 def test_a_false_claim_is_exit_1_with_a_counterexample_to_run(
     mine: Path, capsys: pytest.CaptureFixture[str]

@@ -226,6 +226,7 @@ def test_the_same_folder_gives_the_same_page(
     assert write_report(folder).read_text(encoding="utf-8") == text
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_provenance_and_how_to_run_it_again(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
@@ -286,6 +287,7 @@ def test_a_job_outside_is_named_and_circled(tmp_path: Path) -> None:
     assert "stroke: var(--bad)" in drawing
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_a_failed_audit_is_reported(tmp_path: Path) -> None:
     folder, _ = write_run(tmp_path, sample.main_example(), FIG10)
@@ -440,6 +442,7 @@ def test_a_folder_without_a_run_is_bad_input(tmp_path: Path) -> None:
         write_report(RunFolder.open(tmp_path))
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.slow
 def test_rejections_are_summed_up_by_their_reasons(tmp_path: Path) -> None:
     path = tmp_path / "full.yaml"

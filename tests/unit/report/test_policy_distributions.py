@@ -47,14 +47,14 @@ workload:
 """
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    file = tmp_path / "two.yaml"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two policies, which no test changes."""
+    base = tmp_path_factory.mktemp("two")
+    file = base / "two.yaml"
     file.write_text(EXPERIMENT)
-    assert (
-        run(["simulate", str(file), "--out", str(tmp_path / "runs")]) == 0
-    )
-    (folder,) = (tmp_path / "runs").iterdir()
+    assert run(["simulate", str(file), "--out", str(base / "runs")]) == 0
+    (folder,) = (base / "runs").iterdir()
     return folder
 
 

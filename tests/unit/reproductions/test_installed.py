@@ -37,6 +37,6 @@ def test_examples_that_evaluations_play_are_those_of_the_package() -> None:
     links = [
         path for path in (ROOT / "examples").rglob("*") if path.is_symlink()
     ]
-    assert len(links) == 9
+    assert len(links) == 8
     for link in links:
         assert link.resolve().is_relative_to(PACKAGE)

@@ -183,6 +183,7 @@ class Reader:
         return {"length": float(len(found.read_text()))}
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processors_find_what_one_finds(tmp_path: Path) -> None:
     from reproductions.dcloud.dcloud_pricing import Bargain
