@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from testbed.backends.emu.open_vswitch import MACHINE
-from tests.emu.test_up import Standing, standing, wait_for  # noqa: F401 - a fixture
+from tests.emu.test_up import FILE, Standing, standing, wait_for  # noqa: F401 - a fixture
 
 PING = ("ping", "-c", "1", "-W", "1")
 GONE = "table=1,priority=200,ip,nw_src=10.0.4.0/22"
@@ -47,6 +47,18 @@ def up_with_tenants(network: Standing, b: str) -> None:
     network.good(
         "tenant", "add", "b", "--bandwidth", "100 Mbit/s", "--at", b
     )
+
+
+@pytest.fixture(scope="module")
+def lasting(
+    make_prefix: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Standing]:
+    """A network with two tenants, for tests that leave it as they find it."""
+    own = Standing(make_prefix(), tmp_path_factory.mktemp("lasting"))
+    own.file.write_text(FILE, encoding="utf-8")
+    up_with_tenants(own, "3:2")
+    yield own
+    own.remove_left()
 
 
 def shown(network: Standing, *names: str) -> list[dict[str, Any]]:
@@ -80,12 +92,11 @@ def limits_of(prefix: str) -> str:
 
 
 def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
-    standing: Standing,  # noqa: F811
-    prefix: str,
+    lasting: Standing,
 ) -> None:
-    up_with_tenants(standing, "3:2")
+    prefix = lasting.options[1]
     before = limits_of(prefix)
-    (link,) = shown(standing, "rack 0 - core 0")
+    (link,) = shown(lasting, "rack 0 - core 0")
     assert (link["up"], link["tenants"], link["reserved_bps"]) == (
         True,
         ["a"],
@@ -93,23 +104,23 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
     )
 
     cut = "tenant a is cut: a.0 a.1 | a.2; 2 of 3 pairs; a tree has no other path"
-    said = standing.good("link", "down", "rack 0", "core 0")
+    said = lasting.good("link", "down", "rack 0", "core 0")
     assert said == f"link rack 0 - core 0 is down\n{cut}\n"
-    assert standing.inside("a.0", *PING, "a.2").returncode == 1
-    assert standing.inside("b.0", *PING, "b.1").returncode == 0
+    assert lasting.inside("a.0", *PING, "a.2").returncode == 1
+    assert lasting.inside("b.0", *PING, "b.1").returncode == 0
     assert (
         f"trouble: link rack 0 - core 0 is down; {cut}\n"
-        in standing.good("status")
+        in lasting.good("status")
     )
-    assert f"trouble: {cut}\n" in standing.good("tenant", "show", "a")
+    assert f"trouble: {cut}\n" in lasting.good("tenant", "show", "a")
     across = ("--bandwidth", "10 Mbit/s", "--at", "1:1", "--at", "2:1")
-    refused = standing.run("tenant", "add", "c", *across)
+    refused = lasting.run("tenant", "add", "c", *across)
     assert refused.returncode == 1
     assert (
         "it would use the link rack 0 - core 0, which is down"
         in refused.stderr
     )
-    code, problems = verified(standing)
+    code, problems = verified(lasting)
     assert code == 1
     assert problems["links"] == [
         f"{prefix}-r0-u0 (rack 0 -> core 0) is down"
@@ -123,26 +134,77 @@ def test_a_link_goes_down_says_whom_it_cuts_and_comes_back_with_its_limits(
         == []
     )
 
-    back = standing.good("link", "up", "rack 0 - core 0")
+    back = lasting.good("link", "up", "rack 0 - core 0")
     assert (
         back == "link rack 0 - core 0 is up\ntenant a has its links back\n"
     )
-    assert standing.inside("a.0", *PING, "a.2").returncode == 0
+    assert lasting.inside("a.0", *PING, "a.2").returncode == 0
     assert limits_of(prefix) == before
-    assert standing.status()["trouble"] == ""
+    assert lasting.status()["trouble"] == ""
 
     # A VM's cable: by its switch's end, so that the VM still knows its neighbours afterwards.
-    assert "a.0 a.1 | a.2" in standing.good("link", "down", "a.2")
-    assert standing.inside("a.0", *PING, "a.2").returncode == 1
-    standing.good("link", "up", "a.2", "server 2")
-    assert standing.inside("a.2", *PING, "a.0").returncode == 0
-    assert verified(standing) == (0, {name: [] for name in problems})
+    assert "a.0 a.1 | a.2" in lasting.good("link", "down", "a.2")
+    assert lasting.inside("a.0", *PING, "a.2").returncode == 1
+    lasting.good("link", "up", "a.2", "server 2")
+    assert lasting.inside("a.2", *PING, "a.0").returncode == 0
+    assert verified(lasting) == (0, {name: [] for name in problems})
 
-    unknown = standing.run("link", "down", "rak 0", "core 0")
+    unknown = lasting.run("link", "down", "rak 0", "core 0")
     assert unknown.returncode == 2
     assert (
         "no link ends at 'rak 0' (did you mean 'rack 0'?)" in unknown.stderr
     )
+
+
+def test_top_counts_what_vms_send_and_ends_by_ctrl_c(
+    lasting: Standing,
+) -> None:
+    sender = subprocess.Popen(
+        lasting.command("exec", "a.0", "--", "ping", "-q", "-s", "1400", "-i", "0.01", "a.2"),
+        env=lasting.environment, stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    try:
+        sample = json.loads(lasting.good("top", "--json"))
+        while not sample["tenants"][0]["sent_bps"]:  # it has not begun yet
+            sample = json.loads(lasting.good("top", "--json"))
+        a, b = sample["tenants"]
+        assert (a["name"], a["reserved_bps"], b["name"], b["sent_bps"]) == (
+            "a",
+            6e8,
+            "b",
+            0,
+        )
+        core = next(
+            link
+            for link in sample["links"]
+            if link["name"] == "rack 0 -> core 0"
+        )
+        assert (
+            core["capacity_bps"],
+            core["reserved_bps"],
+            core["dropped"],
+        ) == (1e9, 2e8, 0)
+        assert 0 < core["sent_bps"] < 1e9
+
+        pid, terminal = pty.fork()
+        if pid == 0:
+            command = lasting.command("top")
+            # A dumb terminal, as a job runner's, has one sample.
+            environment = lasting.environment | {"TERM": "xterm"}
+            os.execvpe(command[0], command, environment)  # noqa: S606
+        screen = b""
+        while b"a.0" not in screen and b"rack 0 -> core 0" not in screen:
+            assert select.select([terminal], [], [], 60)[0], screen
+            screen += os.read(terminal, 65_536)
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # its end
+            while select.select([terminal], [], [], 60)[0]:
+                os.read(terminal, 65_536)
+        os.close(terminal)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        sender.send_signal(signal.SIGKILL)
+        sender.wait(30)
 
 
 def test_verify_names_what_somebody_changed(
@@ -196,58 +258,6 @@ def test_verify_names_what_somebody_changed(
     assert problems["links"] == []
 
 
-def test_top_counts_what_vms_send_and_ends_by_ctrl_c(
-    standing: Standing,  # noqa: F811
-) -> None:
-    up_with_tenants(standing, "1:2")
-    sender = subprocess.Popen(
-        standing.command("exec", "a.0", "--", "ping", "-q", "-s", "1400", "-i", "0.01", "a.2"),
-        env=standing.environment, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        sample = json.loads(standing.good("top", "--json"))
-        while not sample["tenants"][0]["sent_bps"]:  # it has not begun yet
-            sample = json.loads(standing.good("top", "--json"))
-        a, b = sample["tenants"]
-        assert (a["name"], a["reserved_bps"], b["name"], b["sent_bps"]) == (
-            "a",
-            6e8,
-            "b",
-            0,
-        )
-        core = next(
-            link
-            for link in sample["links"]
-            if link["name"] == "rack 0 -> core 0"
-        )
-        assert (
-            core["capacity_bps"],
-            core["reserved_bps"],
-            core["dropped"],
-        ) == (1e9, 2e8, 0)
-        assert 0 < core["sent_bps"] < 1e9
-
-        pid, terminal = pty.fork()
-        if pid == 0:
-            command = standing.command("top")
-            # A dumb terminal, as a job runner's, has one sample.
-            environment = standing.environment | {"TERM": "xterm"}
-            os.execvpe(command[0], command, environment)  # noqa: S606
-        screen = b""
-        while b"a.0" not in screen and b"rack 0 -> core 0" not in screen:
-            assert select.select([terminal], [], [], 60)[0], screen
-            screen += os.read(terminal, 65_536)
-        os.write(terminal, b"\x03")
-        with suppress(OSError):  # its end
-            while select.select([terminal], [], [], 60)[0]:
-                os.read(terminal, 65_536)
-        os.close(terminal)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    finally:
-        sender.send_signal(signal.SIGKILL)
-        sender.wait(30)
-
-
 @pytest.mark.needs("userspace-datapath")
 def test_links_and_limits_in_parts_of_the_switch(
     standing: Standing,  # noqa: F811
@@ -255,7 +265,10 @@ def test_links_and_limits_in_parts_of_the_switch(
     standing.file.write_text(PARTS, encoding="utf-8")
     came = standing.up()
     assert "2 switch parts" in came.stderr
-    assert MACHINE.rows("Bridge", ["name"]) == []
+    # None of them is the machine's own switch's.
+    prefix = standing.options[1]
+    names = [str(row[0]) for row in MACHINE.rows("Bridge", ["name"])]
+    assert not [name for name in names if name.startswith(prefix)]
     where = [f"--at={server}:1" for server in (0, 5, 10, 15)]
     standing.good("tenant", "add", "a", "--bandwidth", "100 Mbit/s", *where)
     assert verified(standing)[0] == 0

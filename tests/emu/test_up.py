@@ -10,7 +10,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -331,40 +331,6 @@ def test_jobs_become_tenants_until_sigterm_takes_it_down(
     assert standing.marks == []
 
 
-def test_of_several_people_at_once_one_is_served_first(
-    standing: Standing,
-) -> None:
-    assert standing.up().returncode == 0
-    wanted = (
-        "tenant",
-        "add",
-        "a",
-        "--vms",
-        "2",
-        "--bandwidth",
-        "100 Mbit/s",
-    )
-    everybody = [
-        subprocess.Popen(
-            standing.command(*wanted), env=standing.environment,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )
-        for _ in range(4)
-    ]  # fmt: skip
-    said = [each.communicate(timeout=120) for each in everybody]
-    assert sorted(each.returncode for each in everybody) == [0, 2, 2, 2], (
-        said
-    )
-    refusals = [text for _, text in said if text]
-    assert len(refusals) == 3
-    assert all("there is a tenant a already" in text for text in refusals)
-    (a,) = standing.status()["tenants"]
-    assert len(a["vms"]) == 2
-    refused = standing.inside("a.7", "true")
-    assert refused.returncode == 2
-    assert "unknown VM 'a.7': known are a.0 to a.1" in refused.stderr
-
-
 def test_a_killed_keepers_network_stays_until_it_is_cleaned(
     standing: Standing, prefix: str
 ) -> None:
@@ -510,15 +476,60 @@ def test_what_cannot_come_up_says_why_and_leaves_nothing(
     assert standing.marks == []
 
 
-def test_a_shells_prompt_says_where_one_is(standing: Standing) -> None:
-    assert standing.up().returncode == 0
-    standing.good(
+@pytest.fixture(scope="module")
+def lasting(
+    make_prefix: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Standing]:
+    """A network that is up, for tests that leave it as they find it."""
+    own = Standing(make_prefix(), tmp_path_factory.mktemp("lasting"))
+    own.file.write_text(FILE, encoding="utf-8")
+    assert own.up().returncode == 0
+    yield own
+    own.remove_left()
+
+
+def test_of_several_people_at_once_one_is_served_first(
+    lasting: Standing,
+) -> None:
+    wanted = (
+        "tenant",
+        "add",
+        "a",
+        "--vms",
+        "2",
+        "--bandwidth",
+        "100 Mbit/s",
+    )
+    everybody = [
+        subprocess.Popen(
+            lasting.command(*wanted), env=lasting.environment,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        for _ in range(4)
+    ]  # fmt: skip
+    said = [each.communicate(timeout=120) for each in everybody]
+    assert sorted(each.returncode for each in everybody) == [0, 2, 2, 2], (
+        said
+    )
+    refusals = [text for _, text in said if text]
+    assert len(refusals) == 3
+    assert all("there is a tenant a already" in text for text in refusals)
+    (a,) = lasting.status()["tenants"]
+    assert len(a["vms"]) == 2
+    refused = lasting.inside("a.7", "true")
+    assert refused.returncode == 2
+    assert "unknown VM 'a.7': known are a.0 to a.1" in refused.stderr
+    lasting.good("tenant", "remove", "a")
+
+
+def test_a_shells_prompt_says_where_one_is(lasting: Standing) -> None:
+    lasting.good(
         "tenant", "add", "a", "--vms", "1", "--bandwidth", "100 Mbit/s"
     )
     pid, terminal = pty.fork()
     if pid == 0:
-        command = standing.command("shell", "a.0")
-        os.execvpe(command[0], command, standing.environment)  # noqa: S606
+        command = lasting.command("shell", "a.0")
+        os.execvpe(command[0], command, lasting.environment)  # noqa: S606
     shown = b""
     try:
         os.write(terminal, b"echo at $HOSENET_IP; exit 3\n")
@@ -532,3 +543,4 @@ def test_a_shells_prompt_says_where_one_is(standing: Standing) -> None:
     assert b"[a.0]" in shown
     assert b"at 10.0.4.1" in shown
     assert os.waitstatus_to_exitcode(status) == 3
+    lasting.good("tenant", "remove", "a")
