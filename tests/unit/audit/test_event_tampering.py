@@ -140,7 +140,7 @@ def is_seen(path: Path) -> bool:
         return True
 
 
-@pytest.mark.short("preempting", "anew", "later")
+@pytest.mark.short("preempting", "later")
 @pytest.mark.slow
 @pytest.mark.parametrize("stream", STREAMS)
 def test_every_field_of_every_event_is_seen_or_listed(
