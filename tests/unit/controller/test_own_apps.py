@@ -261,7 +261,8 @@ class Polling(KIND):
 """
 
 
-@pytest.mark.short("ryu")
+# Over 12 s of a processor; in this process it is tested above.
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_start_that_computes_without_end_is_refused_with_its_line(
