@@ -473,8 +473,8 @@ def human_duration(seconds: float) -> str:
     """``250 ms``, ``6.01 s``, ``1 min 12 s``, ``2 h 05 min``, ``3 d 04 h``."""
     if seconds < 0:
         return f"-{human_duration(-seconds)}"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else "1.00 s"
+    if seconds < 0.9995:
+        return _milliseconds(seconds)
     if seconds < 99.95:
         return f"{seconds:.3g} s" if seconds >= 10 else f"{seconds:.2f} s"
     whole = round(seconds)
@@ -485,6 +485,16 @@ def human_duration(seconds: float) -> str:
         return f"{minutes // 60} h {minutes % 60:02d} min"
     hours = round(seconds / 3600)
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def _milliseconds(seconds: float) -> str:
+    """``0.12 ms``, ``250 ms``; nothing is ``0 s``."""
+    if seconds == 0:
+        return "0 s"
+    # From here on two digits would be fewer than whole milliseconds have.
+    if seconds < 0.0095:
+        return f"{seconds * 1000:.2g} ms"
+    return f"{seconds * 1000:.0f} ms"
 
 
 def human_share(share: float) -> str:

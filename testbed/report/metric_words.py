@@ -57,7 +57,7 @@ class MetricWords:
         if self.kind == "share":
             return f"{100 * value:.1f} %"
         if self.kind == "time":
-            return human_duration(value) if value else "0 s"
+            return human_duration(value)
         if value == int(value):
             return f"{value:,.0f}"
         return f"{value:,.2f}"
