@@ -389,6 +389,14 @@ def test_either_controller_library_runs_it(
     assert interrupted.library == "os-ken"
 
 
+@pytest.mark.long
+@pytest.mark.needs("os-ken")
+def test_a_whole_run_under_os_ken(short: Testbed) -> None:
+    run = Finished(short, short.live("--controller", "os-ken"))
+    assert run.done.returncode == 0, run.done.stderr
+    assert run.library == "os-ken"
+
+
 def processes_of(
     mark: str, run_pid: int
 ) -> Iterator[tuple[str, frozenset[str]]]:
