@@ -227,11 +227,12 @@ def test_report_names_what_writes_a_sweeps_page(
     assert "is a sweep's folder" in said
     spec = folder / "spec.yaml"
     assert f"testbed sweep {spec} writes its page again" in said
+    (folder / "report.html").unlink()
     again = ["--out", str(tmp_path / "out"), "--processes", "1"]
     assert main.run(["sweep", str(spec), *again]) == 0
     assert "12 there already" in capsys.readouterr().out
-    pages = list((tmp_path / "out").glob("*-sweep/report.html"))
-    assert len(pages) == 2
+    # Within a second it is the same folder.
+    assert list((tmp_path / "out").glob("*-sweep/report.html"))
 
 
 def test_no_picture_is_drawn_of_nothing() -> None:
