@@ -44,15 +44,42 @@ class Terminated(BaseException):
         self.signum = signum
 
 
-def terminate(
-    signum: int,
-    _frame: object,
-) -> None:
-    """The handler of the signals in ``TERMINATING``."""
-    # A second signal must not interrupt the report.
-    for number in TERMINATING:
-        signal.signal(number, signal.SIG_IGN)
-    raise Terminated(signum)
+class Termination:
+    """The handler of the signals in ``TERMINATING``, which may be held back.
+
+    Python runs it between any two steps. Between the read of a socket and the
+    count of what came it would lose up to a megabyte, which is then sent again
+    when the job resumes elsewhere.
+    """
+
+    def __init__(self) -> None:
+        self._is_held = False
+        self._signum: int | None = None
+
+    def __call__(self, signum: int, _frame: object) -> None:
+        # A second signal must not interrupt the report.
+        for number in TERMINATING:
+            signal.signal(number, signal.SIG_IGN)
+        if self._is_held:
+            self._signum = signum
+            return
+        raise Terminated(signum)
+
+    def hold(self) -> None:
+        """Lets a signal wait for :meth:`release`."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Raises Terminated if a signal has come meanwhile."""
+        self._is_held = False
+        if self._signum is not None:
+            signum = self._signum
+            self._signum = None
+            raise Terminated(signum)
+
+
+terminate = Termination()
+"""The handler of this process."""
 
 
 def make_folder() -> str:

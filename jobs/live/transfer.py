@@ -23,7 +23,13 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 
-from jobs.live.agent import Agent, AgentFailure, Channel, Terminated
+from jobs.live.agent import (
+    Agent,
+    AgentFailure,
+    Channel,
+    Terminated,
+    terminate,
+)
 from jobs.live.agent_protocol import AgentReport, ReceivedPayload, Sent
 from jobs.live.compute import burn_until
 from jobs.live.connections import (
@@ -312,7 +318,17 @@ class TransferAgent(Agent):
                     pass
 
     def _receive(self, receiving: Receiving) -> bool:
-        """Reads once from a flow; False if nothing has arrived."""
+        """Reads once from a flow; False if nothing has arrived.
+
+        A signal to end waits until what was read is counted.
+        """
+        terminate.hold()
+        try:
+            return self._read(receiving)
+        finally:
+            terminate.release()
+
+    def _read(self, receiving: Receiving) -> bool:
         try:
             # No further than the flow's volume: with a count beyond it the
             # flow would never be found complete.

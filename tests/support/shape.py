@@ -54,6 +54,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "verdicts on what moving took, and on jobs that reservations stop": 870,
     "what frozen VMs still send, by the one that is furthest behind": 110,
     "times below ten milliseconds": 30,
+    "what was read is counted before a signal": 120,
     "pages of reports by keys and on A4": 40,
     "outcomes of sweeps, comparisons and policy checks in sentences": 6150,
     "acknowledgements of segments that arrive one by one": 180,

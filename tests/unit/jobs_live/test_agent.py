@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 from pydantic import TypeAdapter
@@ -26,6 +27,9 @@ from jobs.live.agent_protocol import (
     AgentReport,
     Ready,
 )
+from jobs.live.connections import Receiving
+from jobs.live.transfer import TransferAgent
+from jobs.live.transfer_plan import Incoming, TransferPlan
 
 
 def decode(line: bytes) -> AgentMessage:
@@ -119,6 +123,44 @@ def test_every_end_is_reported(
 ) -> None:
     exit_code, report = life_of(agent)
     assert (exit_code, report.error) == (code, reason)
+
+
+class SignalledSocket:
+    """A socket during whose reading SIGTERM comes."""
+
+    def recv_into(self, into: memoryview) -> int:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return len(into)
+
+
+@pytest.fixture
+def terminated() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in TERMINATING}
+    for number in TERMINATING:
+        signal.signal(number, terminate)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("terminated")
+def test_what_was_read_is_counted_before_a_signal_ends_the_agent() -> None:
+    """Up to a megabyte was lost, and sent again, when jobs moved."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        plan = TransferPlan(0, ip="", port=1, sends=(), receives=())
+        receiver = TransferAgent(plan, Channel(ours))
+        signalled = cast("socket.socket", SignalledSocket())
+        flow = Receiving(Incoming(1, 100_000), signalled)
+        receiver._into = receiver._into[:70_000]
+        flow.wake_bytes = 0
+        with pytest.raises(Terminated, match="terminated by signal 15"):
+            receiver._receive(flow)
+        assert flow.received_bytes == 70_000
+        # None is left for later.
+        terminate.release()
+        receiver._connections.close()
+        receiver._selector.close()
 
 
 @pytest.fixture
