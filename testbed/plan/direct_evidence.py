@@ -172,6 +172,7 @@ class JobEvidence:
 
     @property
     def moving(self) -> float:
+        """Share of its time by which moves took longer than usual."""
         return self.moving_s / max(self.length_s, 1e-9)
 
     @property
@@ -327,8 +328,8 @@ def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
     """Of jobs that their reservations' ends have stopped."""
     job = max(jobs, key=lambda job: job.short)
     reason = (
-        f"job {job.job_id} began so late that {job.short_s:.2f} s of its time, "
-        f"{job.short:.1%}, were left when its reservation's end stopped it"
+        f"job {job.job_id} began so late that its reservation's end left it "
+        f"{job.short_s:.2f} s, {job.short:.1%}, less than the time it takes"
     )
     return _finding("late start", job.short, reason)
 

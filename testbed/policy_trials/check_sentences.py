@@ -25,13 +25,14 @@ def _checks(findings: Sequence[PolicyFinding]) -> str:
     if not failed:
         opening = "No check failed. "
     parts = [
-        f"{len(passed):,} of {number_of(len(findings), 'check')} passed",
-        *(f"{name}: not run" for name in _with(findings, "not run")),
-        *(
-            f"{name}: this policy does not declare it, so that nothing decides"
-            for name in _with(findings, "not declared")
-        ),
+        f"{len(passed):,} of {number_of(len(findings), 'check')} passed"
     ]
+    for name in _with(findings, "not run"):
+        parts.append(f"{name}: not run")
+    for name in _with(findings, "not declared"):
+        parts.append(
+            f"{name}: this policy does not declare it, so that nothing decides"
+        )
     return f"{opening}{'; '.join(parts)}."
 
 

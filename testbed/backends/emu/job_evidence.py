@@ -528,8 +528,14 @@ class EvidenceTaker:
         if followed.is_whole and not followed.was_paused:
             ran_s = time.monotonic() - followed.began_s
             short_s = max(0.0, followed.length_s - ran_s)
-        evidence = self._finish(tenant_id, job, None, {}, None)
-        return self._keep(replace(evidence, short_s=short_s))
+        return self._finish(
+            tenant_id,
+            job,
+            lost_s=None,
+            arrivals={},
+            resent=None,
+            short_s=short_s,
+        )
 
     def finish(
         self,
@@ -551,21 +557,23 @@ class EvidenceTaker:
             return None
         for claim, at_s in (done_s or {}).items():
             job.work.end(claim, at_s)
-        return self._keep(
-            self._finish(tenant_id, job, lost_s, arrivals or {}, resent)
+        return self._finish(
+            tenant_id,
+            job,
+            lost_s=lost_s,
+            arrivals=arrivals or {},
+            resent=resent,
         )
-
-    def _keep(self, evidence: JobEvidence) -> JobEvidence:
-        self.ended.append(evidence)
-        return evidence
 
     def _finish(
         self,
         tenant_id: int,
         job: _Job,
+        *,
         lost_s: float | None,
         arrivals: Mapping[int, Arrival],
         resent: int | None,
+        short_s: float = 0.0,
     ) -> JobEvidence:
         del self._jobs[tenant_id]
         disturbed = self._disturbed.pop(tenant_id, NONE)
@@ -575,11 +583,13 @@ class EvidenceTaker:
             _evidence(job, arrivals, disturbed),
             late_wake_s=self._late_wake_s(job.followed.began_s),
             resent_s=_resent_s(job, resent),
+            short_s=short_s,
         )
         if job.followed.is_whole and not job.followed.was_paused:
             evidence = _with_pace(evidence, job, lost_s)
         if evidence.held_s is None:
             evidence = _with_work(evidence, job.work)
+        self.ended.append(evidence)
         return evidence
 
     def _late_wake_s(self, since_s: float) -> float:

@@ -382,13 +382,12 @@ class LiveBackend:
             return {}
         done_s = {}
         cores = live.request.demand.cores
-        ends_ns = {r.index: r.end_ns for r in live.reports.values()}
-        for vm, plan in zip(tenant.vms, live.plans, strict=True):
-            if isinstance(plan, ComputePlan) and vm.index in ends_ns:
-                claim = self._emulation.claim(
-                    vm.slot, plan, cores, live.tier
-                )
-                done_s[claim] = ends_ns[vm.index] / 1e9
+        for report in live.reports.values():
+            plan = live.plans[report.index]
+            if isinstance(plan, ComputePlan):
+                slot = tenant.vms[report.index].slot
+                claim = self._emulation.claim(slot, plan, cores, live.tier)
+                done_s[claim] = report.end_ns / 1e9
         return done_s
 
     def _receive(self, agent: str, message: Message) -> None:
