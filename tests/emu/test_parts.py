@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 
@@ -90,14 +91,16 @@ def running(
     return process, daemons(mark)
 
 
-def left(prefix: str) -> list[str]:
-    folders = (
-        [str(path) for path in RUN_ROOT.glob("*")]
-        if RUN_ROOT.exists()
-        else []
-    )
+@pytest.fixture(autouse=True)
+def earlier() -> set[Path]:
+    """Folders of other runs, dead or alive, that none of these tests made."""
+    return set(RUN_ROOT.glob("*"))
+
+
+def left(prefix: str, earlier: set[Path]) -> list[str]:
+    folders = sorted(set(RUN_ROOT.glob("*")) - earlier)
     return [
-        *folders,
+        *map(str, folders),
         *(path.name for path in NETNS_DIR.glob(f"{prefix}-*")),
     ]
 
@@ -105,6 +108,7 @@ def left(prefix: str) -> list[str]:
 def test_jobs_between_parts_finish_and_nothing_is_left(
     testbed: Testbed,  # noqa: F811
     prefix: str,
+    earlier: set[Path],
 ) -> None:
     """One job in one rack, and one that pauses: most parts have nothing to do,
     and none of them is said to stand still.
@@ -128,12 +132,13 @@ def test_jobs_between_parts_finish_and_nothing_is_left(
         if event.get("check") == "standstill"
     ]
     assert noted["level"] == "ok", noted
-    assert left(prefix) == []
+    assert left(prefix, earlier) == []
 
 
 def test_a_part_that_dies_is_a_failed_run_with_its_name(
     testbed: Testbed,  # noqa: F811
     prefix: str,
+    earlier: set[Path],
 ) -> None:
     process, pids = running(testbed)
     victim, pid = sorted(pids.items())[-1]
@@ -149,7 +154,7 @@ def test_a_part_that_dies_is_a_failed_run_with_its_name(
     (log,) = logs.values()
     assert "ovs-vswitchd" in log.read_text(encoding="utf-8")
     assert log.stat().st_uid == testbed.folder.stat().st_uid
-    assert left(prefix) == []
+    assert left(prefix, earlier) == []
 
 
 def test_a_part_that_stands_still_while_traffic_waits_is_seen(
@@ -179,6 +184,7 @@ def test_a_part_that_stands_still_while_traffic_waits_is_seen(
 def test_a_killed_run_in_parts_is_cleaned_up_after(
     testbed: Testbed,  # noqa: F811
     prefix: str,
+    earlier: set[Path],
 ) -> None:
     process, pids = running(testbed)
     process.kill()
@@ -188,5 +194,5 @@ def test_a_killed_run_in_parts_is_cleaned_up_after(
     shown = testbed.run("clean", "--dry-run")
     assert all(name in shown.stdout for name in pids), shown.stdout
     assert testbed.run("clean").returncode == 0
-    assert left(prefix) == []
+    assert left(prefix, earlier) == []
     assert not [pid for pid in pids.values() if lives(pid)]

@@ -52,15 +52,20 @@ def outputs(notebook: Any) -> list[dict[str, Any]]:
 
 
 def texts(notebook: Any) -> str:
-    """All that cells have printed or shown as text; what libraries say on standard error is not."""
-    every = [
-        each for each in outputs(notebook) if each.get("name") != "stderr"
-    ]
-    found = [
-        each.get("text") or each.get("data", {}).get("text/plain", "")
-        for each in every
-    ]
-    return "\n".join(map("".join, found))
+    """All that cells have printed or shown as text; what libraries say on standard error is not.
+
+    What one cell prints may be in several outputs, cut anywhere.
+    """
+    pieces: list[str] = []
+    for output in outputs(notebook):
+        if output.get("name") == "stderr":
+            continue
+        if output["output_type"] == "stream":
+            pieces.append("".join(output["text"]))
+        else:
+            value = output.get("data", {}).get("text/plain", "")
+            pieces.append(f"{''.join(value)}\n")
+    return "".join(pieces)
 
 
 def pictures(notebook: Any) -> int:
