@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.live import dask_head, rank_start, remote_shell
+from jobs.live import dask_head, rank_start, rank_waits, remote_shell
 from jobs.live.agent import (
     Agent,
     AgentFailure,
@@ -201,16 +201,38 @@ class ProgramAgent(Agent):
         """Copies the files, and runs the preparation."""
         for file in self._plan.files:
             shutil.copy(file, self._folder)
+        if self._plan.launch == "mpi":
+            self._make_waits_sleep()
         if not self._plan.prepare:
             return
+        code, output = self._run_to_end(self._plan.prepare, "prepare")
+        if code:
+            raise AgentFailure(_how("prepare", code, output))
+
+    def _make_waits_sleep(self) -> None:
+        """Compiles the library by which a rank that waits sleeps; without it,
+        as where there is no compiler, the rank polls.
+        """
+        Path(FOLDER, rank_waits.SOURCE_FILE).write_text(
+            rank_waits.SOURCE, "utf-8"
+        )
+        words = rank_waits.compiler_words(FOLDER)
+        if words:
+            self._run_to_end(words, "compiler")
+
+    def _run_to_end(
+        self,
+        words: Sequence[str],
+        name: str,
+    ) -> tuple[int, ProgramOutput]:
+        """A command's exit code, and what it has printed."""
         # Its daemons may hold the pipe: it has ended when its process has.
-        child = self._started(self._plan.prepare)
-        output = self._follow(child, "prepare")
+        child = self._started(words)
+        output = self._follow(child, name)
         while child.poll() is None:
             self._attend()
         output.pass_on()
-        if child.returncode:
-            raise AgentFailure(_how("prepare", child.returncode, output))
+        return child.returncode, output
 
     def _listen(self, stack: ExitStack) -> None:
         """For ranks in this VM, and for callers of its remote shell."""
@@ -355,6 +377,9 @@ class ProgramAgent(Agent):
         variables["HOSENET_RANK"] = str(rank.number)
         variables["HOME"] = self._folder
         variables["TMPDIR"] = self._folder
+        library = Path(self._folder, FOLDER, rank_waits.LIBRARY)
+        if library.exists():
+            variables.setdefault("LD_PRELOAD", str(library))
         text = json.dumps(variables).encode()
         # One that has been killed meanwhile is heard of.
         with suppress(OSError):

@@ -31,7 +31,8 @@ OPEN_MPI_SETTINGS = {
     "oob_tcp_if_include": "eth0",
     # Of other processes' memory VMs' programs may read none.
     "btl_vader_single_copy_mechanism": "none",
-    # VMs may share a processor: a rank that waits leaves it to others.
+    # VMs may share a processor: a rank that waits leaves it to others, and
+    # jobs.live.rank_waits makes that a sleep.
     "mpi_yield_when_idle": "1",
 }
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from bench.spoiling import frozen
+from jobs.linux import C_COMPILERS
 from testbed.backends.emu.cgroups import lives
 from testbed.backends.emu.part_switches import RUN_ROOT
-from testbed.backends.emu.switch_preload import COMPILERS
 from testbed.backends.emu.traffic_control import NETNS_DIR
 from tests.emu.test_run import Testbed, testbed  # noqa: F401 - a fixture
 
@@ -125,7 +125,7 @@ def test_jobs_between_parts_finish_and_nothing_is_left(
         (testbed.folder / "provenance.json").read_text(encoding="utf-8")
     )["live"]
     assert facts["switch_parts"] == len(parts)
-    assert facts["switch_paced"] is any(map(shutil.which, COMPILERS))
+    assert facts["switch_paced"] is any(map(shutil.which, C_COMPILERS))
     (noted,) = [
         event
         for event in testbed.events()

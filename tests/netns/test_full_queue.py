@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from testbed.backends.emu.switch_preload import COMPILERS, preload
+from jobs.linux import C_COMPILERS
+from testbed.backends.emu.switch_preload import preload
 
 # A queue of 100 bytes takes the small packets and refuses the large ones.
 SEND = """
@@ -72,7 +73,7 @@ def sent(
 
 
 @pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)),
+    not any(map(shutil.which, C_COMPILERS)),
     reason="no C compiler (Debian: tcc)",
 )
 def test_what_follows_a_refused_packet_is_sent() -> None:

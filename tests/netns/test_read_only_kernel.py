@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.linux import C_COMPILERS
 from testbed.backends.emu.switch_preload import (
-    COMPILERS,
     RECEIVE_BUFFER_BYTES,
     SEND_BUFFER_BYTES,
     preload,
@@ -80,7 +80,7 @@ def test_the_doctor_and_a_run_say_the_same(
 
 
 @pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)),
+    not any(map(shutil.which, C_COMPILERS)),
     reason="no C compiler (Debian: tcc)",
 )
 def test_the_switch_s_library_sets_packet_sockets_buffers_and_no_others() -> (

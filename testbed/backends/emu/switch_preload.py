@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from jobs.linux import C_COMPILERS
 from testbed.backends.emu.commands import CommandFailed, run
 from testbed.private_folders import private_folder
 
 SOURCE = Path(__file__).with_suffix(".c")
-COMPILERS = ("tcc", "cc")
 FILE_NAME = "switch_preload"
 BEGUN = "paced"
 PACE_BEGINS = "HOSENET_PASS_FILE"
@@ -92,7 +92,7 @@ def preload() -> Iterator[Preload]:
 
 
 def _compiled(library: Path) -> bytes | None:
-    compiler = next(filter(shutil.which, COMPILERS), None)
+    compiler = next(filter(shutil.which, C_COMPILERS), None)
     if compiler is None:
         return None
     options = ["-nostdlib", "-shared", "-fPIC", "-o"]

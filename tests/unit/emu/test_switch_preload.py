@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from jobs.linux import C_COMPILERS
 from testbed.backends.emu.open_vswitch import switch_command
 from testbed.backends.emu.switch_preload import (
     ALLOCATOR,
     BEGUN,
-    COMPILERS,
     is_paced,
     is_preloaded,
     preload,
 )
 
 pytestmark = pytest.mark.skipif(
-    not any(map(shutil.which, COMPILERS)),
+    not any(map(shutil.which, C_COMPILERS)),
     reason="no C compiler (Debian: tcc)",
 )
 
@@ -98,7 +98,7 @@ def looped_s(
 
 def kernel_that_counts(waited_ns: int, folder: Path) -> Path:
     """A library whose pread() tells of such waits."""
-    compiler = next(filter(shutil.which, COMPILERS))
+    compiler = next(filter(shutil.which, C_COMPILERS))
     source = folder / "kernel.c"
     source.write_text(KERNEL % waited_ns)
     library = folder / "kernel.so"
@@ -165,7 +165,7 @@ def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "testbed.backends.emu.switch_preload.COMPILERS",
+        "testbed.backends.emu.switch_preload.C_COMPILERS",
         ("no-such-compiler",),
     )
     with preload() as library:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from jobs.demand import Program
+from jobs.linux import C_COMPILERS
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -33,6 +35,7 @@ from jobs.live.program_plan import (
     launcher_words,
     ranks_in,
 )
+from jobs.live.rank_waits import SLEEP_US
 from tests.support.agent_watch import (
     Outcome,
     Watch,
@@ -363,3 +366,37 @@ def test_dask_has_its_client_in_the_first_vm() -> None:
         *("/x/rank-start", "a.py"),
     )
     assert [ranks_in(program, index) for index in range(2)] == [1, 0]
+
+
+YIELDS = """
+import os, time
+until_s, count = time.monotonic() + 0.5, 0
+while time.monotonic() < until_s:
+    os.sched_yield()
+    count += 1
+print("yields", count)
+"""
+
+
+@pytest.mark.skipif(
+    not any(map(shutil.which, C_COMPILERS)),
+    reason="no C compiler (Debian: tcc)",
+)
+def test_a_rank_of_mpi_that_waits_sleeps(
+    pool: AgentPool,
+    watch: Watch,
+    account: tuple[int, int],
+    tmp_path: Path,
+) -> None:
+    (plan,) = plans((os.path.realpath(sys.executable), "-c", YIELDS), 1)
+    start = 'HOSENET_RANK=0 exec "$HOME/.hosenet/rank-start" "$@"'
+    launcher = ("sh", "-c", start, "sh", *plan.argv)
+    outcomes, (log,) = run(
+        pool,
+        watch,
+        account,
+        tmp_path,
+        [replace(plan, launch="mpi", launcher=launcher)],
+    )
+    assert outcomes[0].report.error is None
+    assert 0 < int(log.split()[1]) <= 0.5e6 / SLEEP_US + 1

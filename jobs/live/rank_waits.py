@@ -1,0 +1,41 @@
+"""How a rank waits for others: asleep.
+
+Open MPI polls its connections. With ``mpi_yield_when_idle`` a rank that finds
+nothing yields its processor, over and over: beside others it still takes what
+they leave, and a software switch then waits for a processor behind it. A library
+of one function in place of the C library's makes each yield a short sleep.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+from jobs.linux import C_COMPILERS
+
+SLEEP_US = 200
+"""Of it a rank that waits takes some 2 % of a processor."""
+LIBRARY = "rank-waits.so"
+SOURCE_FILE = "rank-waits.c"
+SOURCE = f"""
+#include <time.h>
+
+int sched_yield(void)
+{{
+    struct timespec pause = {{ 0, {SLEEP_US * 1000} }};
+
+    nanosleep(&pause, 0);
+    return 0;
+}}
+"""
+
+
+def compiler_words(folder: str) -> tuple[str, ...]:
+    """The command that makes the library in ``folder`` of the source there;
+    none where there is no C compiler.
+    """
+    compiler = next(filter(shutil.which, C_COMPILERS), None)
+    if compiler is None:
+        return ()
+    library = f"{folder}/{LIBRARY}"
+    source = f"{folder}/{SOURCE_FILE}"
+    return (compiler, "-shared", "-fPIC", "-o", library, source)
