@@ -50,6 +50,7 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
+    "ranks of Open MPI that sleep while they wait": 200,
     "each cap judged by its own bucket": 80,
     "verdicts on what moving took, and on jobs that reservations stop": 870,
     "what frozen VMs still send, by the one that is furthest behind": 110,
