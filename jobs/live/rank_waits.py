@@ -1,4 +1,4 @@
-"""How a rank waits for others: asleep.
+"""Sleep for ranks that wait for others.
 
 Open MPI polls its connections. With ``mpi_yield_when_idle`` a rank that finds
 nothing yields its processor, over and over: beside others it still takes what
