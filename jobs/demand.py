@@ -20,9 +20,9 @@ from jobs.job_profile import Profile
 
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute", "iperf3", "program"]
-Launch = Literal["each", "mpi", "dask"]
-"""A program's launcher: none but the agents, ``mpirun``, or Dask's scheduler and
-workers.
+Launch = Literal["each", "mpi", "dask", "spark"]
+"""A program's launcher: none but the agents, ``mpirun``, Dask's scheduler and
+workers, or Spark's master and workers.
 """
 MpiLibrary = Literal["openmpi", "mpich"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
@@ -504,10 +504,10 @@ class Command(Transfer):
 class Program(Command):
     """A program whose ranks the testbed launches in the VMs, all at one instant.
 
-    ``ranks_per_vm`` of them in each VM; with Dask so many workers, and one rank,
-    the client, in the first VM. ``files`` are copied into each VM's working
-    folder, then ``prepare`` is run there; neither counts. Each text of
-    ``expected`` has to be in some rank's output.
+    ``ranks_per_vm`` of them in each VM; with Dask so many workers, with Spark an
+    executor's cores, and one rank, the client, in the first VM. ``files`` are
+    copied into each VM's working folder, then ``prepare`` is run there; neither
+    counts. Each text of ``expected`` has to be in some rank's output.
     """
 
     launch: Launch = "each"
@@ -517,7 +517,9 @@ class Program(Command):
     prepare: tuple[str, ...] = ()
     expected: tuple[str, ...] = ()
     kind: JobKind = field(init=False, default="program")
-    summary = "a program that is launched in its VMs, as MPI and Dask do"
+    summary = (
+        "a program that is launched in its VMs, as MPI, Dask and Spark do"
+    )
     required = ("bandwidth", "command")
     refused = ("speedup",)
 

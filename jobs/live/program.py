@@ -24,7 +24,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from jobs.live import dask_head, rank_start, rank_waits, remote_shell
+from jobs.live import (
+    dask_head,
+    rank_start,
+    rank_waits,
+    remote_shell,
+    spark_driver,
+    spark_head,
+)
 from jobs.live.agent import (
     Agent,
     AgentFailure,
@@ -49,6 +56,8 @@ from jobs.live.program_plan import (
     RANK_START,
     REMOTE_SHELL,
     SHELL_PORT,
+    SPARK_DRIVER,
+    SPARK_HEAD,
     ProgramPlan,
 )
 from jobs.live.vm_counters import vm_traffic
@@ -69,6 +78,8 @@ SCRIPTS = {
     RANK_START: _script(rank_start.__file__),
     REMOTE_SHELL: _script(remote_shell.__file__),
     DASK_HEAD: _script(dask_head.__file__),
+    SPARK_HEAD: _script(spark_head.__file__),
+    SPARK_DRIVER: _script(spark_driver.__file__),
 }
 _FIRST_LINE = f"#!{os.path.realpath(sys.executable)} -IS\n"
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jobs.demand import Launch, Program
+from jobs.launcher_commands import MPIRUN
 from jobs.live.command import CommandPlan
-from jobs.mpi_commands import MPIRUN
 from jobs.vm_names import vm_name
 
 SHELL_PORT = 5002
@@ -18,6 +18,10 @@ FOLDER = ".hosenet"
 RANK_START = "rank-start"
 REMOTE_SHELL = "remote-shell"
 DASK_HEAD = "dask-head"
+SPARK_HEAD = "spark-head"
+SPARK_DRIVER = "spark-driver"
+CLIENT_LAUNCHES: tuple[Launch, ...] = ("dask", "spark")
+"""Launches of one rank, the client of workers in all VMs."""
 
 OPEN_MPI_SETTINGS = {
     # The agents in place of sshd, called from the first VM alone.
@@ -60,8 +64,8 @@ class ProgramPlan(CommandPlan):
     @property
     def named(self) -> tuple[str, ...]:
         named = (*self.argv, *self.files, *self.prepare)
-        # Dask's scheduler and workers run in the testbed's own Python.
-        if self.launch == "dask":
+        # Dask's processes, and Spark's head, run in the testbed's own Python.
+        if self.launch in CLIENT_LAUNCHES:
             named += (sys.executable,)
         return named
 
@@ -75,7 +79,7 @@ def ranks_in(
     index: int,
 ) -> int:
     """Ranks that start in a VM."""
-    if demand.launch != "dask":
+    if demand.launch not in CLIENT_LAUNCHES:
         return demand.ranks_per_vm
     return 1 if index == 0 else 0
 
@@ -99,8 +103,9 @@ def launcher_words(
         return (*_open_mpi(names, per_vm, shell), *rank)
     if demand.launch == "mpi":
         return (*_mpich(names, per_vm, shell), *rank)
-    if demand.launch == "dask":
-        head = (sys.executable, f"{folder}/{DASK_HEAD}")
+    if demand.launch in CLIENT_LAUNCHES:
+        script = DASK_HEAD if demand.launch == "dask" else SPARK_HEAD
+        head = (sys.executable, f"{folder}/{script}")
         return (*head, shell, ",".join(names), str(per_vm), *rank)
     return ()
 

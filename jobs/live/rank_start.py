@@ -12,6 +12,7 @@ import signal
 import socket
 import sys
 import time
+from typing import NamedTuple
 
 SOCKET = "HOSENET_LAUNCHER"
 RANKS = (
@@ -26,23 +27,64 @@ NOT_RUN = 127
 
 def main(words: list[str]) -> int:
     """Runs the rank ``words``; its exit code, as shells count."""
-    # By a path and not by a port: ranks of other users or VMs cannot reach
-    # it.
-    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    agent.connect(os.environ[SOCKET])
-    rank = next(os.environ[name] for name in RANKS if name in os.environ)
-    agent.sendall(f"{rank}\n".encode())
-    data, outputs, _, _ = socket.recv_fds(agent, 65536, 1)
-    # An agent that hangs up has ended, or has this rank already.
-    if not data:
+    agent = connected()
+    start = awaited(agent)
+    if start is None:
         return NOT_RUN
     # A fork: the launcher watches this process, and the rank's end is to be
     # told by somebody who sees it at once.
     child = os.fork()
     if child == 0:
-        _become(words, outputs[0], json.loads(data))
+        take(start)
+        _become(words)
     # The output ends when its last writer, the rank, has closed it.
-    os.close(outputs[0])
+    os.close(start.output)
+    return watched(child, agent)
+
+
+class RankStart(NamedTuple):
+    """The pipe and the variables that the agent gives a rank at its start."""
+
+    output: int
+    variables: dict[str, str]
+
+
+def connected() -> socket.socket:
+    """A connection with the VM's agent."""
+    # By a path and not by a port: ranks of other users or VMs cannot reach
+    # it.
+    agent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    agent.connect(os.environ[SOCKET])
+    return agent
+
+
+def awaited(agent: socket.socket) -> RankStart | None:
+    """Tells that the rank has come, and waits for the start; None where the
+    agent hangs up: it has ended, or has this rank already.
+    """
+    rank = next(os.environ[name] for name in RANKS if name in os.environ)
+    agent.sendall(f"{rank}\n".encode())
+    data, outputs, _, _ = socket.recv_fds(agent, 65536, 1)
+    if not data:
+        return None
+    return RankStart(outputs[0], json.loads(data))
+
+
+def take(start: RankStart) -> None:
+    """In the rank's process: its output and variables."""
+    os.dup2(start.output, 1)
+    os.dup2(start.output, 2)
+    os.close(start.output)
+    os.environ.update(start.variables)
+    # A program that starts programs would have them come as ranks.
+    os.environ.pop(SOCKET)
+
+
+def watched(
+    child: int,
+    agent: socket.socket,
+) -> int:
+    """Tells the agent how the rank's process ends; its exit code."""
     _pass_on_signals(child)
     _, status = os.waitpid(child, 0)
     end_ns = time.monotonic_ns()
@@ -57,19 +99,10 @@ def _pass_on_signals(child: int) -> None:
         signal.signal(signum, lambda number, _: os.kill(child, number))
 
 
-def _become(
-    words: list[str],
-    output: int,
-    variables: dict[str, str],
-) -> None:
+def _become(words: list[str]) -> None:
     """In the child: the rank's command in place of this script."""
-    os.dup2(output, 1)
-    os.dup2(output, 2)
     # Python ignores it, and what it executes would.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    os.environ.update(variables)
-    # A program that starts programs would have them come as ranks.
-    os.environ.pop(SOCKET)
     try:
         os.execvp(words[0], words)  # noqa: S606 - in place of this script
     except OSError as error:

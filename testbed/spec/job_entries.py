@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
-from jobs import mpi_commands
+from jobs import launcher_commands
 from jobs.demand import (
     KINDS,
     Command,
@@ -122,12 +122,13 @@ class ProgramKeys(Section):
 
     launch: Launch | None = None
     """each: as it is, once a rank (default); mpi: by mpirun; dask: as
-    the client of a scheduler with workers in all VMs
+    the client of a scheduler with workers in all VMs; spark: as the
+    driver of executors in all VMs
     """
     mpi: MpiLibrary | None = None
     """whose mpirun (default openmpi)"""
     ranks_per_vm: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """ranks in each VM (default 1); dask: workers"""
+    """ranks in each VM (default 1); dask: workers; spark: cores"""
     files: Annotated[list[Word], Field(max_length=100)] | None = None
     """files beside this one, copied into each VM's working folder before
     the start
@@ -397,10 +398,9 @@ def requests(
 def launcher_notes(jobs: Iterable[JobRequest]) -> tuple[str, ...]:
     """Sentences on launchers that a live run needs and this machine lacks."""
     notes = []
-    for library in mpi_commands.missing(job.demand for job in jobs):
-        sentence = mpi_commands.missing_sentence(library)
-        command = mpi_commands.install_command([library])
-        notes.append(f"for a live run {sentence}: {command}")
+    for command in launcher_commands.missing(job.demand for job in jobs):
+        install = launcher_commands.install_command([command])
+        notes.append(f"for a live run {command.missing}: {install}")
     return tuple(notes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from jobs import mpi_commands
+from jobs import launcher_commands
 from jobs.demand import MpiLibrary, Program
+from jobs.launcher_commands import LauncherCommand
 from jobs.request import JobRequest
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
@@ -202,18 +204,17 @@ def test_a_hostile_program_ends_with_its_job(emulation: Emulation) -> None:
     )
 
 
-def needs(library: MpiLibrary) -> Any:
+def needs(command: LauncherCommand) -> Any:
     return pytest.mark.skipif(
-        not mpi_commands.is_installed(library),
-        reason=mpi_commands.missing_sentence(library),
+        not command.is_installed, reason=command.missing
     )
 
 
 @pytest.mark.parametrize(
     "library",
     [
-        pytest.param("openmpi", marks=needs("openmpi")),
-        pytest.param("mpich", marks=needs("mpich")),
+        pytest.param("openmpi", marks=needs(launcher_commands.OPEN_MPI)),
+        pytest.param("mpich", marks=needs(launcher_commands.MPICH)),
     ],
 )
 def test_mpirun_reaches_all_vms(
@@ -236,7 +237,7 @@ def test_mpirun_reaches_all_vms(
         assert log.count(f" in vm{vm} of 10.") == 2
 
 
-@needs("openmpi")
+@needs(launcher_commands.OPEN_MPI)
 def test_a_failing_rank_ends_the_job_of_all(emulation: Emulation) -> None:
     script = (
         'if [ "$HOSENET_RANK" = 1 ]; then echo no input; exit 7; fi;'
@@ -246,6 +247,104 @@ def test_a_failing_rank_ends_the_job_of_all(emulation: Emulation) -> None:
     (end,) = run(emulation, failing=demand)
     assert end.outcome == "killed"
     assert end.reason == "VM 1: rank 1: sh ended with exit code 7: no input"
+
+
+PYSPARK = Path("/opt/pyspark/bin/python3")
+"""As examples/wild/wild-spark.yaml has it made."""
+NEEDS_SPARK = pytest.mark.skipif(
+    not launcher_commands.JAVA.is_installed or not PYSPARK.exists(),
+    reason=f"{launcher_commands.JAVA.missing}, or {PYSPARK}",
+)
+SPARK_PROGRAM = """
+import os, socket, sys, time
+from pyspark.sql import SparkSession
+
+def place(_):
+    print("a task in", socket.gethostname(), file=sys.stderr)
+    return f"{socket.gethostname()} as {os.getuid()}"
+
+started = time.monotonic()
+context = SparkSession.builder.getOrCreate().sparkContext
+print("a session after", time.monotonic() - started < 1.0)
+places = context.parallelize(range(2), 2).map(place).collect()
+print(sorted(places), "beside", os.getuid())
+time.sleep(SECONDS)
+sys.exit(CODE)
+"""
+CALLER = """
+import socket
+for tenant in range(1, 12):
+    for vm in range(1, 4):
+        for port in (7077, 8080, 5002):
+            try:
+                address = (f"10.0.{tenant}.{vm}", port)
+                socket.create_connection(address, timeout=0.03)
+                print("reached", address)
+            except OSError:
+                pass
+print("called all")
+"""
+
+
+def spark_program(folder: Path, seconds: int, code: int = 0) -> Program:
+    file = folder / "spark_program.py"
+    text = SPARK_PROGRAM.replace("SECONDS", str(seconds))
+    file.write_text(text.replace("CODE", str(code)))
+    file.chmod(0o644)
+    return Program(
+        words=(str(PYSPARK), file.name), launch="spark", files=(str(file),)
+    )
+
+
+def spark_processes() -> list[int]:
+    pids = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        is_java = bool(words) and words[0].endswith("java")
+        if is_java and any("org.apache.spark" in word for word in words):
+            pids.append(process.pid)
+    return pids
+
+
+@pytest.mark.long
+@NEEDS_SPARK
+def test_sparks_executors_are_in_the_other_vms(
+    emulation: Emulation, tmp_path: Path
+) -> None:
+    """And no other tenant reaches its master, its page, or its remote shell."""
+    demand = spark_program(tmp_path, seconds=8)
+    caller = Program(words=("/usr/bin/python3", "-c", CALLER))
+    end, other = run(emulation, spark=demand, caller=caller)
+    finished(other)
+    (rank,) = finished(end)["ranks"]
+    assert (rank["rank"], rank["vm"], rank["exit_code"]) == (0, 0, 0)
+    first, *others = logs(emulation, "spark")
+    assert "a session after True\n" in first
+    words = re.search(r"(\['vm1 as .*]) beside (\d+)\n", first)
+    assert words is not None
+    user = words[2]
+    assert user != "0"
+    assert words[1] == f"['vm1 as {user}', 'vm2 as {user}']"
+    for vm, log in enumerate(others, start=1):
+        assert f"remote-shell: a task in vm{vm}\n" in log
+        assert " finished with state KILLED " in log
+    for log in logs(emulation, "caller"):
+        assert log == "called all\n"
+    assert spark_processes() == []
+
+
+@pytest.mark.long
+@NEEDS_SPARK
+def test_a_failing_driver_ends_sparks_job(
+    emulation: Emulation, tmp_path: Path
+) -> None:
+    demand = spark_program(tmp_path, seconds=0, code=3)
+    (end,) = run(emulation, failing=demand)
+    assert end.outcome == "killed"
+    assert end.reason.startswith(
+        "VM 0: rank 0: python3 ended with exit code 3"
+    )
+    assert spark_processes() == []
 
 
 FILE = """
@@ -292,6 +391,46 @@ def test_nothing_of_a_program_outlives_the_run_that_is_killed(
         running.communicate(timeout=100)
     # Nobody has cleaned up yet.
     wait_until(lambda: not sleepers(mark), "the daemons' end")
+    testbed.remove_left()
+
+
+SPARK_FILE = """
+name: spark
+topology: {{kind: tree, fanout: [3], links: 1 Gbit/s, slots_per_server: 1}}
+scale: {{rate: 0.02}}
+policies: [vc]
+workload:
+  kind: jobs
+  jobs:
+    - id: lasting
+      kind: program
+      launch: spark
+      vms: 3
+      bandwidth: 400 Mbit/s
+      duration: 600 s
+      command: [{python}, ./spark_program.py]
+      files: [./spark_program.py]
+expect: {{fidelity: invalid}}
+"""
+
+
+@pytest.mark.long
+@NEEDS_SPARK
+def test_nothing_of_spark_outlives_the_run_that_is_killed(
+    prefix: str, tmp_path: Path
+) -> None:
+    testbed = Testbed(prefix, tmp_path)
+    spark_program(tmp_path, seconds=600)
+    text = SPARK_FILE.format(python=PYSPARK)
+    testbed.file.write_text(text, encoding="utf-8")
+    running = testbed.start()
+    try:
+        # Master, driver, two workers and their executors.
+        wait_until(lambda: len(spark_processes()) == 6, "Spark")
+    finally:
+        running.send_signal(signal.SIGKILL)
+        running.communicate(timeout=100)
+    wait_until(lambda: not spark_processes(), "the end of Spark")
     testbed.remove_left()
 
 

@@ -71,6 +71,8 @@ from testbed.schedulers.actions import Tier
 from testbed.spec.experiment import Scale
 
 READY_TIMEOUT_S = 60.0
+# Preparation and launcher are before it.
+PROGRAM_READY_TIMEOUT_S = 180.0
 EXIT_TIMEOUT_S = 30.0
 # Between SIGTERM and SIGKILL.
 GRACE_S = 5.0
@@ -650,7 +652,10 @@ class LiveBackend:
         return self._free[server].pop(0)
 
     def _until_ready(self, live: LiveJob) -> None:
-        give_up = time.monotonic() + READY_TIMEOUT_S
+        timeout_s = READY_TIMEOUT_S
+        if isinstance(live.request.demand, Program):
+            timeout_s = PROGRAM_READY_TIMEOUT_S
+        give_up = time.monotonic() + timeout_s
         while live.waiting_for:
             left_s = give_up - time.monotonic()
             waited_for = len(live.waiting_for)
@@ -662,7 +667,7 @@ class LiveBackend:
             if left_s <= 0 and len(live.waiting_for) == waited_for:
                 silent = ", ".join(sorted(live.waiting_for))
                 raise RunFailed(
-                    f"no connection within {READY_TIMEOUT_S:g} s: {silent}"
+                    f"no connection within {timeout_s:g} s: {silent}"
                 )
 
     # -- ending -----------------------------------------------------------------------------

@@ -26,8 +26,9 @@ import psutil
 
 from controller.launch import API_PORT, OPENFLOW_PORT
 from controller.library import PACKAGES, LibraryMissing, choose_library
-from jobs import mpi_commands
-from jobs.demand import Demand, MpiLibrary
+from jobs import launcher_commands
+from jobs.demand import Demand
+from jobs.launcher_commands import LauncherCommand
 from jobs.linux import hides_processes
 from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.cgroups import (
@@ -120,7 +121,7 @@ def examine() -> list[MachineCheck]:
         _disk(),
         _hidden_processes(),
     ]
-    checks += map(_mpi, mpi_commands.MPIRUN)
+    checks += map(_launcher, launcher_commands.COMMANDS)
     if root:
         checks.append(_netem())
     checks.append(_port(OPENFLOW_PORT, "--openflow-port"))
@@ -212,27 +213,26 @@ def _commands() -> Iterator[MachineCheck]:
         )
 
 
-def _mpi(library: MpiLibrary) -> MachineCheck:
+def _launcher(command: LauncherCommand) -> MachineCheck:
     """Without it all else works."""
-    command = mpi_commands.MPIRUN[library]
-    if mpi_commands.is_installed(library):
-        return MachineCheck(f"MPI, {library}", "ok", command)
-    sentence = mpi_commands.missing_sentence(library)
+    if command.is_installed:
+        return MachineCheck(command.label, "ok", command.name)
+    needs = f"only programs with {command.needed_by} need it"
     return MachineCheck(
-        f"MPI, {library}",
+        command.label,
         "ok",
-        f"{sentence}: only programs with mpi: {library} need it",
-        mpi_commands.install_command([library]),
+        f"{command.missing}: {needs}",
+        launcher_commands.install_command([command]),
     )
 
 
 def require_launchers(demands: Iterable[Demand]) -> None:
     """Raises MachineCannot where programs' launchers are missing."""
-    missing = mpi_commands.missing(demands)
+    missing = launcher_commands.missing(demands)
     if missing:
         raise MachineCannot(
-            "; ".join(map(mpi_commands.missing_sentence, missing)),
-            mpi_commands.install_command(missing),
+            "; ".join(command.missing for command in missing),
+            launcher_commands.install_command(missing),
         )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controller.library import LibraryMissing
+from jobs import launcher_commands
 from jobs.demand import Compute, Program
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
@@ -98,7 +99,7 @@ def test_a_launcher_is_wanted_only_by_programs_that_need_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    check = machine_checks._mpi("mpich")
+    check = machine_checks._launcher(launcher_commands.MPICH)
     assert check.grade == "ok"
     assert "mpiexec.hydra is missing (Debian: mpich)" in check.found
     assert check.hint == "sudo apt-get install mpich"
@@ -109,6 +110,17 @@ def test_a_launcher_is_wanted_only_by_programs_that_need_it(
         machine_checks.require_launchers([*others, program])
     assert "mpirun.openmpi is missing" in refused.value.message
     assert refused.value.hint == "sudo apt-get install openmpi-bin"
+    spark = Program(words=("a",), launch="spark")
+    with pytest.raises(MachineCannot) as refused:
+        machine_checks.require_launchers([spark, program, spark])
+    assert refused.value.message == (
+        "java is missing (Debian: default-jre-headless);"
+        " mpirun.openmpi is missing (Debian: openmpi-bin)"
+    )
+    assert (
+        refused.value.hint
+        == "sudo apt-get install default-jre-headless openmpi-bin"
+    )
 
 
 def test_without_a_controller_library_there_is_no_live_run(

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.demand import Program
+from jobs.demand import Launch, Program
 from jobs.linux import C_COMPILERS
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import (
@@ -358,11 +358,12 @@ def test_the_first_vm_starts_the_ranks_of_all() -> None:
     assert launcher_words(replace(program, launch="each"), 3, "/x") == ()
 
 
-def test_dask_has_its_client_in_the_first_vm() -> None:
-    program = Program(words=("a.py",), launch="dask", ranks_per_vm=2)
+@pytest.mark.parametrize("launch", ["dask", "spark"])
+def test_a_client_is_in_the_first_vm(launch: Launch) -> None:
+    program = Program(words=("a.py",), launch=launch, ranks_per_vm=2)
     words = launcher_words(program, 2, "/x")
     assert words[1:] == (
-        *("/x/dask-head", "/x/remote-shell", "vm0,vm1", "2"),
+        *(f"/x/{launch}-head", "/x/remote-shell", "vm0,vm1", "2"),
         *("/x/rank-start", "a.py"),
     )
     assert [ranks_in(program, index) for index in range(2)] == [1, 0]

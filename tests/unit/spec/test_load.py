@@ -228,6 +228,23 @@ def test_a_library_that_is_not_there_is_said_with_its_package(
     )
 
 
+def test_a_driver_of_spark_needs_java(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = SHORT.replace(
+        "{id: a,",
+        "{id: a, kind: program, launch: spark, command: [python3, a.py],",
+    )
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    (note,) = parse(entry).notes
+    assert note == (
+        "for a live run java is missing (Debian: default-jre-headless):"
+        " sudo apt-get install default-jre-headless"
+    )
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    assert parse(entry).notes == ()
+
+
 def test_after_a_sweep_is_after_its_last_job() -> None:
     experiment = parse(
         SHORT.replace(

@@ -1,0 +1,216 @@
+"""Spark's head against processes that stand for Spark's: order, settings, and the end of all."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import socket
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import psutil
+import pytest
+
+from jobs.live import spark_head
+
+SPARK_CLASS = """#!{python}
+import json, os, socket, sys, time
+from pathlib import Path
+folder = Path({folder!r})
+kind = sys.argv[1].rpartition(".")[2]
+words = sys.argv[1:]
+(folder / f"{{kind}}-{{os.getpid()}}").write_text(
+    json.dumps([words, os.environ.get("SPARK_DAEMON_MEMORY")])
+)
+if kind == "Master" and {listens}:
+    port = int(words[words.index("--port") + 1])
+    listener = socket.create_server(("localhost", port))
+time.sleep(600)
+"""
+PYTHON = """#!/bin/sh
+if [ "$1" = -c ]; then
+    echo {home}; echo "ModuleNotFoundError: No module" >&2; exit {code}
+fi
+exec {python} "$@"
+"""
+# As the agents' remote shell: a process group that ends with it.
+SHELL = '#!/bin/sh\nshift\nexec sh -c "$*"\n'
+DRIVER = """
+import json, os, sys, time
+from pathlib import Path
+folder = Path({folder!r})
+while len(list(folder.glob("Worker-*"))) < int(sys.argv[2]):
+    time.sleep(0.01)
+seen = sorted(path.name.partition("-")[0] for path in folder.glob("*-*"))
+names = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "HOSENET_RANK")
+Path("seen").write_text(json.dumps([seen, *map(os.environ.get, names)]))
+sys.exit(int(sys.argv[3]))
+"""
+
+
+def script(path: Path, text: str) -> str:
+    path.write_text(text)
+    path.chmod(0o700)
+    return str(path)
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The head's words up to the program's: so many workers, and an exit code."""
+    return made(tmp_path, monkeypatch)
+
+
+def made(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    listens: bool = True,
+    code: int = 0,
+) -> list[str]:
+    home, kept = tmp_path / "spark", tmp_path / "kept"
+    (home / "bin").mkdir(parents=True)
+    kept.mkdir()
+    text = SPARK_CLASS.format(
+        python=sys.executable, folder=str(kept), listens=listens
+    )
+    script(home / "bin" / "spark-class", text)
+    python = script(
+        tmp_path / "python",
+        PYTHON.format(home=home, code=code, python=sys.executable),
+    )
+    script(tmp_path / "spark-driver", DRIVER.format(folder=str(kept)))
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setattr(spark_head, "PORT", port)
+    monkeypatch.setattr(spark_head, "LOOK_S", 0.01)
+    monkeypatch.chdir(tmp_path)
+    return [
+        script(tmp_path / "shell", SHELL),
+        "localhost,localhost,localhost",
+        "2",
+        str(tmp_path / "rank-start"),
+        python,
+    ]
+
+
+def settings_of(arguments: str) -> dict[str, str]:
+    """The settings that ``spark-submit`` would have."""
+    words = shlex.split(arguments)
+    settings = {}
+    for flag, word in pairwise(words):
+        if flag == "--conf":
+            name, _, value = word.partition("=")
+            settings[name] = value
+    return settings
+
+
+def test_workers_are_in_all_vms_but_the_drivers(
+    words: list[str], tmp_path: Path
+) -> None:
+    assert spark_head.main([*words, "2", "3"]) == 3
+    text = (tmp_path / "seen").read_text()
+    seen, arguments, python, rank = json.loads(text)
+    assert seen == ["Master", "Worker", "Worker"]
+    assert (python, rank) == (words[4], "0")
+    assert arguments.startswith(
+        f"--master spark://localhost:{spark_head.PORT} --conf "
+    )
+    assert arguments.endswith(" pyspark-shell")
+    settings = settings_of(arguments)
+    assert settings["spark.executor.cores"] == "2"
+    assert settings["spark.cores.max"] == "4"
+
+
+def test_the_only_vm_has_a_worker_too(words: list[str]) -> None:
+    words[1] = "localhost"
+    assert spark_head.main([*words, "1", "0"]) == 0
+
+
+def test_daemons_have_their_settings_and_end_with_the_driver(
+    words: list[str], tmp_path: Path
+) -> None:
+    assert spark_head.main([*words, "2", "0"]) == 0
+    daemons = list((tmp_path / "kept").iterdir())
+    assert len(daemons) == 3
+    for path in daemons:
+        kind, _, pid = path.name.partition("-")
+        assert not psutil.pid_exists(int(pid))
+        said, memory = json.loads(path.read_text())
+        assert memory == spark_head.DAEMON_MEMORY
+        assert said[said.index("--host") + 1] == "localhost"
+        if kind == "Worker":
+            assert said[-1] == f"spark://localhost:{spark_head.PORT}"
+            assert said[said.index("--cores") + 1] == "2"
+
+
+def test_settings_of_the_jobs_files_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = settings_of(spark_head.driver_settings("vm0", 3, 1))
+    assert before["spark.executor.memory"] == spark_head.MEMORY
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# of ours\n\nspark.executor.memory   1g\n"
+        "spark.executor.extraJavaOptions -Da=b  -Dc='d'\nalone\n"
+    )
+    after = settings_of(spark_head.driver_settings("vm0", 3, 1))
+    assert after == before | {
+        "spark.executor.memory": "1g",
+        "spark.executor.extraJavaOptions": "-Da=b  -Dc='d'",
+    }
+
+
+def test_what_executors_print_is_followed(tmp_path: Path) -> None:
+    folder = tmp_path / spark_head.WORK_FOLDER / "app-1" / "0"
+    folder.mkdir(parents=True)
+    (folder / "stdout").write_text("printed\n")
+    (folder / "stderr").write_text("complained\n")
+    following = psutil.Popen(
+        ["sh", "-c", " ".join(spark_head.log_words())],
+        cwd=tmp_path, stdout=-1, text=True,
+    )  # fmt: skip
+    with following:
+        lines = {following.stdout.readline() for _ in range(2)}
+        following.terminate()
+    assert lines == {"printed\n", "complained\n"}
+
+
+def test_a_master_that_does_not_come_is_waited_for_in_vain(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = made(tmp_path, monkeypatch, listens=False)
+    monkeypatch.setattr(spark_head, "PATIENCE_S", 0.3)
+    # A Python may take longer to start than they are waited for.
+    monkeypatch.setattr(
+        spark_head, "_spark_home", lambda _: str(tmp_path / "spark")
+    )
+    assert spark_head.main([*words, "2", "0"]) == spark_head.NO_MASTER
+    assert "Spark's master does not listen" in capsys.readouterr().err
+    assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "why"),
+    [
+        (True, "ModuleNotFoundError: No module"),
+        (False, "No such file or directory: '/nowhere/python'"),
+    ],
+)
+def test_a_python_without_pyspark_is_told_with_its_last_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    there: bool,
+    why: str,
+) -> None:
+    words = made(tmp_path, monkeypatch, code=1)
+    if not there:
+        words[4] = "/nowhere/python"
+    assert spark_head.main([*words, "2", "0"]) == spark_head.NO_SPARK
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{words[4]} has no PySpark: ")
+    assert line.endswith(why)
+    assert not list((tmp_path / "kept").iterdir())
