@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 FOLDER = Path("numbers")
-DIGITS = 18
+DIGITS = 400
 LINE = 10
 EXAMPLES = "examples/src/main/python"
 
