@@ -29,9 +29,9 @@ def main(words: list[str]) -> int:
     child = os.fork()
     if child:
         return int(rank_start.watched(child, agent))
+    signal.signal(signal.SIGALRM, lambda *_: give_up())
     if not are_executors_there():
-        print("not all of Spark's executors came", file=sys.stderr)
-        return NO_EXECUTORS
+        give_up()
     start = rank_start.awaited(agent)
     if start is None:
         return int(rank_start.NOT_RUN)
@@ -56,7 +56,7 @@ def are_executors_there() -> bool:
     """Makes the session, and has every core of the executors compute in Java
     and in Python once: they load most of what they are then.
 
-    Ends this process by a signal where that takes longer than PATIENCE_S.
+    An alarm ends this process where that takes longer than PATIENCE_S.
     """
     signal.alarm(PATIENCE_S)
     # The testbed's own Python has no such package.
@@ -71,6 +71,12 @@ def are_executors_there() -> bool:
     memories = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - as PySpark does
     signal.alarm(0)
     return bool(memories.size() > executors)
+
+
+def give_up() -> None:
+    """Ends this process at once, whatever it waits for."""
+    print("not all of Spark's executors came", file=sys.stderr, flush=True)
+    os._exit(NO_EXECUTORS)
 
 
 def run(words: list[str]) -> None:

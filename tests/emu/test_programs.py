@@ -333,7 +333,8 @@ def test_sparks_executors_are_in_the_other_vms(
     assert len({"0", *words.groups()}) == 4
     for vm, log in enumerate(others, start=1):
         assert f"remote-shell: a task in vm{vm}\n" in log
-        assert " finished with state KILLED " in log
+        # By its worker, which ends as the driver does.
+        assert re.search(r" finished with state .* exitStatus \d+\n", log)
     for log in logs(emulation, "caller"):
         assert log == "called all\n"
     assert spark_processes() == []

@@ -51,7 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "ranks of Open MPI that sleep while they wait": 200,
-    "Spark in VMs, ready before the start": 1_690,
+    "Spark in VMs, ready before the start": 1_720,
     "each cap judged by its own bucket": 80,
     "verdicts on what moving took, and on jobs that reservations stop": 870,
     "what frozen VMs still send, by the one that is furthest behind": 110,

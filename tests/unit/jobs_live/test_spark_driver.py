@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jobs.live import rank_start, spark_driver
@@ -155,4 +156,23 @@ def test_without_all_executors_the_rank_does_not_come(folder: Path) -> None:
     assert process.returncode == spark_driver.NO_EXECUTORS
     assert printed.endswith("not all of Spark's executors came\n")
     rank.close()
+    driver.agent.close()
+
+
+def test_executors_that_never_come_are_not_waited_for_longer(
+    folder: Path,
+) -> None:
+    driver = Driver(folder, executors=2)
+    with (folder / "pyspark" / "sql.py").open("a") as package:
+        package.write("Session.range = lambda *_: time.sleep(600)\n")
+        package.write("import time\n")
+    with driver.start("program.py", "0") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "a line of Java's\n"
+        # In place of PATIENCE_S.
+        (child,) = psutil.Process(process.pid).children()
+        child.send_signal(signal.SIGALRM)
+        printed, _ = process.communicate()
+    assert process.returncode == spark_driver.NO_EXECUTORS
+    assert printed.endswith("not all of Spark's executors came\n")
     driver.agent.close()
