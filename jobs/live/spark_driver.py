@@ -60,12 +60,13 @@ def are_executors_there() -> bool:
     """
     signal.alarm(PATIENCE_S)
     # The testbed's own Python has no such package.
-    session: Any = import_module("pyspark.sql").SparkSession.builder
-    context = session.getOrCreate().sparkContext
+    sql: Any = import_module("pyspark.sql")
+    session = sql.SparkSession.builder.getOrCreate()
+    context = session.sparkContext
     settings = context.getConf()
     cores = int(settings.get("spark.cores.max"))
     executors = cores // int(settings.get("spark.executor.cores"))
-    rows = session.getOrCreate().range(0, cores, 1, cores).rdd
+    rows = session.range(0, cores, 1, cores).rdd
     rows.map(len).count()
     # Of them one is the driver's own.
     memories = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - as PySpark does

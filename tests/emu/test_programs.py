@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from pathlib import Path
 from typing import Any
 
@@ -263,9 +263,8 @@ def place(_):
     print("a task in", socket.gethostname(), file=sys.stderr)
     return f"{socket.gethostname()} as {os.getuid()}"
 
-started = time.monotonic()
+print("a session is there", SparkSession.getActiveSession() is not None)
 context = SparkSession.builder.getOrCreate().sparkContext
-print("a session after", time.monotonic() - started < 1.0)
 places = context.parallelize(range(2), 2).map(place).collect()
 print(sorted(places), "beside", os.getuid())
 time.sleep(SECONDS)
@@ -324,7 +323,7 @@ def test_sparks_executors_are_in_the_other_vms(
     (rank,) = finished(end)["ranks"]
     assert (rank["rank"], rank["vm"], rank["exit_code"]) == (0, 0, 0)
     first, *others = logs(emulation, "spark")
-    assert "a session after True\n" in first
+    assert "a session is there True\n" in first
     words = re.search(
         r"\['vm1 as (\d+)', 'vm2 as (\d+)'] beside (\d+)", first
     )
@@ -364,8 +363,8 @@ workload:
       kind: program
       vms: 3
       bandwidth: 400 Mbit/s
-      duration: 60 s
-      command: [/usr/bin/python3, -c, {script}]
+      duration: 600 s
+      {keys}
 expect: {{fidelity: invalid}}
 """
 LASTING = "\n".join(
@@ -383,40 +382,37 @@ LASTING = "\n".join(
 def test_nothing_of_a_program_outlives_the_run_that_is_killed(
     prefix: str, tmp_path: Path
 ) -> None:
-    testbed = Testbed(prefix, tmp_path)
     mark = f"7{os.getpid()}"
-    script = LASTING.replace("MARK", repr(mark))
-    text = FILE.format(script=_yaml_text(script))
-    testbed.file.write_text(text, encoding="utf-8")
+    script = _yaml_text(LASTING.replace("MARK", repr(mark)))
+    run_and_kill(
+        Testbed(prefix, tmp_path),
+        keys=f"command: [/usr/bin/python3, -c, {script}]",
+        processes=lambda: sleepers(mark),
+        n_processes=3,
+    )
+
+
+def run_and_kill(
+    testbed: Testbed,
+    *,
+    keys: str,
+    processes: Callable[[], Sized],
+    n_processes: int,
+) -> None:
+    """Kills a run of a program once its processes are there; they end by themselves.
+
+    ``keys``: of the program's entry in the file.
+    """
+    testbed.file.write_text(FILE.format(keys=keys), encoding="utf-8")
     running = testbed.start()
     try:
-        wait_until(lambda: len(sleepers(mark)) == 3, "daemons in all VMs")
+        wait_until(lambda: len(processes()) == n_processes, "its processes")
     finally:
         running.send_signal(signal.SIGKILL)
         running.communicate(timeout=100)
     # Nobody has cleaned up yet.
-    wait_until(lambda: not sleepers(mark), "the daemons' end")
+    wait_until(lambda: len(processes()) == 0, "its processes' end")
     testbed.remove_left()
-
-
-SPARK_FILE = """
-name: spark
-topology: {{kind: tree, fanout: [3], links: 1 Gbit/s, slots_per_server: 1}}
-scale: {{rate: 0.02}}
-policies: [vc]
-workload:
-  kind: jobs
-  jobs:
-    - id: lasting
-      kind: program
-      launch: spark
-      vms: 3
-      bandwidth: 400 Mbit/s
-      duration: 600 s
-      command: [{python}, spark_program.py]
-      prepare: [/usr/bin/python3, -c, {script}]
-expect: {{fidelity: invalid}}
-"""
 
 
 @pytest.mark.long
@@ -424,19 +420,19 @@ expect: {{fidelity: invalid}}
 def test_nothing_of_spark_outlives_the_run_that_is_killed(
     prefix: str, tmp_path: Path
 ) -> None:
-    testbed = Testbed(prefix, tmp_path)
     script = _yaml_text(writing(seconds=600, code=0))
-    text = SPARK_FILE.format(python=PYSPARK, script=script)
-    testbed.file.write_text(text, encoding="utf-8")
-    running = testbed.start()
-    try:
-        # Master, driver, two workers and their executors.
-        wait_until(lambda: len(spark_processes()) == 6, "Spark")
-    finally:
-        running.send_signal(signal.SIGKILL)
-        running.communicate(timeout=100)
-    wait_until(lambda: not spark_processes(), "the end of Spark")
-    testbed.remove_left()
+    keys = (
+        "launch: spark",
+        f"command: [{PYSPARK}, spark_program.py]",
+        f"prepare: [/usr/bin/python3, -c, {script}]",
+    )
+    # Master, driver, two workers and their executors.
+    run_and_kill(
+        Testbed(prefix, tmp_path),
+        keys="\n      ".join(keys),
+        processes=spark_processes,
+        n_processes=6,
+    )
 
 
 def _yaml_text(text: str) -> str:

@@ -108,8 +108,12 @@ class Unlike(Topo):
 
 
 def rates_of_open(network: Standing) -> dict[str, float]:
-    """Mbit/s in each direction between the two hosts, by `measure`."""
-    done = network.run("measure", "open", "--seconds", "3", "--json")
+    """Mbit/s in each direction between the two hosts, by `measure`.
+
+    A segment that is lost holds up those behind it: a receiver may count some 80 kB that came
+    before its first second. That is 4 % of 3 s at 5 Mbit/s, and less than 2 % of 8 s.
+    """
+    done = network.run("measure", "open", "--seconds", "8", "--json")
     pairs = json.loads(done.stdout)["pairs"]
     return {
         f"{pair['sender']}>{pair['receiver']}": pair["measured_bps"] / 10**6
@@ -127,12 +131,9 @@ def test_each_direction_of_a_link_has_its_capacity(
     assert standing.up("--open").returncode == 0
     rates = rates_of_open(standing)
     # Both at once: acknowledgements of the faster wait behind the slower's data.
-    # Where the machine is busy a receiver also counts what has waited for it
-    # since before its three seconds. The bounds tell new capacities from old; that they
-    # are what they are to be `verify` reads from the kernel.
     print(rates)
-    assert 7 < rates["h1>h2"] < 12
-    assert 12 < rates["h2>h1"] < 24
+    assert 7 < rates["h1>h2"] < 10.3
+    assert 12 < rates["h2>h1"] < 20.6
     below = standing.run("verify")
     assert below.returncode == 0, below.stdout
     # What h1 sends from now on: half, by the prompt and by the command.
@@ -148,8 +149,8 @@ def test_each_direction_of_a_link_has_its_capacity(
     assert "5 Mbit/s up, 8 Mbit/s down" in " ".join(shown.split())
     rates = rates_of_open(standing)
     print(rates)
-    assert 2.5 < rates["h1>h2"] < 6.5
-    assert 4 < rates["h2>h1"] < 10
+    assert 3.5 < rates["h1>h2"] < 5.2
+    assert 5.3 < rates["h2>h1"] < 8.3
     assert standing.run("verify").returncode == 0
 
 
