@@ -78,7 +78,9 @@ class JobEvidence:
     share of the samples in which its packets waited at one of its limiters,
     that is, of its time in which the network limited it. ``drops``: packets
     that its classes on links have dropped; ``resent_s``: the time that sending
-    them again takes, at most. ``moving_s``: what ending it and resuming it
+    them again takes, at most; ``full_drops``: those that they have dropped
+    besides as several of its VMs sent to one and its reservation was full.
+    ``moving_s``: what ending it and resuming it
     elsewhere took beyond what that usually takes; ``short_s``: by how much less
     time than its plan it had, as it began late and its reservation's end has
     stopped it. ``late_wake_s``: by which the run's own process,
@@ -101,6 +103,7 @@ class JobEvidence:
     held_s: float | None = None
     queued: float = 0.0
     drops: int = 0
+    full_drops: int = 0
     resent_s: float = 0.0
     moving_s: float = 0.0
     short_s: float = 0.0

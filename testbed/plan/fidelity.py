@@ -713,13 +713,19 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
 
 
 def leaks(
-    unclassified: dict[str, int], drops: dict[str, int]
+    unclassified: Mapping[str, int],
+    drops: Mapping[str, int],
+    full: Mapping[str, int] | None = None,
 ) -> list[Finding]:
-    """Findings on packets past the limits and on drops, both counted by port."""
-    return [_unshaped(unclassified), _dropped(drops)]
+    """Findings on packets past the limits and on drops, both counted by port.
+
+    ``full``: of the drops, those of classes that were full of their tenant's
+    own traffic.
+    """
+    return [_unshaped(unclassified), _dropped(drops, full or {})]
 
 
-def _unshaped(counts: dict[str, int]) -> Finding:
+def _unshaped(counts: Mapping[str, int]) -> Finding:
     packets = sum(counts.values())
     level: Level = "ok"
     reason = "every packet was in a class"
@@ -730,21 +736,35 @@ def _unshaped(counts: dict[str, int]) -> Finding:
     return Finding(level, "unshaped packets", reason, {"packets": packets})
 
 
-def _dropped(counts: dict[str, int]) -> Finding:
-    packets = sum(counts.values())
+def _dropped(counts: Mapping[str, int], full: Mapping[str, int]) -> Finding:
+    doubtful = {}
+    expected = {}
+    for port, count in counts.items():
+        expected[port] = min(count, full.get(port, 0))
+        doubtful[port] = count - expected[port]
+    packets = sum(doubtful.values())
     level: Level = "ok"
-    reason = "no packet was dropped between the VMs"
+    reasons = []
     if packets:
         level = "suspect"
         dropped = number_of(packets, "packet was", "packets were")
-        reason = (
-            f"{dropped} dropped at {_ports(counts, most=6)}, "
+        reasons.append(
+            f"{dropped} dropped at {_ports(doubtful, most=6)}, "
             "where a hose within its limits drops none"
         )
-    return Finding(level, "drops", reason, {"packets": packets})
+    n_expected = sum(expected.values())
+    if n_expected:
+        dropped = number_of(n_expected, "packet was", "packets were")
+        reasons.append(
+            f"{dropped} dropped by full reservations, where several VMs "
+            f"sent to one, at {_ports(expected, most=6)}"
+        )
+    reason = "; ".join(reasons) or "no packet was dropped between the VMs"
+    metrics = {"packets": packets, "full": n_expected}
+    return Finding(level, "drops", reason, metrics)
 
 
-def _ports(counts: dict[str, int], most: int | None = None) -> str:
+def _ports(counts: Mapping[str, int], most: int | None = None) -> str:
     ports = sorted(port for port, count in counts.items() if count)
     return ", ".join(ports[:most])
 

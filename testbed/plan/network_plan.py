@@ -531,7 +531,7 @@ def _edges(
     datacentre: DataCentre, network: NetworkPlan, placement: Placement
 ) -> tuple[Link, ...]:
     """Links of the placement's tree with VMs on both sides."""
-    below = _vms_below_links(datacentre, placement)
+    below = vms_below_links(datacentre, placement)
     return tuple(network.links[number] for number in below)
 
 
@@ -599,7 +599,7 @@ def enforced(
     return replace(borrowing, link_bps=())
 
 
-def _vms_below_links(
+def vms_below_links(
     datacentre: DataCentre, placement: Placement
 ) -> dict[int, int]:
     """VMs below each link of a placement's tree that has VMs on both sides.
@@ -625,7 +625,7 @@ def proximate_weights(
     W = α·W_X/N_X with X the side that is nearer, every VM's W being 1 and
     shared by all it talks to through the link (FairCloud; JSA, Section V.A).
     """
-    below = _vms_below_links(datacentre, placement)
+    below = vms_below_links(datacentre, placement)
     weights = []
     for link, n_below in sorted(below.items()):
         weights += [(2 * link, n_below), (2 * link + 1, n_below)]

@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from jobs.wire import FRAME_BYTES, wire_bits
@@ -43,6 +44,7 @@ from testbed.plan.direct_evidence import (
     Kind,
 )
 from testbed.plan.fidelity import quantile
+from testbed.plan.full_classes import ClassDrops, ClassReading, FullClass
 from testbed.plan.limits import largest_packet_bytes, switch_catch_up_s
 from testbed.plan.network_plan import TenantPlan
 
@@ -79,6 +81,8 @@ class Followed:
     ``left_bytes`` to receive there, by VM; ``moving_s``: what its moves took
     beyond what they usually take. ``arriving``: bits that reach a VM
     for each bit of its data, where acknowledgements are too many to be left out.
+    ``converging``: of a launched program, the directed links on which more of
+    its VMs may send than it has reserved there.
     """
 
     job_id: str
@@ -103,6 +107,7 @@ class Followed:
     left_bytes: Mapping[int, int] | None = None
     moving_s: float = 0.0
     arriving: float = 1.0
+    converging: frozenset[int] = frozenset()
 
     @property
     def since_s(self) -> float:
@@ -197,6 +202,7 @@ class _Job:
     """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
 
     In ``queued_samples`` of the samples packets waited at one of its limiters.
+    ``classes``: by directed link, where several of its VMs may send to one.
     ``shared_waited_s``: how long of its programs' waits another VM used all
     that their node, ``nodes``, had left. ``lack_s``: by VM what it lacked where
     the job was before, in the ``watched_s`` there.
@@ -215,6 +221,7 @@ class _Job:
     samples: int = 0
     queued_samples: int = 0
     drops: int = 0
+    classes: dict[int, FullClass] = field(default_factory=dict)
     shared_links: bool = False
     held_up: dict[int, HeldUp] = field(default_factory=dict)
     work: Work = field(default_factory=Work)
@@ -247,13 +254,23 @@ class _Job:
             stood_s=self.stood_s,
             samples=self.samples,
             queued_samples=self.queued_samples,
-            drops=self.drops,
+            drops=_doubtful_drops(self),
             shared_links=self.shared_links,
             work=self.work,
             lack_s=lack_s,
             watched_s=self.all_watched_s,
             disturbed_s=self.all_disturbed_s,
         )
+
+    def class_drops(self) -> ClassDrops:
+        """Drops of its classes that several of its VMs may fill."""
+        packets = 0
+        full = 0
+        for one in self.classes.values():
+            drops = one.drops()
+            packets += drops.packets
+            full += drops.full
+        return ClassDrops(packets, full)
 
     @property
     def all_watched_s(self) -> float:
@@ -280,6 +297,7 @@ class EvidenceTaker:
         self._wakeups: list[tuple[float, float]] = []
         self._next_s = 0.0
         self._agents_next_s = 0.0
+        self._class_drops: dict[tuple[int, int], ClassDrops] = {}
         self.ended: list[JobEvidence] = []
 
     def start(self, switch: SwitchEvidence | None) -> None:
@@ -366,6 +384,7 @@ class EvidenceTaker:
         # Its next tenant is another one to the switch.
         if self._switch is not None:
             self._end_traffic(job, self._switch)
+        _add_class_drops(self._class_drops, tenant_id, job)
         job.work.pause()
         self._left[job.followed.job_id] = job
 
@@ -387,9 +406,52 @@ class EvidenceTaker:
         self._wakeups.append((time.monotonic(), late_s))
 
     def drop(self, tenant_id: int, packets: int) -> None:
-        """A tenant's classes on links have dropped packets."""
+        """A tenant's classes on links have dropped packets, others than those of
+        :meth:`class_drops`.
+        """
         if tenant_id in self._jobs:
             self._jobs[tenant_id].drops += packets
+
+    @property
+    def watches_classes(self) -> bool:
+        """True if VMs of a program that runs may send to one of them at once."""
+        return any(job.followed.converging for job in self._jobs.values())
+
+    def read_classes(
+        self, rows: NDArray[Any], counters: NDArray[Any], waited_s: float
+    ) -> None:
+        """Takes in counters of programs' classes, by row of a limiter.
+
+        ``waited_s``: how long the switch has waited for a processor so far.
+        """
+        on_links = np.flatnonzero(rows["what"] == 0)
+        for row in on_links.tolist():
+            job = self._jobs.get(int(rows["tenant"][row]))
+            link = int(rows["where"][row])
+            if job is None or link not in job.followed.converging:
+                continue
+            if link not in job.classes:
+                job.classes[link] = FullClass(job.followed.tenant)
+            at_s, sent_bytes, drops, queue_bytes = counters[row].tolist()
+            reading = ClassReading(
+                at_s, sent_bytes, drops, queue_bytes, waited_s
+            )
+            rate_bps = int(rows["rate_bps"][row])
+            job.classes[link].take(reading, rate_bps)
+
+    def reads_class(self, tenant_id: int, link: int) -> bool:
+        """True if a class is read so, and its drops are in class_drops."""
+        job = self._jobs.get(tenant_id)
+        if job is None or link not in job.followed.converging:
+            return False
+        return link in job.classes
+
+    def class_drops(self) -> dict[tuple[int, int], ClassDrops]:
+        """Drops of these classes so far, by tenant and directed link."""
+        result = dict(self._class_drops)
+        for tenant_id, job in self._jobs.items():
+            _add_class_drops(result, tenant_id, job)
+        return result
 
     def _sends_at_rate(self, job: Followed, now_s: float) -> bool:
         """True if its traffic waits wherever it is not passed on."""
@@ -576,6 +638,7 @@ class EvidenceTaker:
         short_s: float = 0.0,
     ) -> JobEvidence:
         del self._jobs[tenant_id]
+        _add_class_drops(self._class_drops, tenant_id, job)
         disturbed = self._disturbed.pop(tenant_id, NONE)
         if self._switch is not None:
             self._end_traffic(job, self._switch)
@@ -608,6 +671,18 @@ class EvidenceTaker:
             waited_s = switch.waited_s(tenant_id)
             job.stood_s = max(job.stood_s, waited_s)
         switch.forget(tenant_id)
+
+
+def _add_class_drops(
+    result: dict[tuple[int, int], ClassDrops], tenant_id: int, job: _Job
+) -> None:
+    """Adds a job's: another one may have had its number before."""
+    for link, one in job.classes.items():
+        before = result.get((tenant_id, link), ClassDrops(0, 0))
+        now = one.drops()
+        result[tenant_id, link] = ClassDrops(
+            before.packets + now.packets, before.full + now.full
+        )
 
 
 def _receive(
@@ -663,7 +738,8 @@ def _evidence(
         waited_s=max(waits_s, default=0.0),
         stood_s=job.stood_s + job.end_stood_s,
         queued=job.queued_samples / max(1, job.samples),
-        drops=job.drops,
+        drops=_doubtful_drops(job),
+        full_drops=job.class_drops().full,
         moving_s=followed.moving_s,
         band=followed.band,
     )
@@ -813,6 +889,12 @@ def _lacks_s(
     return counted.seconds(lack_bits), 0.0
 
 
+def _doubtful_drops(job: _Job) -> int:
+    """Drops of its classes on links, but for those of full ones."""
+    of_classes = job.class_drops()
+    return job.drops + of_classes.packets - of_classes.full
+
+
 def _resent_s(job: _Job, resent: int | None) -> float:
     """The time that sending again takes of a VM's rate, at most.
 
@@ -821,7 +903,7 @@ def _resent_s(job: _Job, resent: int | None) -> float:
     drops.
     """
     tenant = job.followed.tenant
-    lost_bits = 8 * largest_packet_bytes(tenant) * job.drops
+    lost_bits = 8 * largest_packet_bytes(tenant) * _doubtful_drops(job)
     if resent is not None:
         lost_bits = min(lost_bits, 8 * FRAME_BYTES * resent)
     return lost_bits / max(1.0, tenant.cap_bps)

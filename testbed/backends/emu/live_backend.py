@@ -58,6 +58,7 @@ from testbed.plan.crowded_links import (
     crowded_by_vm,
     crowded_links,
 )
+from testbed.plan.full_classes import converging_links
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
@@ -294,8 +295,28 @@ class LiveBackend:
                     crowded,
                 )
                 followed = replace(followed, crowded=by_vm)
+            if self._may_converge(followed, job):
+                followed = replace(
+                    followed,
+                    converging=converging_links(
+                        self._emulation.datacentre, job.placement
+                    ),
+                )
             result.append(followed)
         return result
+
+    def _may_converge(self, followed: Followed, job: LiveJob) -> bool:
+        """True for a person's program, held to its reservation since its start.
+
+        iperf3 is the testbed's own choice of traffic.
+        """
+        return (
+            followed.kind == "command"
+            and job.request.demand.kind != "iperf3"
+            and followed.is_whole
+            and not followed.was_paused
+            and self._enforcement == "strict"
+        )
 
     def _followed_job(
         self,

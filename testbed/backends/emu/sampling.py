@@ -166,6 +166,7 @@ class Watch:
         self._late_s: list[float] = []
         self._drops: Counter[str] = Counter()
         self._cost_s = 0.0
+        self._classes_next_s = 0.0
         self.evidence = EvidenceTaker()
         self.lost_ports: list[tuple[int, int]] = []
         """Tenants and VMs whose ports were not there at the last sample."""
@@ -232,6 +233,8 @@ class Watch:
             is_cheap = self._cost_s <= SAMPLES_SHARE * SAMPLE_EVERY_S
             if self.evidence.wants_count and is_cheap:
                 self._count([job.tenant for job in jobs])
+            if self.evidence.watches_classes:
+                self._look_at_classes([job.tenant for job in jobs])
         return max(0.0, min(timeout_s, self.evidence.due_in_s()))
 
     def slept(self, asked_s: float, took_s: float) -> None:
@@ -245,12 +248,41 @@ class Watch:
             self._late_s.append(took_s - asked_s)
             self.evidence.woke(took_s - asked_s)
 
-    def _count(self, tenants: Sequence[TenantPlan]) -> None:
-        """Counts traffic between two samples, as a short job needs it."""
+    def _look_at_classes(self, tenants: Sequence[TenantPlan]) -> None:
+        """Reads classes that several VMs may fill, as often as it may cost."""
+        # The first reading of a class is where its drops begin to count.
+        has_new = self._follow_new(tenants)
+        if time.monotonic() < self._classes_next_s and not has_new:
+            return
+        began_s = time.thread_time()
+        self._read_classes(self._reader.read())
+        cost_s = time.thread_time() - began_s
+        self._classes_next_s = time.monotonic() + cost_s / SAMPLES_SHARE
+
+    def _read_classes(self, counters: NDArray[Any]) -> None:
+        waits_s = []
+        network = self._emulation.network
+        # The kernel's own datapath waits for nobody.
+        if not network.forwards_in_kernel:
+            for pid in network.switch_pids:
+                waits_s.append(waited_s(pid or 0))
+        known_s = [wait_s for wait_s in waits_s if wait_s is not None]
+        total_s = nan
+        if len(known_s) == len(waits_s):
+            total_s = sum(known_s)
+        self.evidence.read_classes(self._rows, counters, total_s)
+
+    def _follow_new(self, tenants: Sequence[TenantPlan]) -> bool:
+        """Follows those that have come since the last sample; True if any."""
         known = list(self._tenants or ())
         new = [tenant for tenant in tenants if tenant not in known]
         if new:
             self._follow([*known, *new])
+        return bool(new)
+
+    def _count(self, tenants: Sequence[TenantPlan]) -> None:
+        """Counts traffic between two samples, as a short job needs it."""
+        self._follow_new(tenants)
         self.evidence.count(self._rows, self._reader.read(), RECEIVE_CAP)
 
     def _sample(
@@ -275,6 +307,8 @@ class Watch:
         received = nan
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)
+        if self.evidence.watches_classes:
+            self._read_classes(now)
         if tenants:
             # Others' VMs may pause: what they lack says nothing.
             alone = all(
@@ -422,9 +456,12 @@ class Watch:
         drops = now["drops"] - was["drops"]
         dropping = undisturbed & counted & (drops > 0)
         for row in np.flatnonzero(dropping).tolist():
+            _, tenant, link, *_ = self._rows[row].tolist()
+            if self.evidence.reads_class(tenant, link):
+                continue
             packets = int(drops[row])
             self._drops[samples.names(row)] += packets
-            self.evidence.drop(int(self._rows["tenant"][row]), packets)
+            self.evidence.drop(tenant, packets)
 
     def _record(
         self,
@@ -450,10 +487,13 @@ class Watch:
     def _name(self, rows: NDArray[Any], row: int) -> str:
         what, tenant, place, *_ = rows[row].tolist()
         if what == LINK:
-            link = self._emulation.datacentre.link_name(place)
-            return f"{link}, tenant {tenant}"
+            return self._class_name(tenant, place)
         direction = "send" if what == SEND_CAP else "receive"
         return f"tenant {tenant}, VM {place}, {direction} cap"
+
+    def _class_name(self, tenant: int, link: int) -> str:
+        name = self._emulation.datacentre.link_name(link)
+        return f"{name}, tenant {tenant}"
 
     @property
     def received(self) -> float:
@@ -477,6 +517,12 @@ class Watch:
     def findings(self) -> list[fidelity.Finding]:
         """The judgement over everything sampled."""
         unshaped = self._emulation.network.unshaped_packets()
+        dropped = Counter(self._drops)
+        full = {}
+        for (tenant, link), drops in self.evidence.class_drops().items():
+            name = self._class_name(tenant, link)
+            dropped[name] += drops.packets
+            full[name] = drops.full
         return [
             self._starved.finding(),
             self._cap_limited.finding(),
@@ -484,7 +530,7 @@ class Watch:
             *fidelity.switch(self._samples),
             *fidelity.processor(self._samples),
             *lateness(self._late_s, self.evidence.ended),
-            *fidelity.leaks(unshaped, self._drops),
+            *fidelity.leaks(unshaped, dropped, full),
             *self._of_controller(),
         ]
 

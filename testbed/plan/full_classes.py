@@ -1,0 +1,191 @@
+"""Drops of a class that was full, as its own tenant sent more than it reserves.
+
+Pure. Several VMs of a program may send to one at once: a switch that enforces
+their hose drops then, and a run is not to be doubted for it. The conditions
+are those of ``docs/decisions/48``.
+"""
+
+from __future__ import annotations
+
+from math import isfinite, sqrt
+from typing import NamedTuple
+
+from testbed.embedding.placement import Placement
+from testbed.plan.fidelity import ENOUGH_PACKETS, KEPT_UP
+from testbed.plan.limits import (
+    RESERVED_CATCH_UP_S,
+    largest_packet_bytes,
+    port_queue_bytes,
+)
+from testbed.plan.network_plan import TenantPlan, vms_below_links
+from topologies.datacentre import DataCentre, down, up
+
+QUEUE_S = 0.005
+"""Time of its rate that a queue is worth at least, beside a packet."""
+
+
+def converging_links(
+    datacentre: DataCentre, placement: Placement
+) -> frozenset[int]:
+    """Directed links on which more VMs may send than their hose carries.
+
+    From X of a tenant's VMs to N - X of them, with X > N - X.
+    """
+    links = []
+    below = vms_below_links(datacentre, placement)
+    for link, n_below in below.items():
+        n_above = placement.n_vms - n_below
+        if n_below > n_above:
+            links.append(up(link))
+        if n_above > n_below:
+            links.append(down(link))
+    return frozenset(links)
+
+
+class ClassReading(NamedTuple):
+    """Counters of a class, read at ``at_s``.
+
+    ``waited_s``: how long the switch has waited for a processor so far; NaN
+    where that is not known.
+    """
+
+    at_s: float
+    sent_bytes: int
+    drops: int
+    queue_bytes: int
+    waited_s: float
+
+
+class ClassDrops(NamedTuple):
+    """Packets that a class has dropped, and those of them when it was full."""
+
+    packets: int
+    full: int
+
+
+class FullClass:
+    """A class on a link, and which of its drops were its reservation's own.
+
+    It is read again and again; in a *stretch* of readings its queue was there
+    all the time. Drops belong to the stretch in which they are, or that they
+    begin or end.
+    """
+
+    def __init__(self, tenant: TenantPlan) -> None:
+        self._packet_bytes = largest_packet_bytes(tenant)
+        self._rate_bps = 0
+        self._first_drops = 0
+        self._last: ClassReading | None = None
+        self._before_s = 0.0
+        # Of the present stretch, and of all that have ended.
+        self._stretch_due_bytes = 0.0
+        self._stretch_bytes = 0
+        self._stretch_drops = 0
+        self._all_due_bytes = 0.0
+        self._all_bytes = 0
+        self._stretches = 0
+        self._full_drops = 0
+
+    def take(self, now: ClassReading, rate_bps: int) -> None:
+        """Takes in one reading more; one of an unknown instant is left out."""
+        if not isfinite(now.at_s) or now.sent_bytes < 0:
+            return
+        last = self._last
+        self._last = now
+        if last is None:
+            self._first_drops = now.drops
+            self._before_s = now.waited_s
+            self._rate_bps = rate_bps
+            return
+        if rate_bps != self._rate_bps:
+            # What it dropped meanwhile is of neither rate.
+            self._end_stretch()
+            self._rate_bps = rate_bps
+        else:
+            self._compare(last, now)
+        self._before_s = last.waited_s
+
+    def _compare(self, last: ClassReading, now: ClassReading) -> None:
+        drops = self._drops_when_full(last, now)
+        if self._stood(last, now):
+            self._stretch_due_bytes += self._due_bytes(last, now)
+            self._stretch_bytes += now.sent_bytes - last.sent_bytes
+            self._stretch_drops += drops
+        elif self._is_queued(now):
+            # It filled up in between: here its next stretch begins.
+            self._end_stretch()
+            self._stretch_drops += drops
+        else:
+            if self._is_queued(last):
+                self._stretch_drops += drops
+            self._end_stretch()
+
+    def _due_bytes(self, last: ClassReading, now: ClassReading) -> float:
+        return self._rate_bps / 8 * (now.at_s - last.at_s)
+
+    def _stood(self, last: ClassReading, now: ClassReading) -> bool:
+        """True if its queue was there all the time between two readings.
+
+        That is so where less was sent than had been in the queue, and where
+        as much was sent as the rate allows.
+        """
+        if not self._is_queued(last) or not self._is_queued(now):
+            return False
+        sent_bytes = now.sent_bytes - last.sent_bytes
+        if sent_bytes < last.queue_bytes:
+            return True
+        due_bytes = self._due_bytes(last, now)
+        return self._kept_up(sent_bytes, due_bytes, packets=1)
+
+    def _is_queued(self, reading: ClassReading) -> bool:
+        least_bytes = max(QUEUE_S * self._rate_bps / 8, self._packet_bytes)
+        return reading.queue_bytes > least_bytes
+
+    def _drops_when_full(
+        self, last: ClassReading, now: ClassReading
+    ) -> int:
+        """The drops between two readings, if its queue was at its limit then
+        and the switch had not waited; else 0.
+        """
+        # A queue that was full has lost no more since than was sent.
+        most_bytes = now.queue_bytes + now.sent_bytes - last.sent_bytes
+        most_bytes += self._packet_bytes
+        was_full = most_bytes >= port_queue_bytes(self._rate_bps)
+        # Not true of NaN. Arrears of the reading before may come in this one.
+        was_on_time = now.waited_s - self._before_s <= RESERVED_CATCH_UP_S
+        if was_full and was_on_time:
+            return now.drops - last.drops
+        return 0
+
+    def _kept_up(
+        self, sent_bytes: int, due_bytes: float, packets: float
+    ) -> bool:
+        """True if it sent at its rate, but for some packets."""
+        allowed_bytes = packets * self._packet_bytes
+        return sent_bytes + allowed_bytes >= KEPT_UP * due_bytes
+
+    def _end_stretch(self) -> None:
+        due_bytes = self._stretch_due_bytes
+        if self._kept_up(self._stretch_bytes, due_bytes, packets=1):
+            self._full_drops += self._stretch_drops
+        if due_bytes > 0.0:
+            self._all_due_bytes += due_bytes
+            self._all_bytes += self._stretch_bytes
+            self._stretches += 1
+        self._stretch_due_bytes = 0.0
+        self._stretch_bytes = 0
+        self._stretch_drops = 0
+
+    def drops(self) -> ClassDrops:
+        """Its drops since the first reading; the present stretch ends here."""
+        self._end_stretch()
+        if self._last is None:
+            return ClassDrops(0, 0)
+        packets = self._last.drops - self._first_drops
+        due_bytes = self._all_due_bytes
+        was_seen = due_bytes >= ENOUGH_PACKETS * self._packet_bytes
+        # One packet more or less for each stretch, by chance.
+        chance = sqrt(self._stretches)
+        if was_seen and self._kept_up(self._all_bytes, due_bytes, chance):
+            return ClassDrops(packets, self._full_drops)
+        return ClassDrops(packets, 0)
