@@ -595,10 +595,14 @@ class EmulatedNetwork:
 
     # -- counters -------------------------------------------------------------------------------
 
-    def counter_reader(self, limiters: Sequence[Limiter]) -> CounterReader:
+    def counter_reader(
+        self, limiters: Sequence[Limiter], *, one_by_one: bool = False
+    ) -> CounterReader:
         """A reader of these limiters' counters while the network is up."""
         kernel = self._up()
-        return CounterReader(kernel.sides, kernel.vms, limiters)
+        return CounterReader(
+            kernel.sides, kernel.vms, limiters, one_by_one=one_by_one
+        )
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
         """Bytes sent by each of a tenant's VMs since its limits were set."""

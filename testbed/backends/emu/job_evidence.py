@@ -14,7 +14,6 @@ from math import isfinite
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from jobs.wire import FRAME_BYTES, wire_bits
@@ -412,32 +411,41 @@ class EvidenceTaker:
         if tenant_id in self._jobs:
             self._jobs[tenant_id].drops += packets
 
-    @property
-    def watches_classes(self) -> bool:
-        """True if VMs of a program that runs may send to one of them at once."""
-        return any(job.followed.converging for job in self._jobs.values())
+    def converging(self) -> frozenset[tuple[int, int]]:
+        """Tenants' links on which VMs of a program may send to one at once."""
+        links = []
+        for tenant_id, job in self._jobs.items():
+            links += [(tenant_id, link) for link in job.followed.converging]
+        return frozenset(links)
 
     def read_classes(
         self, rows: NDArray[Any], counters: NDArray[Any], waited_s: float
     ) -> None:
-        """Takes in counters of programs' classes, by row of a limiter.
+        """Takes in counters of the classes that :meth:`converging` names.
 
         ``waited_s``: how long the switch has waited for a processor so far.
         """
-        on_links = np.flatnonzero(rows["what"] == 0)
-        for row in on_links.tolist():
-            job = self._jobs.get(int(rows["tenant"][row]))
-            link = int(rows["where"][row])
+        columns = (
+            rows["tenant"].tolist(),
+            rows["where"].tolist(),
+            rows["rate_bps"].tolist(),
+            counters.tolist(),
+        )
+        for tenant_id, link, rate_bps, counted in zip(
+            *columns, strict=True
+        ):
+            job = self._jobs.get(tenant_id)
             if job is None or link not in job.followed.converging:
                 continue
             if link not in job.classes:
                 job.classes[link] = FullClass(job.followed.tenant)
-            at_s, sent_bytes, drops, queue_bytes = counters[row].tolist()
-            reading = ClassReading(
-                at_s, sent_bytes, drops, queue_bytes, waited_s
+            at_s, sent_bytes, drops, queue_bytes = counted
+            job.classes[link].take(
+                ClassReading(
+                    at_s, sent_bytes, drops, queue_bytes, waited_s
+                ),
+                rate_bps,
             )
-            rate_bps = int(rows["rate_bps"][row])
-            job.classes[link].take(reading, rate_bps)
 
     def reads_class(self, tenant_id: int, link: int) -> bool:
         """True if a class is read so, and its drops are in class_drops."""

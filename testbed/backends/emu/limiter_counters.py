@@ -76,10 +76,13 @@ class CounterReader:
         sides: Sequence[Side],
         vms: Mapping[str, Side],
         limiters: Sequence[Limiter],
+        *,
+        one_by_one: bool = False,
     ) -> None:
+        """``one_by_one``: few of the switches' limiters, each asked for by itself."""
         self._n = len(limiters)
         self._places_of: dict[int, tuple[int, int]] = {}
-        dumps: dict[int, _Dump] = {}
+        dumps: dict[tuple[int, ...], _Dump] = {}
         side_of: dict[str, Side] = {}
         for switches in sides:
             side_of |= dict.fromkeys(switches.index_of, switches)
@@ -89,17 +92,20 @@ class CounterReader:
             if side is None or device not in side.index_of:
                 continue
             index = side.index_of[device]
-            # By identity: the devices of a side are a dictionary, which has
-            # no hash.
-            if id(side) not in dumps:
-                request = QDISC_DUMP
-                if netns is not None:
-                    request = netlink.root_qdisc_request(index)
-                dumps[id(side)] = _Dump(side, request, {})
             # The limiter of a whole device stands at its root; a class's
             # queue has the class as its parent.
             parent = TC_H_ROOT if minor is None else ROOT_HANDLE | minor
-            dumps[id(side)].row_of[index, parent] = row
+            # By identity: the devices of a side are a dictionary, which has
+            # no hash.
+            key: tuple[int, ...] = (id(side),)
+            request = QDISC_DUMP
+            if netns is not None or one_by_one:
+                request = netlink.qdisc_request(index, parent)
+            if one_by_one:
+                key = (id(side), index, parent)
+            if key not in dumps:
+                dumps[key] = _Dump(side, request, {})
+            dumps[key].row_of[index, parent] = row
         self._dumps = tuple(dumps.values())
 
     def read(self) -> NDArray[Any]:

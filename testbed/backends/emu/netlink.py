@@ -334,13 +334,13 @@ class KernelRefusal:
 QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 
 
-def root_qdisc_request(ifindex: int) -> bytes:
-    """A request for the counters of a device's root qdisc.
+def qdisc_request(ifindex: int, parent: int = TC_H_ROOT) -> bytes:
+    """A request for the counters of a device's root qdisc, or a class's queue.
 
     Older kernels answer only with the echo flag.
     """
     return _message(
-        RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, TC_H_ROOT, 0)
+        RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, parent, 0)
     )
 
 

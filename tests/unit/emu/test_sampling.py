@@ -10,6 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.backends.emu import sampling as watch_module
+from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.limiter_counters import (
     COUNTERS,
     NOT_COUNTED,
@@ -24,6 +25,7 @@ from testbed.backends.emu.sampling import (
     limiters,
 )
 from testbed.embedding.placement import Placement
+from testbed.plan.direct_evidence import JobEvidence, weighed
 from testbed.plan.fidelity import Finding
 from testbed.plan.limits import largest_packet_bytes
 from testbed.plan.network_plan import (
@@ -143,7 +145,10 @@ class Kernel:
         self.forwarders: list[Any] = []
         self.forwards_in_kernel = False
 
-    def counter_reader(self, limiters: list[Limiter]) -> Any:
+    def counter_reader(
+        self, limiters: list[Limiter], *, one_by_one: bool = False
+    ) -> Any:
+        assert not one_by_one or all(at.minor for at in limiters)
         names = [
             "link"
             if at.minor
@@ -277,6 +282,80 @@ def test_drops_on_links_count_whenever_they_were_read(
         3 * 5 * len(TENANT.link_bps),
     )
     assert "tenant 1" in lost.reason
+
+
+ALL_LINKS = frozenset(link for link, _ in TENANT.link_bps)
+PROGRAM = Followed(
+    "job", "command", TENANT, 0.0, 9.0, pids=(), converging=ALL_LINKS
+)
+"""As if on both of its links more of its VMs could send than it reserves."""
+
+
+def of_program(
+    monkeypatch: pytest.MonkeyPatch, kernel: Kernel, job: Followed
+) -> tuple[Finding, JobEvidence]:
+    """The finding on drops, three at each dump, and the job's evidence."""
+    monkeypatch.setattr(
+        watch_module,
+        "time",
+        SimpleNamespace(
+            monotonic=lambda: kernel.dumps + 0.0, thread_time=lambda: 0.0
+        ),
+    )
+    kernel.drops = 3
+    watch = Watch(
+        emulation_of(kernel), Scale(), lambda _: None, lambda: 0.0
+    )
+    watch.start()
+    watch.evidence._next_s = 0.0
+    for _ in range(6):
+        watch.look(0.0, lambda: [job])
+        watch._sample([TENANT], {})
+    evidence = watch.evidence.finish(1)
+    assert evidence is not None
+    (drops,) = weighed(
+        [one for one in watch.findings() if one.check == "drops"],
+        [evidence],
+    )[:1]
+    return drops, evidence
+
+
+@pytest.mark.parametrize(
+    ("share", "pids", "job", "is_full"),
+    [
+        (1.0, [], PROGRAM, True),
+        # A planted limiter.
+        (0.4, [], PROGRAM, False),
+        # A switch of whose waits nothing is known.
+        (1.0, [0], PROGRAM, False),
+        (1.0, [], replace(PROGRAM, converging=frozenset()), False),
+        (1.0, [], replace(PROGRAM, converging=frozenset({99})), False),
+        (
+            1.0,
+            [],
+            Followed("job", "shuffle", TENANT, 0.0, 9.0, pids=()),
+            False,
+        ),
+    ],
+)
+def test_a_programs_drops_are_no_doubt_where_its_class_was_full(
+    share: float,
+    pids: list[int],
+    job: Followed,
+    is_full: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernel = Kernel("link", {"link": share})
+    kernel.switch_pids = pids
+    drops, evidence = of_program(monkeypatch, kernel, job)
+    assert (drops.level == "ok") == is_full
+    total = drops.metrics["packets"] + drops.metrics["full"]
+    assert total >= 3 * 5 * len(ALL_LINKS)
+    assert bool(drops.metrics["full"]) == is_full
+    assert bool(drops.metrics["packets"]) != is_full
+    assert evidence.full_drops == drops.metrics["full"]
+    assert evidence.drops == drops.metrics["packets"]
+    assert bool(evidence.resent_s) != is_full
 
 
 def test_a_port_that_is_gone_is_told_of_and_not_judged(

@@ -303,6 +303,8 @@ DROPS = Finding("suspect", "drops", "9 packets were dropped at x")
     [
         (replace(GOOD, drops=9), "suspect"),
         (replace(GOOD, drops=9, resent_s=3.0), "suspect"),
+        # Of those that it has by its reservation none is one of the nine.
+        (JobEvidence("c", "command", 6.0, full_drops=90), "suspect"),
         (replace(GOOD, drops=9, missing_s=0.15), "invalid"),
         (replace(GOOD, missing_s=0.15), "suspect"),
         (JobEvidence("c", "command", 6.0, drops=9), "suspect"),

@@ -404,6 +404,28 @@ def test_unshaped_packets_are_invalid_and_drops_suspect_and_both_name_the_port()
     assert "rack 0 -> server 1" in drops.reason
 
 
+@pytest.mark.parametrize(
+    ("full", "level", "packets"),
+    [
+        ({}, "suspect", 9),
+        ({"a": 7, "b": 2}, "ok", 0),
+        ({"a": 7}, "suspect", 2),
+        # Of another class than the one that dropped.
+        ({"c": 9}, "suspect", 9),
+        ({"a": 9}, "suspect", 2),
+    ],
+)
+def test_drops_of_full_classes_are_counted_and_no_doubt(
+    full: dict[str, int], level: str, packets: int
+) -> None:
+    _, drops = leaks({}, {"a": 7, "b": 2}, full)
+    assert drops.level == level
+    assert drops.metrics == {"packets": packets, "full": 9 - packets}
+    assert ("drops none" in drops.reason) == (packets > 0)
+    by_full = f"{9 - packets} packets were dropped by full reservations"
+    assert (by_full in drops.reason) == (packets < 9)
+
+
 def test_a_packet_more_or_less_is_not_held_against_a_slow_class() -> None:
     slow = Sample(
         "slow", 1_000_000, 965_000.0, 9_000, 1_000_000, packet_bps=72_000.0
