@@ -7,11 +7,12 @@ are those of ``docs/decisions/48``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from math import isfinite, sqrt
 from typing import NamedTuple
 
 from testbed.embedding.placement import Placement
-from testbed.plan.fidelity import ENOUGH_PACKETS, KEPT_UP
+from testbed.plan.fidelity import KEPT_UP
 from testbed.plan.limits import (
     RESERVED_CATCH_UP_S,
     largest_packet_bytes,
@@ -61,6 +62,17 @@ class ClassDrops(NamedTuple):
 
     packets: int
     full: int
+
+
+class ClassSeen(NamedTuple):
+    """A class in all of its stretches: what it sent and what its rate carries,
+    in its largest packets.
+    """
+
+    drops: ClassDrops
+    sent: float
+    due: float
+    stretches: int
 
 
 class FullClass:
@@ -135,7 +147,7 @@ class FullClass:
         if sent_bytes < last.queue_bytes:
             return True
         due_bytes = self._due_bytes(last, now)
-        return self._kept_up(sent_bytes, due_bytes, packets=1)
+        return self._kept_up(sent_bytes, due_bytes)
 
     def _is_queued(self, reading: ClassReading) -> bool:
         least_bytes = max(QUEUE_S * self._rate_bps / 8, self._packet_bytes)
@@ -157,16 +169,13 @@ class FullClass:
             return now.drops - last.drops
         return 0
 
-    def _kept_up(
-        self, sent_bytes: int, due_bytes: float, packets: float
-    ) -> bool:
-        """True if it sent at its rate, but for some packets."""
-        allowed_bytes = packets * self._packet_bytes
-        return sent_bytes + allowed_bytes >= KEPT_UP * due_bytes
+    def _kept_up(self, sent_bytes: int, due_bytes: float) -> bool:
+        """True if it sent at its rate, but for a packet."""
+        return sent_bytes + self._packet_bytes >= KEPT_UP * due_bytes
 
     def _end_stretch(self) -> None:
         due_bytes = self._stretch_due_bytes
-        if self._kept_up(self._stretch_bytes, due_bytes, packets=1):
+        if self._kept_up(self._stretch_bytes, due_bytes):
             self._full_drops += self._stretch_drops
         if due_bytes > 0.0:
             self._all_due_bytes += due_bytes
@@ -176,16 +185,39 @@ class FullClass:
         self._stretch_bytes = 0
         self._stretch_drops = 0
 
-    def drops(self) -> ClassDrops:
-        """Its drops since the first reading; the present stretch ends here."""
+    def seen(self) -> ClassSeen:
+        """All that was seen of it so far; the present stretch ends here."""
         self._end_stretch()
-        if self._last is None:
-            return ClassDrops(0, 0)
-        packets = self._last.drops - self._first_drops
-        due_bytes = self._all_due_bytes
-        was_seen = due_bytes >= ENOUGH_PACKETS * self._packet_bytes
-        # One packet more or less for each stretch, by chance.
-        chance = sqrt(self._stretches)
-        if was_seen and self._kept_up(self._all_bytes, due_bytes, chance):
-            return ClassDrops(packets, self._full_drops)
-        return ClassDrops(packets, 0)
+        packets = 0
+        if self._last is not None:
+            packets = self._last.drops - self._first_drops
+        return ClassSeen(
+            ClassDrops(packets, self._full_drops),
+            self._all_bytes / self._packet_bytes,
+            self._all_due_bytes / self._packet_bytes,
+            self._stretches,
+        )
+
+
+def drops_of(classes: Mapping[int, FullClass]) -> dict[int, ClassDrops]:
+    """Drops of a job's classes, by directed link.
+
+    None was of a full class unless all of them together have been seen to send
+    at their rates.
+    """
+    seen = {link: one.seen() for link, one in classes.items()}
+    sent = sum(one.sent for one in seen.values())
+    due = sum(one.due for one in seen.values())
+    stretches = sum(one.stretches for one in seen.values())
+    # Half a packet more or less for each stretch, by chance; what was seen is
+    # to be so much that this is no more than the share itself. Where nothing
+    # was seen it is not enough.
+    chance = sqrt(max(1, stretches)) / 2
+    was_enough = chance <= (1.0 - KEPT_UP) * due
+    kept_up = was_enough and sent + chance >= KEPT_UP * due
+    result = {}
+    for link, one in seen.items():
+        result[link] = one.drops
+        if not kept_up:
+            result[link] = ClassDrops(one.drops.packets, 0)
+    return result

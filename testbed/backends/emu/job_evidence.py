@@ -43,7 +43,12 @@ from testbed.plan.direct_evidence import (
     Kind,
 )
 from testbed.plan.fidelity import quantile
-from testbed.plan.full_classes import ClassDrops, ClassReading, FullClass
+from testbed.plan.full_classes import (
+    ClassDrops,
+    ClassReading,
+    FullClass,
+    drops_of,
+)
 from testbed.plan.limits import largest_packet_bytes, switch_catch_up_s
 from testbed.plan.network_plan import TenantPlan
 
@@ -265,8 +270,7 @@ class _Job:
         """Drops of its classes that several of its VMs may fill."""
         packets = 0
         full = 0
-        for one in self.classes.values():
-            drops = one.drops()
+        for drops in drops_of(self.classes).values():
             packets += drops.packets
             full += drops.full
         return ClassDrops(packets, full)
@@ -685,9 +689,8 @@ def _add_class_drops(
     result: dict[tuple[int, int], ClassDrops], tenant_id: int, job: _Job
 ) -> None:
     """Adds a job's: another one may have had its number before."""
-    for link, one in job.classes.items():
+    for link, now in drops_of(job.classes).items():
         before = result.get((tenant_id, link), ClassDrops(0, 0))
-        now = one.drops()
         result[tenant_id, link] = ClassDrops(
             before.packets + now.packets, before.full + now.full
         )

@@ -12,6 +12,7 @@ from testbed.plan.full_classes import (
     ClassReading,
     FullClass,
     converging_links,
+    drops_of,
 )
 from testbed.plan.limits import largest_packet_bytes, port_queue_bytes
 from testbed.plan.network_plan import network_plan, tenant_plan
@@ -29,7 +30,7 @@ PACKET = largest_packet_bytes(TENANT)
 LIMIT = port_queue_bytes(RATE_BPS)
 
 
-def taken(
+def incast(
     *,
     share: float = 1.0,
     queue: int = LIMIT - PACKET,
@@ -37,7 +38,7 @@ def taken(
     stretches: int = 1,
     readings: int = 10,
     late: float = 1.0,
-) -> ClassDrops:
+) -> FullClass:
     """An incast: in each stretch the queue is there for so many readings, at
     0.1 s, and a packet is dropped before each; then a second of nothing.
 
@@ -65,7 +66,12 @@ def taken(
         # What was in the queue leaves.
         sent += queue
         one.take(ClassReading(at_s, int(sent), drops, 0, waits_s), RATE_BPS)
-    return one.drops()
+    return one
+
+
+def taken(**how: float) -> ClassDrops:
+    """The drops of one such class."""
+    return drops_of({7: incast(**how)})[7]  # type: ignore[arg-type]
 
 
 def test_a_class_that_sends_at_its_rate_with_a_full_queue_drops_by_design() -> (
@@ -86,12 +92,12 @@ def test_a_limiter_that_is_too_slow_drops_nothing_by_design(
 def test_a_queue_that_was_half_full_drops_nothing_by_design() -> None:
     """So if its limit is half of the planned one, and where little was sent."""
     quiet = {"readings": 4, "share": 0.2}
-    assert taken(queue=LIMIT // 3, **quiet).full == 0  # type: ignore[arg-type]
+    assert taken(queue=LIMIT // 3, **quiet).full == 0
     one = FullClass(TENANT)
     one.take(ClassReading(0.0, 0, 0, LIMIT // 2, 0.0), RATE_BPS)
     one.take(ClassReading(0.05, 112_500, 3, LIMIT // 2, 0.0), RATE_BPS)
     one.take(ClassReading(3.0, 6_750_000, 3, LIMIT // 2, 0.0), RATE_BPS)
-    assert one.drops() == ClassDrops(3, 0)
+    assert drops_of({0: one})[0] == ClassDrops(3, 0)
 
 
 def test_a_class_that_held_less_than_a_queue_drops_nothing_by_design() -> (
@@ -120,16 +126,34 @@ def test_one_stretch_below_the_rate_has_its_own_drops_alone() -> None:
 def test_too_little_of_its_rate_was_seen() -> None:
     """One reading with a queue says nothing of the rate."""
     assert taken(readings=1, stretches=3) == ClassDrops(3, 0)
+    assert taken(readings=2).full == 0
+    assert taken(readings=5) == ClassDrops(5, 5)
+
+
+def test_all_classes_of_a_job_have_been_seen_at_their_rates() -> None:
+    """One that had its queue for a moment by the others; a slow one for all."""
+    at_rate = incast()
+    short = incast(readings=2)
+    assert drops_of({3: short}) == {3: ClassDrops(2, 0)}
+    assert drops_of({1: at_rate, 3: short}) == {
+        1: ClassDrops(10, 10),
+        3: ClassDrops(2, 2),
+    }
+    slow = incast(share=0.9)
+    assert drops_of({1: at_rate, 5: slow}) == {
+        1: ClassDrops(10, 0),
+        5: ClassDrops(10, 0),
+    }
 
 
 def test_what_no_reading_has_on_its_own_is_a_doubt() -> None:
     one = FullClass(TENANT)
-    assert one.drops() == ClassDrops(0, 0)
+    assert drops_of({0: one})[0] == ClassDrops(0, 0)
     one.take(ClassReading(nan, 0, 9, 0, 0.0), RATE_BPS)
     one.take(ClassReading(0.0, 0, 2, 0, 0.0), RATE_BPS)
     one.take(ClassReading(1.0, -1, 0, 0, 0.0), RATE_BPS)
     one.take(ClassReading(1.1, 300_000, 5, 0, 0.0), RATE_BPS)
-    assert one.drops() == ClassDrops(3, 0)
+    assert drops_of({0: one})[0] == ClassDrops(3, 0)
 
 
 def test_drops_between_two_rates_are_of_neither() -> None:
@@ -138,7 +162,7 @@ def test_drops_between_two_rates_are_of_neither() -> None:
     one.take(ClassReading(0.0, 0, 0, queue, 0.0), 2 * RATE_BPS)
     one.take(ClassReading(0.1, 225_000, 1, queue, 0.0), RATE_BPS)
     one.take(ClassReading(1.1, 2_475_000, 3, queue, 0.0), RATE_BPS)
-    assert one.drops() == ClassDrops(3, 2)
+    assert drops_of({0: one})[0] == ClassDrops(3, 2)
 
 
 def test_more_come_than_fit_only_towards_the_fewer_vms() -> None:
