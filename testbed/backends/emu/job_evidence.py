@@ -16,6 +16,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from jobs.demand import Demand
+from jobs.request import Enforcement
 from jobs.wire import FRAME_BYTES, wire_bits
 from testbed.backends.emu.process_progress import Progress, spent
 from testbed.backends.emu.switch_evidence import SwitchEvidence
@@ -123,6 +125,22 @@ class Followed:
         if self.left_bytes is None:
             return self.tenant.volume_bytes
         return self.left_bytes.get(vm, 0)
+
+
+def may_converge(
+    followed: Followed, demand: Demand, enforcement: Enforcement
+) -> bool:
+    """True for a person's program, held to its reservation since it began.
+
+    iperf3 is the testbed's own choice of traffic.
+    """
+    return (
+        followed.kind == "command"
+        and demand.kind != "iperf3"
+        and followed.is_whole
+        and not followed.was_paused
+        and enforcement == "strict"
+    )
 
 
 class Waits:

@@ -36,7 +36,7 @@ from jobs.request import Enforcement, JobRequest
 from jobs.wire import wire_rate_bps
 from testbed import events
 from testbed.backends.emu.emulation import Emulation
-from testbed.backends.emu.job_evidence import Followed
+from testbed.backends.emu.job_evidence import Followed, may_converge
 from testbed.backends.emu.live_job import LiveJob
 from testbed.backends.emu.sampling import Watch
 from testbed.backends.emu.work_evidence import Claim
@@ -295,7 +295,8 @@ class LiveBackend:
                     crowded,
                 )
                 followed = replace(followed, crowded=by_vm)
-            if self._may_converge(followed, job):
+            demand = job.request.demand
+            if may_converge(followed, demand, self._enforcement):
                 followed = replace(
                     followed,
                     converging=converging_links(
@@ -304,19 +305,6 @@ class LiveBackend:
                 )
             result.append(followed)
         return result
-
-    def _may_converge(self, followed: Followed, job: LiveJob) -> bool:
-        """True for a person's program, held to its reservation since its start.
-
-        iperf3 is the testbed's own choice of traffic.
-        """
-        return (
-            followed.kind == "command"
-            and job.request.demand.kind != "iperf3"
-            and followed.is_whole
-            and not followed.was_paused
-            and self._enforcement == "strict"
-        )
 
     def _followed_job(
         self,

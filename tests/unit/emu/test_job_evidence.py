@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.demand import Command, Demand, Iperf3
+from jobs.request import Enforcement
 from testbed.backends.emu import job_evidence
 from testbed.backends.emu.job_evidence import (
     EvidenceTaker,
     Followed,
     Waits,
+    may_converge,
 )
 from testbed.backends.emu.limiter_counters import COUNTERS
 from testbed.backends.emu.process_progress import Progress, Spent
@@ -841,3 +844,34 @@ def test_a_disturbance_lasts_until_traffic_may_be_at_its_rate_again(
     assert taker.is_disturbed(1, settled_s - 0.1)
     assert not taker.is_disturbed(1, settled_s)
     assert not taker.is_disturbed(2, 100.0)
+
+
+PROGRAM = replace(JOB, kind="command")
+
+
+@pytest.mark.parametrize(
+    ("job", "demand", "enforcement", "may"),
+    [
+        (PROGRAM, Command(words=("x",)), "strict", True),
+        (PROGRAM, Command(words=("x",)), "work-conserving", False),
+        (PROGRAM, Command(words=("x",)), "none", False),
+        (PROGRAM, Iperf3(pattern="all-to-all"), "strict", False),
+        (JOB, Command(words=("x",)), "strict", False),
+        (
+            replace(PROGRAM, was_paused=True),
+            Command(words=("x",)),
+            "strict",
+            False,
+        ),
+        (
+            replace(PROGRAM, is_whole=False),
+            Command(words=("x",)),
+            "strict",
+            False,
+        ),
+    ],
+)
+def test_only_a_program_held_to_its_reservation_fills_it_by_design(
+    job: Followed, demand: Demand, enforcement: Enforcement, *, may: bool
+) -> None:
+    assert may_converge(job, demand, enforcement) == may
