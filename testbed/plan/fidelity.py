@@ -760,7 +760,7 @@ def _dropped(counts: Mapping[str, int], full: Mapping[str, int]) -> Finding:
             f"sent to one, at {_ports(expected, most=6)}"
         )
     reason = "; ".join(reasons) or "no packet was dropped between the VMs"
-    metrics = {"packets": packets, "full": n_expected}
+    metrics: dict[str, float] = {"packets": packets, "full": n_expected}
     return Finding(level, "drops", reason, metrics)
 
 

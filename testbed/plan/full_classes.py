@@ -7,6 +7,7 @@ are those of ``docs/decisions/48``.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from math import isfinite, sqrt
 from typing import NamedTuple
@@ -23,6 +24,10 @@ from topologies.datacentre import DataCentre, down, up
 
 QUEUE_S = 0.005
 """Time of its rate that a queue is worth at least, beside a packet."""
+LATELY_S = 2 * RESERVED_CATCH_UP_S
+"""Time before a reading over which waits count: a switch that waited for more
+than half of it was starved.
+"""
 
 
 def converging_links(
@@ -88,7 +93,7 @@ class FullClass:
         self._rate_bps = 0
         self._first_drops = 0
         self._last: ClassReading | None = None
-        self._before_s = 0.0
+        self._waits: deque[tuple[float, float]] = deque()
         # Of the present stretch, and of all that have ended.
         self._stretch_due_bytes = 0.0
         self._stretch_bytes = 0
@@ -106,16 +111,14 @@ class FullClass:
         self._last = now
         if last is None:
             self._first_drops = now.drops
-            self._before_s = now.waited_s
             self._rate_bps = rate_bps
-            return
-        if rate_bps != self._rate_bps:
+        elif rate_bps != self._rate_bps:
             # What it dropped meanwhile is of neither rate.
             self._end_stretch()
             self._rate_bps = rate_bps
         else:
             self._compare(last, now)
-        self._before_s = last.waited_s
+        self._waits.append((now.at_s, now.waited_s))
 
     def _compare(self, last: ClassReading, now: ClassReading) -> None:
         drops = self._drops_when_full(last, now)
@@ -163,11 +166,18 @@ class FullClass:
         most_bytes = now.queue_bytes + now.sent_bytes - last.sent_bytes
         most_bytes += self._packet_bytes
         was_full = most_bytes >= port_queue_bytes(self._rate_bps)
-        # Not true of NaN. Arrears of the reading before may come in this one.
-        was_on_time = now.waited_s - self._before_s <= RESERVED_CATCH_UP_S
+        # Not true of NaN.
+        was_on_time = self._waited_s(now) <= RESERVED_CATCH_UP_S
         if was_full and was_on_time:
             return now.drops - last.drops
         return 0
+
+    def _waited_s(self, now: ClassReading) -> float:
+        """How long the switch has waited lately: its arrears come later."""
+        waits = self._waits
+        while len(waits) > 1 and waits[1][0] <= now.at_s - LATELY_S:
+            waits.popleft()
+        return now.waited_s - waits[0][1]
 
     def _kept_up(self, sent_bytes: int, due_bytes: float) -> bool:
         """True if it sent at its rate, but for a packet."""

@@ -118,6 +118,24 @@ def test_a_switch_that_waits_passes_its_arrears_on(
     assert taken(waited_s=waited_s).full == full
 
 
+@pytest.mark.parametrize(("share", "full"), [(0.4, 10), (0.6, 1), (0.9, 1)])
+def test_short_waits_add_up_however_often_a_class_is_read(
+    share: float, full: int
+) -> None:
+    """Read every 25 ms: no wait between two readings is above 60 ms."""
+    one = FullClass(TENANT)
+    queue = LIMIT - PACKET
+    for number in range(41):
+        at_s = 0.025 * number
+        # In each fourth reading, from the second on, where little came before.
+        drops = (number + 3) // 4
+        sent = int(RATE_BPS / 8 * at_s)
+        one.take(
+            ClassReading(at_s, sent, drops, queue, share * at_s), RATE_BPS
+        )
+    assert drops_of({0: one})[0] == ClassDrops(10, full)
+
+
 def test_one_stretch_below_the_rate_has_its_own_drops_alone() -> None:
     found = taken(stretches=20, late=0.9)
     assert found == ClassDrops(200, 190)
