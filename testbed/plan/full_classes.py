@@ -2,7 +2,7 @@
 
 Pure. Several VMs of a program may send to one at once: a switch that enforces
 their hose drops then, and a run is not to be doubted for it. The conditions
-are those of ``docs/decisions/48``.
+are those of ``docs/runs-and-fidelity.md``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topologies.datacentre import DataCentre, down, up
 QUEUE_S = 0.005
 """Time of its rate that a queue is worth at least, beside a packet."""
 LATELY_S = 2 * RESERVED_CATCH_UP_S
-"""Time before a reading over which waits count: a switch that waited for more
+"""Time before a count over which waits count: a switch that waited for more
 than half of it was starved.
 """
 
@@ -48,7 +48,7 @@ def converging_links(
     return frozenset(links)
 
 
-class ClassReading(NamedTuple):
+class ClassCount(NamedTuple):
     """Counters of a class, read at ``at_s``.
 
     ``waited_s``: how long the switch has waited for a processor so far; NaN
@@ -83,7 +83,7 @@ class ClassSeen(NamedTuple):
 class FullClass:
     """A class on a link, and which of its drops were its reservation's own.
 
-    It is read again and again; in a *stretch* of readings its queue was there
+    It is read again and again; in a *stretch* of counts its queue was there
     all the time. Drops belong to the stretch in which they are, or that they
     begin or end.
     """
@@ -92,7 +92,7 @@ class FullClass:
         self._packet_bytes = largest_packet_bytes(tenant)
         self._rate_bps = 0
         self._first_drops = 0
-        self._last: ClassReading | None = None
+        self._last: ClassCount | None = None
         self._waits: deque[tuple[float, float]] = deque()
         # Of the present stretch, and of all that have ended.
         self._stretch_due_bytes = 0.0
@@ -103,8 +103,8 @@ class FullClass:
         self._stretches = 0
         self._full_drops = 0
 
-    def take(self, now: ClassReading, rate_bps: int) -> None:
-        """Takes in one reading more; one of an unknown instant is left out."""
+    def take(self, now: ClassCount, rate_bps: int) -> None:
+        """Takes in one count more; one of an unknown instant is left out."""
         if not isfinite(now.at_s) or now.sent_bytes < 0:
             return
         last = self._last
@@ -120,7 +120,7 @@ class FullClass:
             self._compare(last, now)
         self._waits.append((now.at_s, now.waited_s))
 
-    def _compare(self, last: ClassReading, now: ClassReading) -> None:
+    def _compare(self, last: ClassCount, now: ClassCount) -> None:
         drops = self._drops_when_full(last, now)
         if self._stood(last, now):
             self._stretch_due_bytes += self._due_bytes(last, now)
@@ -135,11 +135,11 @@ class FullClass:
                 self._stretch_drops += drops
             self._end_stretch()
 
-    def _due_bytes(self, last: ClassReading, now: ClassReading) -> float:
+    def _due_bytes(self, last: ClassCount, now: ClassCount) -> float:
         return self._rate_bps / 8 * (now.at_s - last.at_s)
 
-    def _stood(self, last: ClassReading, now: ClassReading) -> bool:
-        """True if its queue was there all the time between two readings.
+    def _stood(self, last: ClassCount, now: ClassCount) -> bool:
+        """True if its queue was there all the time between two counts.
 
         That is so where less was sent than had been in the queue, and where
         as much was sent as the rate allows.
@@ -152,14 +152,12 @@ class FullClass:
         due_bytes = self._due_bytes(last, now)
         return self._kept_up(sent_bytes, due_bytes)
 
-    def _is_queued(self, reading: ClassReading) -> bool:
+    def _is_queued(self, count: ClassCount) -> bool:
         least_bytes = max(QUEUE_S * self._rate_bps / 8, self._packet_bytes)
-        return reading.queue_bytes > least_bytes
+        return count.queue_bytes > least_bytes
 
-    def _drops_when_full(
-        self, last: ClassReading, now: ClassReading
-    ) -> int:
-        """The drops between two readings, if its queue was at its limit then
+    def _drops_when_full(self, last: ClassCount, now: ClassCount) -> int:
+        """The drops between two counts, if its queue was at its limit then
         and the switch had not waited; else 0.
         """
         # A queue that was full has lost no more since than was sent.
@@ -172,8 +170,8 @@ class FullClass:
             return now.drops - last.drops
         return 0
 
-    def _waited_s(self, now: ClassReading) -> float:
-        """How long the switch has waited lately: its arrears come later."""
+    def _waited_s(self, now: ClassCount) -> float:
+        """Time for which the switch has waited lately: its arrears come later."""
         waits = self._waits
         while len(waits) > 1 and waits[1][0] <= now.at_s - LATELY_S:
             waits.popleft()

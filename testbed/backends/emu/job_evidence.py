@@ -46,8 +46,8 @@ from testbed.plan.direct_evidence import (
 )
 from testbed.plan.fidelity import quantile
 from testbed.plan.full_classes import (
+    ClassCount,
     ClassDrops,
-    ClassReading,
     FullClass,
     drops_of,
 )
@@ -463,9 +463,7 @@ class EvidenceTaker:
                 job.classes[link] = FullClass(job.followed.tenant)
             at_s, sent_bytes, drops, queue_bytes = counted
             job.classes[link].take(
-                ClassReading(
-                    at_s, sent_bytes, drops, queue_bytes, waited_s
-                ),
+                ClassCount(at_s, sent_bytes, drops, queue_bytes, waited_s),
                 rate_bps,
             )
 

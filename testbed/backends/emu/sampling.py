@@ -297,7 +297,7 @@ class Watch:
         return max(0.0, self._classes_next_s - now_s)
 
     def _switch_waited_s(self) -> float:
-        """How long its parts have waited for a processor, NaN where unknown."""
+        """Time for which its parts waited for a processor, NaN where unknown."""
         network = self._emulation.network
         # The kernel's own datapath waits for nobody.
         if network.forwards_in_kernel:

@@ -1,4 +1,4 @@
-"""Drops of a class that was full, each condition by itself (docs/decisions/48)."""
+"""Drops of a class that was full, each condition by itself (docs/decisions/02)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 
 from testbed.embedding.placement import Placement
 from testbed.plan.full_classes import (
+    ClassCount,
     ClassDrops,
-    ClassReading,
     FullClass,
     converging_links,
     drops_of,
@@ -36,10 +36,10 @@ def incast(
     queue: int = LIMIT - PACKET,
     waited_s: float = 0.01,
     stretches: int = 1,
-    readings: int = 10,
+    counts: int = 10,
     late: float = 1.0,
 ) -> FullClass:
-    """An incast: in each stretch the queue is there for so many readings, at
+    """An incast: in each stretch the queue is there for so many counts, at
     0.1 s, and a packet is dropped before each; then a second of nothing.
 
     ``share``: of its rate that the class sends; ``late``: of that in the first
@@ -50,22 +50,22 @@ def incast(
     sent = 0.0
     drops = 0
     waits_s = 0.0
-    one.take(ClassReading(at_s, 0, 0, 0, waits_s), RATE_BPS)
+    one.take(ClassCount(at_s, 0, 0, 0, waits_s), RATE_BPS)
     for stretch in range(stretches):
-        for number in range(readings):
+        for number in range(counts):
             at_s += 0.1
             pace = share
-            if stretch == stretches - 1 and number < readings / 2:
+            if stretch == stretches - 1 and number < counts / 2:
                 pace = share * late
             sent += pace * RATE_BPS / 8 * 0.1
             drops += 1
             waits_s += waited_s
-            reading = ClassReading(at_s, int(sent), drops, queue, waits_s)
-            one.take(reading, RATE_BPS)
+            count = ClassCount(at_s, int(sent), drops, queue, waits_s)
+            one.take(count, RATE_BPS)
         at_s += 1.0
         # What was in the queue leaves.
         sent += queue
-        one.take(ClassReading(at_s, int(sent), drops, 0, waits_s), RATE_BPS)
+        one.take(ClassCount(at_s, int(sent), drops, 0, waits_s), RATE_BPS)
     return one
 
 
@@ -91,12 +91,12 @@ def test_a_limiter_that_is_too_slow_drops_nothing_by_design(
 
 def test_a_queue_that_was_half_full_drops_nothing_by_design() -> None:
     """So if its limit is half of the planned one, and where little was sent."""
-    quiet = {"readings": 4, "share": 0.2}
+    quiet = {"counts": 4, "share": 0.2}
     assert taken(queue=LIMIT // 3, **quiet).full == 0
     one = FullClass(TENANT)
-    one.take(ClassReading(0.0, 0, 0, LIMIT // 2, 0.0), RATE_BPS)
-    one.take(ClassReading(0.05, 112_500, 3, LIMIT // 2, 0.0), RATE_BPS)
-    one.take(ClassReading(3.0, 6_750_000, 3, LIMIT // 2, 0.0), RATE_BPS)
+    one.take(ClassCount(0.0, 0, 0, LIMIT // 2, 0.0), RATE_BPS)
+    one.take(ClassCount(0.05, 112_500, 3, LIMIT // 2, 0.0), RATE_BPS)
+    one.take(ClassCount(3.0, 6_750_000, 3, LIMIT // 2, 0.0), RATE_BPS)
     assert drops_of({0: one})[0] == ClassDrops(3, 0)
 
 
@@ -112,7 +112,7 @@ def test_a_class_that_held_less_than_a_queue_drops_nothing_by_design() -> (
 def test_a_switch_that_waits_passes_its_arrears_on(
     waited_s: float, full: int
 ) -> None:
-    """The wait between two readings and between those before counts; at first
+    """The wait between two counts and between those before counts; at first
     there are none before.
     """
     assert taken(waited_s=waited_s).full == full
@@ -122,16 +122,16 @@ def test_a_switch_that_waits_passes_its_arrears_on(
 def test_short_waits_add_up_however_often_a_class_is_read(
     share: float, full: int
 ) -> None:
-    """Read every 25 ms: no wait between two readings is above 60 ms."""
+    """Read every 25 ms: no wait between two counts is above 60 ms."""
     one = FullClass(TENANT)
     queue = LIMIT - PACKET
     for number in range(41):
         at_s = 0.025 * number
-        # In each fourth reading, from the second on, where little came before.
+        # In each fourth count, from the second on, where little came before.
         drops = (number + 3) // 4
         sent = int(RATE_BPS / 8 * at_s)
         one.take(
-            ClassReading(at_s, sent, drops, queue, share * at_s), RATE_BPS
+            ClassCount(at_s, sent, drops, queue, share * at_s), RATE_BPS
         )
     assert drops_of({0: one})[0] == ClassDrops(10, full)
 
@@ -142,16 +142,16 @@ def test_one_stretch_below_the_rate_has_its_own_drops_alone() -> None:
 
 
 def test_too_little_of_its_rate_was_seen() -> None:
-    """One reading with a queue says nothing of the rate."""
-    assert taken(readings=1, stretches=3) == ClassDrops(3, 0)
-    assert taken(readings=2).full == 0
-    assert taken(readings=5) == ClassDrops(5, 5)
+    """One count with a queue says nothing of the rate."""
+    assert taken(counts=1, stretches=3) == ClassDrops(3, 0)
+    assert taken(counts=2).full == 0
+    assert taken(counts=5) == ClassDrops(5, 5)
 
 
 def test_all_classes_of_a_job_have_been_seen_at_their_rates() -> None:
     """One that had its queue for a moment by the others; a slow one for all."""
     at_rate = incast()
-    short = incast(readings=2)
+    short = incast(counts=2)
     assert drops_of({3: short}) == {3: ClassDrops(2, 0)}
     assert drops_of({1: at_rate, 3: short}) == {
         1: ClassDrops(10, 10),
@@ -167,19 +167,19 @@ def test_all_classes_of_a_job_have_been_seen_at_their_rates() -> None:
 def test_what_no_reading_has_on_its_own_is_a_doubt() -> None:
     one = FullClass(TENANT)
     assert drops_of({0: one})[0] == ClassDrops(0, 0)
-    one.take(ClassReading(nan, 0, 9, 0, 0.0), RATE_BPS)
-    one.take(ClassReading(0.0, 0, 2, 0, 0.0), RATE_BPS)
-    one.take(ClassReading(1.0, -1, 0, 0, 0.0), RATE_BPS)
-    one.take(ClassReading(1.1, 300_000, 5, 0, 0.0), RATE_BPS)
+    one.take(ClassCount(nan, 0, 9, 0, 0.0), RATE_BPS)
+    one.take(ClassCount(0.0, 0, 2, 0, 0.0), RATE_BPS)
+    one.take(ClassCount(1.0, -1, 0, 0, 0.0), RATE_BPS)
+    one.take(ClassCount(1.1, 300_000, 5, 0, 0.0), RATE_BPS)
     assert drops_of({0: one})[0] == ClassDrops(3, 0)
 
 
 def test_drops_between_two_rates_are_of_neither() -> None:
     one = FullClass(TENANT)
     queue = LIMIT - PACKET
-    one.take(ClassReading(0.0, 0, 0, queue, 0.0), 2 * RATE_BPS)
-    one.take(ClassReading(0.1, 225_000, 1, queue, 0.0), RATE_BPS)
-    one.take(ClassReading(1.1, 2_475_000, 3, queue, 0.0), RATE_BPS)
+    one.take(ClassCount(0.0, 0, 0, queue, 0.0), 2 * RATE_BPS)
+    one.take(ClassCount(0.1, 225_000, 1, queue, 0.0), RATE_BPS)
+    one.take(ClassCount(1.1, 2_475_000, 3, queue, 0.0), RATE_BPS)
     assert drops_of({0: one})[0] == ClassDrops(3, 2)
 
 
