@@ -1,0 +1,1 @@
+../../reproductions/dcloud/apps/map_reduce.py
