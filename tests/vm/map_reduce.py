@@ -1,1 +1,0 @@
-../../reproductions/dcloud/apps/map_reduce.py
