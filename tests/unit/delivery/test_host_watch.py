@@ -131,3 +131,17 @@ def test_the_time_left_is_that_of_the_steps_ahead_in_an_earlier_call(
         "vm: step 2 of 2: lab; about 41 s left",
         "vm: step 3 of 3: tiers",
     ]
+
+
+def test_steps_and_repetitions_are_on_the_kernels_command_line(
+    run: ModuleType, tmp_path: Path
+) -> None:
+    boot = tmp_path / "boot"
+    boot.mkdir()
+    for name in ("vmlinuz-6.1", "initrd.img-6.1"):
+        (boot / name).touch()
+    options = run.parse(["--only", "figure_10", "--repetitions", "3"])
+    command = run.qemu(tmp_path, tmp_path, options)
+    settings = command[command.index("-append") + 1].split()
+    assert "hosenet.only=figure_10" in settings
+    assert "hosenet.repetitions=3" in settings
