@@ -140,8 +140,12 @@ def test_steps_and_repetitions_are_on_the_kernels_command_line(
     boot.mkdir()
     for name in ("vmlinuz-6.1", "initrd.img-6.1"):
         (boot / name).touch()
-    options = run.parse(["--only", "figure_10", "--repetitions", "3"])
+    asked = (
+        "--only figure_10 --repetitions 3 --bandwidths 450Mbit/s,150Mbit/s"
+    )
+    options = run.parse(asked.split())
     command = run.qemu(tmp_path, tmp_path, options)
     settings = command[command.index("-append") + 1].split()
     assert "hosenet.only=figure_10" in settings
     assert "hosenet.repetitions=3" in settings
+    assert "hosenet.bandwidths=450Mbit/s,150Mbit/s" in settings
