@@ -604,51 +604,81 @@ compile_checkout() {
         topologies tests/support
 }
 
-# check_without_root SELECTION PROFILE: what needs neither root nor a network, with PROFILE's number
-# of examples a property. One worker more than there are processors, as some tests wait.
-check_without_root() {
+check_sources() {
     local bin=$VENV/bin
     check "formatting" as_owner "$bin/ruff" format --check .
     check "lint" as_owner "$bin/ruff" check .
     check "types" as_owner "$bin/mypy"
     check "layers" as_owner "$bin/lint-imports" --no-cache --no-logo
-    check "tests that need no root" as_owner "$bin/python" -m pytest -n $(($(nproc) + 1)) \
+}
+
+# check_without_root SELECTION PROFILE: tests that need neither root nor a network, with PROFILE's
+# number of examples a property. One worker more than there are processors, as some tests wait.
+check_without_root() {
+    check "tests that need no root" as_owner "$VENV/bin/python" -m pytest -n $(($(nproc) + 1)) \
         --dist worksteal --hypothesis-profile="$2" -m "$1" tests/unit
 }
 
-# check_with_root SELECTION: tests in network namespaces and on Open vSwitch.
-check_with_root() {
+# check_as_root WHAT SELECTION FOLDER: tests that make what root alone may make.
+check_as_root() {
     local root_files
-    [ -d tests/netns ] || return 0
+    [ -d "$3" ] || return 0
     root_files=$(mktemp -d)
     # A feature that install has just provided must be there: a skip would hide its absence.
-    check "tests in network namespaces and on Open vSwitch" \
-        env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
+    check "$1" env HOSENET_TEST_REQUIRE="root namespaces ovs mininet ryu os-ken" \
         HYPOTHESIS_STORAGE_DIRECTORY="$root_files" PYTHONDONTWRITEBYTECODE=1 \
-        "$VENV/bin/python" -m pytest -p no:cacheprovider -m "$1" tests/netns tests/emu
+        "$VENV/bin/python" -m pytest -p no:cacheprovider -m "$2" "$3"
     rm -rf "$root_files"
 }
 
-# Live tests mostly wait for traffic: what needs no root runs meanwhile, at the lowest priority. It
-# is shown afterwards.
-check_side_by_side() {
-    say "what needs no root runs beside the live tests, and is shown after them"
-    BESIDE_SHOWS=$(mktemp)
+check_in_namespaces() { check_as_root "tests in network namespaces" "$1" tests/netns; }
+check_on_switch() { check_as_root "tests on Open vSwitch" "$1" tests/emu; }
+
+# beside NICENESS COMMAND...: runs COMMAND beside what follows; end_beside shows what it said.
+BESIDE=()
+BESIDE_SHOWS=()
+beside() {
+    local niceness=$1 shows
+    shift
+    shows=$(mktemp)
+    BESIDE_SHOWS+=("$shows")
     # A group of its own, which no Ctrl-C at the terminal reaches but by the trap.
     set -m
     (
         set +m
-        renice -n 19 -p "$BASHPID" >/dev/null
-        check_without_root "$1" quick
+        renice -n "$niceness" -p "$BASHPID" >/dev/null
+        "$@"
         exit "$FAILED"
-    ) >"$BESIDE_SHOWS" 2>&1 </dev/null &
-    BESIDE=$!
+    ) >"$shows" 2>&1 </dev/null &
+    BESIDE+=($!)
     set +m
-    trap 'kill -INT -- "-$BESIDE" 2>/dev/null || true; rm -f "$BESIDE_SHOWS" "$SHOWN"' EXIT
+}
+
+end_beside() {
+    local number
+    for number in "${!BESIDE[@]}"; do
+        wait "${BESIDE[number]}" || FAILED=1
+        cat "${BESIDE_SHOWS[number]}"
+    done
+}
+
+kill_beside() {
+    local group
+    for group in "${BESIDE[@]}"; do kill -INT -- "-$group" 2>/dev/null || true; done
+    rm -f "${BESIDE_SHOWS[@]}" "$SHOWN"
+}
+
+# Tests on Open vSwitch mostly wait for traffic: all others run meanwhile, what needs no root at the
+# lowest priority. Tests in namespaces of their own meet none of the network's.
+check_side_by_side() {
+    say "all other checks run beside the tests on Open vSwitch, and are shown after them"
+    trap kill_beside EXIT
     trap 'exit 130' INT TERM
-    check_with_root "$1"
-    wait "$BESIDE" || FAILED=1
-    cat "$BESIDE_SHOWS"
+    beside 0 check_in_namespaces "$1"
+    beside 19 check_sources
+    beside 19 check_without_root "$1" quick
+    check_on_switch "$1"
+    end_beside
 }
 
 # Tests marked long are left out but for --all, which has bands that need an otherwise idle machine:
@@ -668,8 +698,10 @@ verb_test() {
     trap 'rm -f "$SHOWN"' EXIT
     compile_checkout || FAILED=1
     if [ "${1:-}" = --all ]; then
+        check_sources
         check_without_root "" hosenet
-        check_with_root ""
+        check_in_namespaces ""
+        check_on_switch ""
     else
         check_side_by_side "not long"
     fi

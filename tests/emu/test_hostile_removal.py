@@ -10,6 +10,7 @@ import pytest
 from testbed.backends.emu.vm_users import FIRST_ID
 from tests.emu.test_links_and_verify import verified
 from tests.emu.test_up import Standing, standing, wait_for  # noqa: F401 - a fixture
+from tests.support.vm_ids import OUTSIDE_RANGES
 
 ADD = ("tenant", "add", "a", "--vms", "2", "--bandwidth", "9 Mbit/s")
 GROWN = 30
@@ -30,11 +31,11 @@ while True:
 
 
 def of_vms() -> list[psutil.Process]:
-    """Living processes of VMs' users."""
+    """Living processes of users of networks' VMs."""
     processes = []
     for process in psutil.process_iter(["uids", "status"]):
         uids = process.info["uids"]
-        if uids is not None and uids.real >= FIRST_ID:
+        if uids is not None and FIRST_ID <= uids.real < OUTSIDE_RANGES:
             processes.append(process)
     return [
         process

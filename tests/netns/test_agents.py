@@ -33,6 +33,7 @@ from jobs.live.patterns import VmTransfer, transfers
 from jobs.live.program_plan import ProgramPlan
 from jobs.live.transfer_plan import TransferPlan
 from tests.support.agent_watch import Watch, transfer_plans, wait_until
+from tests.support.vm_ids import OUTSIDE_RANGES
 
 NOBODY = 65534
 N_VMS = 3
@@ -474,7 +475,7 @@ def _sleepers() -> int:
     return int(done.stdout)
 
 
-CALLER, VM_USER = 54_321, 1_900_000_007
+CALLER, VM_USER = 54_321, OUTSIDE_RANGES + 7
 
 
 @pytest.fixture

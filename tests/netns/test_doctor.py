@@ -37,9 +37,10 @@ def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() ->
 
 
 def test_the_check_leaves_no_namespace() -> None:
-    before = set(NETNS.glob("hn-doctor-*"))
+    own = f"hn-doctor-{os.getpid()}-*"
+    before = set(NETNS.glob(own))
     assert checks()["namespaces, veth and tc"].grade == "ok"
-    assert set(NETNS.glob("hn-doctor-*")) <= before
+    assert set(NETNS.glob(own)) <= before
 
 
 def test_a_kind_of_tc_that_is_missing_is_named(

@@ -19,6 +19,7 @@ from jobs.linux import hides_processes
 from jobs.live.agent_pool import AgentPool
 from testbed.backends.emu.pseudo_terminal import ProgramStreams
 from testbed.backends.emu.vm_process import VmPlace, start_process
+from tests.support.vm_ids import OUTSIDE_RANGES
 
 
 @pytest.fixture
@@ -103,14 +104,14 @@ def test_programs_of_two_vms_cannot_reach_each_other(
 ) -> None:
     first, second = (
         replace(place, user=User(f"vm{number}", number, number))
-        for number in (1_900_000_000, 1_900_000_001)
+        for number in (OUTSIDE_RANGES, OUTSIDE_RANGES + 1)
     )
     pipe = subprocess.PIPE
     streams = ProgramStreams(subprocess.DEVNULL, pipe, subprocess.STDOUT)
     waiting = ["sh", "-c", "id -u; exec sleep 600"]
     with start_process(first, waiting, streams) as child:
         assert child.stdout is not None
-        assert child.stdout.readline() == b"1900000000\n"
+        assert int(child.stdout.readline()) == OUTSIDE_RANGES
         of_process = ("environ", "maps", "mem", "fd/0", "root/etc/hosts")
         for attempt in (
             "kill",
@@ -140,9 +141,8 @@ failed(libc.syscall(438, handle, 0, 0))
 
 
 def vm(place: VmPlace, number: int) -> VmPlace:
-    user = User(
-        f"vm{number}", 1_900_000_000 + number, 1_900_000_000 + number
-    )
+    uid = OUTSIDE_RANGES + number
+    user = User(f"vm{number}", uid, uid)
     return replace(place, user=user)
 
 
@@ -175,8 +175,8 @@ def reached(pid: int, attempt: int) -> int:
         try:
             libc = ctypes.CDLL(None, use_errno=True)
             os.setgroups([])
-            os.setresgid(*[1_900_000_001] * 3)
-            os.setresuid(*[1_900_000_001] * 3)
+            os.setresgid(*[OUTSIDE_RANGES + 1] * 3)
+            os.setresuid(*[OUTSIDE_RANGES + 1] * 3)
             result = libc.ptrace(16, pid, 0, 0)
             if attempt == 438:
                 result = libc.syscall(438, os.pidfd_open(pid), 0, 0)

@@ -12,15 +12,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from testbed.backends.emu.vm_process import VmPlace
-from testbed.backends.emu.vm_users import FIRST_ID
 from tests.netns.test_enter_vm import place  # noqa: F401 - a fixture
+from tests.support.vm_ids import OUTSIDE_RANGES
 from tests.unit.emu.test_programs_in_vms import (
     TIMEOUT_S,
     on_a_terminal,
     read_until,
 )
 
-USER = FIRST_ID + 65_002
+USER = OUTSIDE_RANGES + 2
 PYTHON = "/usr/bin/python3"
 # `testbed exec` into a namespace without a network.
 EXEC = """

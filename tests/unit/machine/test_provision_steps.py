@@ -76,29 +76,45 @@ def test_what_the_owner_runs_bears_the_owners_names(checkout: Path) -> None:
 
 BESIDE = """
     cd {checkout}
-    meet() {{ touch "$1"; until [ -e "$2" ]; do sleep 0.05; done; echo "$1"; return "$3"; }}
-    check_without_root() {{ check "plain ones" meet plain live {plain}; }}
-    check_with_root() {{ check "live ones" meet live plain {live}; }}
+    meet() {{
+        touch "$1"
+        until [ -e sources ] && [ -e plain ] && [ -e spaces ] && [ -e live ]; do sleep 0.05; done
+        echo "$1"
+        return "$2"
+    }}
+    check_sources() {{ check "sources" meet sources {sources}; }}
+    check_without_root() {{ check "plain ones" meet plain {plain}; }}
+    check_in_namespaces() {{ check "in namespaces" meet spaces {spaces}; }}
+    check_on_switch() {{ check "live ones" meet live {live}; }}
     check_side_by_side "not long"
     exit "$FAILED"
 """
 
 
 @pytest.mark.parametrize(
-    ("plain", "live", "code"), [(0, 0, 0), (1, 0, 1), (0, 1, 1)]
+    "failing", [None, "sources", "plain", "spaces", "live"]
 )
-def test_each_side_waits_for_the_other_and_either_decides(
-    checkout: Path, plain: int, live: int, code: int
+def test_all_sides_wait_for_each_other_and_each_decides(
+    checkout: Path, failing: str | None
 ) -> None:
-    script = BESIDE.format(checkout=checkout, plain=plain, live=live)
+    sides = ("sources", "plain", "spaces", "live")
+    codes = {side: int(side == failing) for side in sides}
+    script = BESIDE.format(checkout=checkout, **codes)
     told = with_provision(checkout, script)
-    assert told.returncode == code, told.stderr
+    assert told.returncode == int(failing is not None), told.stderr
     # The live tests' output as it comes, then the others'.
-    assert told.stdout == (
-        "live\nprovision: plain ones\nplain\n"
-        + "provision: failed: plain ones\n" * plain
+    shown = ["live"]
+    for what, side in (
+        ("in namespaces", "spaces"),
+        ("sources", "sources"),
+        ("plain ones", "plain"),
+    ):
+        shown += [f"provision: {what}", side]
+        shown += [f"provision: failed: {what}"] * codes[side]
+    assert told.stdout.splitlines() == shown
+    assert ("provision: failed: live ones\n" in told.stderr) == (
+        failing == "live"
     )
-    assert ("provision: failed: live ones\n" in told.stderr) == bool(live)
 
 
 def test_the_last_lines_name_what_failed(checkout: Path) -> None:
@@ -128,17 +144,24 @@ def test_interrupted_beside_the_live_tests_nothing_runs_on(
 ) -> None:
     script = f"""
         cd {checkout}
-        check_without_root() {{ sh -c 'echo $$ >sleeping; exec sleep 1001'; }}
-        check_with_root() {{ until [ -s sleeping ]; do sleep 0.05; done; kill -INT $$; sleep 1; }}
+        check_sources() {{ :; }}
+        check_without_root() {{ sh -c 'echo $$ >plain; exec sleep 1001'; }}
+        check_in_namespaces() {{ sh -c 'echo $$ >spaces; exec sleep 1001'; }}
+        check_on_switch() {{
+            until [ -s plain ] && [ -s spaces ]; do sleep 0.05; done
+            kill -INT $$
+            sleep 1
+        }}
         check_side_by_side "not long"
     """
     told = with_provision(checkout, script)
     assert told.returncode == 130, told.stderr
-    sleeping = int((checkout / "sleeping").read_text())
     deadline_s = time.monotonic() + 60
-    while lives(sleeping):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    for name in ("plain", "spaces"):
+        sleeping = int((checkout / name).read_text())
+        while lives(sleeping):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
 
 
 def test_a_failed_step_is_told_in_words_and_with_its_log(
