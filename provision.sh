@@ -634,11 +634,12 @@ check_as_root() {
 check_in_namespaces() { check_as_root "tests in network namespaces" "$1" tests/netns; }
 check_on_switch() { check_as_root "tests on Open vSwitch" "$1" tests/emu; }
 
-# beside NICENESS COMMAND...: runs COMMAND beside what follows; end_beside shows what it said.
+# beside POLICY COMMAND...: runs COMMAND beside what follows, by the kernel's policy --other or --idle;
+# end_beside shows what it said.
 BESIDE=()
 BESIDE_SHOWS=()
 beside() {
-    local niceness=$1 shows
+    local policy=$1 shows
     shift
     shows=$(mktemp)
     BESIDE_SHOWS+=("$shows")
@@ -646,7 +647,7 @@ beside() {
     set -m
     (
         set +m
-        renice -n "$niceness" -p "$BASHPID" >/dev/null
+        chrt "$policy" --pid 0 "$BASHPID"
         "$@"
         exit "$FAILED"
     ) >"$shows" 2>&1 </dev/null &
@@ -668,15 +669,16 @@ kill_beside() {
     rm -f "${BESIDE_SHOWS[@]}" "$SHOWN"
 }
 
-# Tests on Open vSwitch mostly wait for traffic: all others run meanwhile, what needs no root at the
-# lowest priority. Tests in namespaces of their own meet none of the network's.
+# Tests on Open vSwitch mostly wait for traffic: all others run meanwhile. What needs no root has the
+# processors where nothing else wants them: at niceness 19 too it would hold up each process that a
+# live test starts by milliseconds. Tests in namespaces of their own meet none of the network's.
 check_side_by_side() {
     say "all other checks run beside the tests on Open vSwitch, and are shown after them"
     trap kill_beside EXIT
     trap 'exit 130' INT TERM
-    beside 0 check_in_namespaces "$1"
-    beside 19 check_sources
-    beside 19 check_without_root "$1" quick
+    beside --other check_in_namespaces "$1"
+    beside --idle check_sources
+    beside --idle check_without_root "$1" quick
     check_on_switch "$1"
     end_beside
 }

@@ -27,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.browser import lacks_browser
+from tests.support.control_groups import control_groups
 from tests.support.examples import QUICK
 
 # A shell's background jobs ignore Ctrl-C, and so would everything that tests start and interrupt.
@@ -280,13 +281,11 @@ def left_behind(prefix: str) -> list[str]:
         found += [
             f"bridge {name}" for name in bridges if _ours(name, prefix)
         ]
-    root = Path("/sys/fs/cgroup")
-    for depth in ("*", "*/*", "*/*/*"):
-        found += [
-            f"cgroup {c}"
-            for c in root.glob(depth)
-            if c.is_dir() and _ours(c.name, prefix)
-        ]
+    found += [
+        f"cgroup {group}"
+        for group in control_groups(levels=3)
+        if _ours(group.name, prefix)
+    ]
     return sorted(found)
 
 

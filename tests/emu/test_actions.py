@@ -26,6 +26,7 @@ from testbed.schedulers.actions import (
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
 from tests.support.cgroup_time import cpu_s
+from tests.support.control_groups import control_groups
 from tests.support.scripted_run import (
     Does,
     ScriptedPolicy,
@@ -462,9 +463,8 @@ def test_an_application_that_ignores_sigterm_is_killed_with_all_its_children(
     assert (end.outcome, end.reason) == ("killed", "its time is over")
     # Its group is gone, so nothing is left in it; and the next job may have its place at once.
     mark = emulation.cgroup.paths[0].name
-    assert not list(
-        Path("/sys/fs/cgroup").glob(f"**/hosenet/{mark}/node0/vm*")
-    )
+    vms = f"hosenet/{mark}/node0/vm*"
+    assert not [group for group in control_groups() if group.match(vms)]
     again = ScriptedPolicy(
         {
             "next": lambda _: [

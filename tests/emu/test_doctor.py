@@ -19,6 +19,7 @@ from testbed.backends.emu.cleanup_journal import (
 )
 from testbed.backends.emu.machine_checks import examine, verdict
 from tests.emu.test_up import wait_for
+from tests.support.control_groups import control_groups
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,7 +70,11 @@ def test_it_leaves_nothing(
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path))
 
     def present() -> set[str]:
-        groups = Path("/sys/fs/cgroup").glob("*/hosenet/doctor-*")
+        groups = [
+            group
+            for group in control_groups(levels=3)
+            if group.match("hosenet/doctor-*")
+        ]
         spaces = Path("/run/netns").glob("hn-doctor-*")
         devices = {name for _, name in socket.if_nameindex()}
         return {

@@ -31,6 +31,7 @@ from testbed.backends.emu.traffic_control import NETNS_DIR
 from testbed.errors import MachineCannot
 from testbed.plan.switch_parts import MOST_WEIGHT
 from tests.support import killed_run
+from tests.support.control_groups import control_groups
 
 KILLS = int(os.environ.get("HOSENET_KILLS", "4"))
 ROOT = Path(__file__).parents[2]
@@ -138,11 +139,10 @@ def traces(prefix: str, mark: str) -> list[str]:
         f"QoS {row}" for row in MACHINE.rows("QoS", ["_uuid"], condition)
     ]
     found += [f"folder {folder}" for folder in RUN_ROOT.glob(mark)]
-    groups = Path("/sys/fs/cgroup")
     found += [
-        f"group {p}"
-        for depth in ("*", "*/*")
-        for p in groups.glob(f"{depth}/{mark}")
+        f"group {group}"
+        for group in control_groups(levels=3)
+        if group.name == mark
     ]
     for process in psutil.process_iter(["cmdline"]):
         command = process.info["cmdline"] or []

@@ -21,6 +21,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.control_groups import control_groups
+
 REPOSITORY = Path(__file__).parents[2]
 
 SMALL = """
@@ -217,12 +219,12 @@ def computing(testbed: Testbed) -> Testbed:
 
 def cgroups_of(mark: str) -> list[Path]:
     """Groups of a run's VMs, and of its own processes beside them."""
-    root = Path("/sys/fs/cgroup")
-    paths = [
-        *root.glob(f"**/hosenet/{mark}"),
-        *root.glob(f"**/hosenet-main/{mark}"),
+    return [
+        group
+        for group in control_groups()
+        if group.name == mark
+        and group.parent.name in ("hosenet", "hosenet-main")
     ]
-    return [path for path in paths if path.is_dir()]
 
 
 @pytest.mark.smoke

@@ -21,6 +21,7 @@ from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
 from testbed.backends.emu.machine_checks import MachineCheck, verdict
 from testbed.errors import MachineCannot
+from tests.support.scheduling import need_usual_class
 
 
 def by_name(checks: list[MachineCheck]) -> dict[str, MachineCheck]:
@@ -306,12 +307,15 @@ def test_control_groups_without_limits_are_a_warning(
 def test_a_switch_under_sched_idle_is_named_with_what_helps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    need_usual_class()
     with subprocess.Popen(["sleep", "60"]) as switch:
+        usual, no_priority = os.SCHED_OTHER, os.sched_param(0)
+        os.sched_setscheduler(switch.pid, usual, no_priority)
         monkeypatch.setattr(
             machine_checks, "MACHINE", SimpleNamespace(pid=switch.pid)
         )
         assert machine_checks._switch_scheduling().grade == "ok"
-        os.sched_setscheduler(switch.pid, os.SCHED_IDLE, os.sched_param(0))
+        os.sched_setscheduler(switch.pid, os.SCHED_IDLE, no_priority)
         check = machine_checks._switch_scheduling()
         assert check.grade == "warn"
         assert str(switch.pid) in check.found
