@@ -27,7 +27,7 @@ from testbed.record.folder import DiskReserve
 from testbed.record.stored_json import (
     CHANGED,
     from_json,
-    open_regular,
+    regular_bytes,
     typed_record,
 )
 from testbed.schedulers.actions import Tier
@@ -234,8 +234,7 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 
 def _trace_lines(path: Path) -> list[bytes]:
     try:
-        with open_regular(path) as file:
-            return file.read().splitlines()
+        return regular_bytes(path).splitlines()
     except OSError as error:
         raise BadInput(
             f"{path}: {error.strerror}",

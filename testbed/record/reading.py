@@ -18,8 +18,8 @@ from testbed.record import folder as names
 from testbed.record.event_file import EventFile, read_events, stream_events
 from testbed.record.metrics import JobRow, Recording, Summary
 from testbed.record.stored_json import (
-    open_regular,
     read_json,
+    regular_bytes,
     typed_record,
 )
 
@@ -218,6 +218,5 @@ def claims_of(resolved: object) -> tuple[str, ...]:
 def _first_text(*paths: Path) -> str | None:
     for path in paths:
         if path.is_file():
-            with open_regular(path) as file:
-                return file.read().decode("utf-8", "replace")
+            return regular_bytes(path).decode("utf-8", "replace")
     return None

@@ -17,7 +17,7 @@ from testbed.events import JobEnded
 from testbed.owned_files import remove_file
 from testbed.record.event_file import stream_events
 from testbed.record.folder import EVENTS, RunFolder
-from testbed.record.stored_json import open_regular
+from testbed.record.stored_json import regular_bytes
 from testbed.units import (
     human_duration,
     number_of,
@@ -128,8 +128,7 @@ def running_on_machine(state: Path) -> RunningRun | None:
 def read_note(path: Path) -> RunningRun | None:
     """The run that a note tells of; None where there is none that lives."""
     try:
-        with open_regular(path) as file:
-            run = _note().validate_json(file.read())
+        run = _note().validate_json(regular_bytes(path))
     except (OSError, ValidationError):
         return None
     if run.lives:

@@ -140,6 +140,12 @@ def open_regular(path: Path, *, itself: bool = False) -> IO[bytes]:
     raise OSError(kind, "not a regular file", str(path))
 
 
+def regular_bytes(path: Path) -> bytes:
+    """The content of a file that :func:`open_regular` opens."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def fault_of(error: ValueError | RecursionError) -> str:
     """Description of the fault in a text that is not valid JSON."""
     if isinstance(error, RecursionError):
@@ -175,8 +181,7 @@ def read_json(path: Path) -> Any:
     a damaged one.
     """
     try:
-        with open_regular(path) as file:
-            return from_json(file.read())
+        return from_json(regular_bytes(path))
     except FileNotFoundError:
         return None
     except OSError as error:

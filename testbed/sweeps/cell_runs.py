@@ -19,7 +19,7 @@ from testbed.owned_files import caller, remove_folder
 from testbed.record.event_file import event_line
 from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.metrics import Summary, Tally
-from testbed.record.stored_json import open_regular
+from testbed.record.stored_json import regular_bytes
 from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
@@ -77,8 +77,7 @@ class Cell:
         """The cell's experiment. Raises RunFailed where its key does not say
         all that it reads.
         """
-        with open_regular(context.path(self.spec)) as file:
-            text = file.read().decode("utf-8-sig")
+        text = regular_bytes(context.path(self.spec)).decode("utf-8-sig")
         # From the root, so that words of commands are the same wherever the
         # file lies.
         path = Path("/", self.name)
@@ -198,8 +197,7 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     )
     # Of the file as it is on the disk: the same bytes as are hashed in
     # memory elsewhere.
-    with open_regular(place / EVENTS) as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+    digest = hashlib.sha256(regular_bytes(place / EVENTS)).hexdigest()
     return _result(
         record.results.summary,
         record.results.verdicts,

@@ -34,7 +34,7 @@ class Cells:
         self._base = [
             FORM,
             "" if named else plan.name,
-            "live" if plan.live else "sim",
+            plan.backend,
             code_digest(live=plan.live),
             versions(),
         ]

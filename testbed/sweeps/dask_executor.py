@@ -330,7 +330,7 @@ class DaskExecutor:
                 if not self._link.is_open:
                     raise self._scheduler_gone() from None
                 if patience_s is not None and time.monotonic() > until_s:
-                    raise self._no_worker() from None
+                    raise self._no_worker(patience_s) from None
 
     def _meet(self) -> None:
         """Take in the workers that were there at the beginning. Raises BadInput
@@ -412,12 +412,10 @@ class DaskExecutor:
         repeated = []
         for order in orders:
             order.losses += blame
-            order.reason = reason
             if order.losses < LOSSES:
                 repeated.append(order)
-                continue
-            times = f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-            yield order.task, Outcome(None, TaskFailure(times))
+            else:
+                yield order.given_up(reason)
         supply.again(repeated)
 
     def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
@@ -500,9 +498,8 @@ class DaskExecutor:
             f"the Dask scheduler of {self._name} is gone", RESUME
         )
 
-    def _no_worker(self) -> RunFailed:
-        waited = f"for {self._patience_s:g} s" if self._patience_s else ""
+    def _no_worker(self, patience_s: float) -> RunFailed:
         return RunFailed(
-            f"{self._name} has had no worker that can be used {waited}",
+            f"{self._name} has had no worker that can be used for {patience_s:g} s",
             RESUME,
         )

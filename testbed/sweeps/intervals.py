@@ -5,7 +5,7 @@ there are enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, stdev
@@ -38,6 +38,13 @@ class Estimate:
         # The mean itself is drawn wherever it is.
         return min(low, self.mean), max(high, self.mean)
 
+    def is_apart(self, other: Estimate) -> bool:
+        """True where both have an interval, and these do not overlap."""
+        if self.half_width is None or other.half_width is None:
+            return False
+        distance = abs(self.mean - other.mean)
+        return distance > self.half_width + other.half_width
+
     def show(self, digits: int = 1) -> str:
         """``79.3 ± 0.4``; a dash where there is no number."""
         if math.isnan(self.mean):
@@ -52,24 +59,25 @@ class Estimate:
         return f"{text} ± {self.half_width:,.{digits}f}"
 
 
-def estimate(values: Sequence[float]) -> Estimate:
-    """Student's interval around the mean of independent values.
+def estimate(values: Iterable[float | None]) -> Estimate:
+    """Student's interval around the mean of independent values; None counts as
+    no value.
 
     Of paired differences it is the paired t interval: policies that met the
     same requests differ far less than their means vary from seed to seed.
     """
-    if not values:
+    known = [value for value in values if value is not None]
+    n = len(known)
+    if not known:
         return Estimate(math.nan, None, 0)
-    for value in values:
+    for value in known:
         if not math.isfinite(value):
             # A ratio to nothing, for one: no interval around it.
-            return Estimate(value, None, len(values))
-    if len(values) == 1:
-        return Estimate(values[0], None, 1)
-    half_width = (
-        _quantile(len(values)) * stdev(values) / math.sqrt(len(values))
-    )
-    return Estimate(fmean(values), half_width, len(values))
+            return Estimate(value, None, n)
+    if n == 1:
+        return Estimate(known[0], None, 1)
+    half_width = _quantile(n) * stdev(known) / math.sqrt(n)
+    return Estimate(fmean(known), half_width, n)
 
 
 @cache
@@ -112,7 +120,7 @@ class Stop:
         return None
 
     def _holds(self, values: Sequence[float | None]) -> bool:
-        around = estimate([value for value in values if value is not None])
+        around = estimate(values)
         if around.half_width is None or not math.isfinite(around.mean):
             return False
         return around.half_width <= self.interval * abs(around.mean)

@@ -17,7 +17,7 @@ from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.folder import EVENTS, PROVENANCE
-from testbed.record.stored_json import open_regular, read_json
+from testbed.record.stored_json import read_json, regular_bytes
 from testbed.sweeps.child_process import END_S, run_child
 from testbed.sweeps.result_store import cell_result
 from testbed.sweeps.tasks import (
@@ -157,8 +157,7 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
         del summary[apart]
     # The record says whether the audit passed, not what failed.
     failed = [] if record["audit_passed"] else ["see testbed audit"]
-    with open_regular(folder / EVENTS) as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+    digest = hashlib.sha256(regular_bytes(folder / EVENTS)).hexdigest()
     result = cell_result(summary, record["expectations"], failed, digest)
     run = read_json(folder / PROVENANCE)
     if not isinstance(run, dict):

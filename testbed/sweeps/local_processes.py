@@ -169,10 +169,7 @@ class Processors:
             supply.again([order, *others])
             return None
         supply.again(others)
-        why = (
-            f"{order.task.key}: given up after {LOSSES} attempts: {reason}"
-        )
-        return order.task, Outcome(None, TaskFailure(why))
+        return order.given_up(reason)
 
     def _end(self) -> None:
         # All are killed before the first is waited for.

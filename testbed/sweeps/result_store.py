@@ -16,7 +16,7 @@ from typing import Any
 
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
-from testbed.record.stored_json import open_regular
+from testbed.record.stored_json import regular_bytes
 
 Record = Mapping[str, Any]
 COMPLAINTS = 10
@@ -40,8 +40,8 @@ class ResultStore:
         another's.
         """
         try:
-            with open_regular(self._folder.path / self.name(key)) as file:
-                text = file.read().decode()
+            path = self._folder.path / self.name(key)
+            text = regular_bytes(path).decode()
             first, _, second = text.partition("\n")
             record: Any = json.loads(first)
             # Without its last line end it was torn, since it is not synced.

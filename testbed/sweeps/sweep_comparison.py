@@ -13,7 +13,7 @@ from typing import Any
 from markupsafe import Markup
 
 from testbed.errors import BadInput
-from testbed.record.stored_json import open_regular
+from testbed.record.stored_json import open_regular, regular_bytes
 from testbed.report.metric_words import metric_words
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_tables import (
@@ -55,12 +55,7 @@ class MetricPair:
     @property
     def is_apart(self) -> bool:
         """True where there are two 95 % intervals that do not overlap."""
-        first = self.first.half_width
-        second = self.second.half_width
-        # One seed has no interval.
-        if first is None or second is None:
-            return False
-        return abs(self.differs) > first + second
+        return self.first.is_apart(self.second)
 
     def cells(self) -> list[str]:
         """As text: values, metric, both means, second less first."""
@@ -324,8 +319,7 @@ def copy_pictures(folders: Sequence[Path], to: Path) -> list[Path]:
 def _content(path: Path) -> bytes | None:
     """A file's content; None where there is none. Raises BadInput."""
     try:
-        with open_regular(path) as file:
-            return file.read()
+        return regular_bytes(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -333,8 +327,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _image(path: Path) -> Markup:
-    with open_regular(path) as file:
-        picture = file.read()
+    picture = b64encode(regular_bytes(path)).decode()
     # A file of somebody's: as an image no script in it runs.
-    source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
+    source = f"data:image/svg+xml;base64,{picture}"
     return Markup('<img alt="" src="{}">').format(source)

@@ -7,7 +7,6 @@ have not decided.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from testbed.report.labels import capital, listed
 from testbed.report.metric_words import MetricWords, metric_words
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.intervals import Estimate
+from testbed.sweeps.sweep_tables import verdict_counts
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -71,8 +71,9 @@ def _asked(plan: SweepPlan, table: Sequence[TableRow]) -> str:
     """Keys with their values, policies, seeds, backend, fidelity."""
     varied = []
     policies = plan.policy
-    columns = plan.columns[: len(plan.combined)]
-    for column, swept in zip(columns, plan.combined, strict=True):
+    for column, swept in zip(
+        plan.combined_columns, plan.combined, strict=True
+    ):
         if column == "policy":
             texts = list(map(as_yaml, swept))
             labels = [plan.labels.get(text, text) for text in texts]
@@ -130,9 +131,7 @@ def seeds_of(counts: Iterator[int] | Sequence[int]) -> str:
 
 def _fidelity(table: Sequence[TableRow]) -> str:
     """Verdicts on live cells, in brackets; empty of a simulated sweep."""
-    verdicts: Counter[str] = Counter()
-    for row in table:
-        verdicts.update(row.fidelity)
+    verdicts = verdict_counts(table)
     if not verdicts:
         return ""
     if set(verdicts) == {"ok"}:
@@ -160,7 +159,9 @@ def _outcome(
         contenders = []
         for label, row in rows:
             if row.estimates[index].n:
-                contenders.append(Contender(label, row.estimates[index]))
+                contenders.append(
+                    Contender(label or "all", row.estimates[index])
+                )
         parts.append(f"{place}{ranking(contenders, words)}")
     return f"{'; '.join(parts)}."
 
@@ -171,22 +172,29 @@ def _ends(
     """The least and the largest value of the axis, each with its combinations
     of the other keys; all of them where there is no axis.
     """
-    columns = plan.columns[: len(plan.combined)]
+    columns = plan.combined_columns
     for at, swept in enumerate(plan.combined):
         axis = swept.axis
         if axis is not None and len(columns) > 1 and len(swept) > 1:
             places = axis.places
             values = sorted(swept, key=lambda value: places[value])
             for value in (values[0], values[-1]):
-                rows = [row for row in table if row.values[at] == value]
-                others = columns[:at] + columns[at + 1 :]
-                named = []
-                for row in rows:
-                    rest = row.values[:at] + row.values[at + 1 :]
-                    named.append((label_of(others, rest), row))
-                yield f"at {value} ", named
+                yield f"at {value} ", list(_at(value, at, columns, table))
             return
     yield "", [(label_of(columns, row.values), row) for row in table]
+
+
+def _at(
+    value: Any, at: int, columns: tuple[str, ...], table: Sequence[TableRow]
+) -> Iterator[tuple[str, TableRow]]:
+    """The combinations with a value of the key ``at``, named by their other
+    keys.
+    """
+    others = columns[:at] + columns[at + 1 :]
+    for row in table:
+        if row.values[at] == value:
+            rest = row.values[:at] + row.values[at + 1 :]
+            yield label_of(others, rest), row
 
 
 def label_of(columns: Sequence[str], values: Sequence[object]) -> str:
@@ -196,7 +204,7 @@ def label_of(columns: Sequence[str], values: Sequence[object]) -> str:
         words.append(
             str(value) if column == "policy" else f"{column} {value}"
         )
-    return ", ".join(words) or "all"
+    return ", ".join(words)
 
 
 def ranking(contenders: Sequence[Contender], words: MetricWords) -> str:
@@ -215,7 +223,10 @@ def ranking(contenders: Sequence[Contender], words: MetricWords) -> str:
         return first_text
     if all(other.around.mean == first.around.mean for other in others):
         return f"the same with all, {words.text(first.around.mean)}"
-    level = [other for other in others if not apart(first, other)]
+    level = []
+    for other in others:
+        if not first.around.is_apart(other.around):
+            level.append(other)
     if level:
         return _undecided(first, level, words)
     second = others[0]
@@ -238,15 +249,6 @@ def _undecided(
         names.append(f"{contender.label} ({value})")
     seeds = seeds_of([contender.around.n for contender in (first, *level)])
     return f"not decided by {seeds} between {first_names(names)}"
-
-
-def apart(first: Contender, second: Contender) -> bool:
-    """True where both have a 95 % interval, and these do not overlap."""
-    widths = first.around.half_width, second.around.half_width
-    if widths[0] is None or widths[1] is None:
-        return False
-    distance = abs(first.around.mean - second.around.mean)
-    return distance > widths[0] + widths[1]
 
 
 # -- what to know of it
@@ -272,8 +274,7 @@ def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
         return
     parts = [f"{words.name} is of {words.of_jobs}" for words in over]
     text = first_names(parts)
-    columns = plan.columns[: len(plan.combined)]
-    where = dict(zip(columns, least.values, strict=True))
+    where = dict(zip(plan.combined_columns, least.values, strict=True))
     policy = where.pop("policy", plan.policy)
     at = ""
     if where:

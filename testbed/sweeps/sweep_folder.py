@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,7 @@ class Sweep:
         if counts.failed:
             parts.append(f"{counts.failed:,} failed")
         # The stop rule needs not all seeds.
-        unused = size - counts.computed - counts.kept - counts.failed
+        unused = size - sum(self.counts.values())
         if unused > 0:
             parts.append(f"{unused:,} not needed")
         return f"{number_of(size, 'cell')}: {', '.join(parts)}"
@@ -222,7 +222,7 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
     where = provenance(
         seeds=seeds,
         command=list(options.command),
-        backend="live" if plan.live else "sim",
+        backend=plan.backend,
     )
     folder.write_json(PROVENANCE, where)
     reasons = tuple(failure.message for failure in run.failures.values())
@@ -247,18 +247,14 @@ def asked_for(
     """
     stop = None
     if plan.stop is not None:
-        stop = {
-            "interval": plan.stop.interval,
-            "metric": plan.stop.metric or None,
-            "least": plan.stop.least,
-        }
+        stop = asdict(plan.stop) | {"metric": plan.stop.metric or None}
     return {
         "name": plan.name,
         "file": str(plan.path),
         "over": {swept.key: _written_values(swept) for swept in plan.over},
         "stop": stop,
         "metrics": list(plan.metrics),
-        "backend": "live" if plan.live else "sim",
+        "backend": plan.backend,
         "cells": cell_numbers(plan, counts),
         "store": str(options.store.absolute()),
         "code_sha256": code_digest(live=plan.live),
@@ -270,12 +266,7 @@ def asked_for(
 
 def cell_numbers(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
     """Numbers of cells."""
-    return {
-        "asked": plan.size,
-        "computed": counts.computed,
-        "kept": counts.kept,
-        "failed": counts.failed,
-    }
+    return {"asked": plan.size, **vars(counts)}
 
 
 def _written_values(key: SweptKey) -> list[Any]:

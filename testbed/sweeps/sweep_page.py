@@ -18,12 +18,13 @@ from testbed.sweeps.sweep_conclusion import (
     printed_value,
     seeds_of,
 )
-from testbed.sweeps.sweep_pictures import has_cut_intervals, panel_of
+from testbed.sweeps.sweep_pictures import has_cut_intervals, panels
 from testbed.sweeps.sweep_tables import (
     TableRow,
     outside_reasons,
     printed_count,
     printed_row,
+    verdict_counts,
 )
 from testbed.units import number_of
 
@@ -106,24 +107,24 @@ def _columns(
     plan: SweepPlan, table: Sequence[TableRow]
 ) -> Iterator[tuple[str, str]]:
     """Headings in words, each with its key in ``table.csv``."""
-    for name in plan.columns[: len(plan.combined)]:
+    for name in plan.combined_columns:
         yield name, ""
     yield ("seeds" if plan.has_seeds else "cells"), ""
-    for index, metric in enumerate(plan.metrics):
-        yield panel_of(table, index, metric_words(metric)).title, metric
+    for panel, metric in zip(
+        panels(plan, table), plan.metrics, strict=True
+    ):
+        yield panel.title, metric
 
 
 def _rows(
     plan: SweepPlan, rows: Sequence[TableRow], table: Sequence[TableRow]
 ) -> list[tuple[str, ...]]:
     """Rows in the units of the headings."""
-    panels = []
-    for index, metric in enumerate(plan.metrics):
-        panels.append(panel_of(table, index, metric_words(metric)))
+    axes = list(panels(plan, table))
     printed = []
     for row in rows:
         estimates = []
-        for panel, around in zip(panels, row.estimates, strict=True):
+        for panel, around in zip(axes, row.estimates, strict=True):
             estimates.append(around.scaled(1 / panel.scale.size))
         count = printed_count(plan, row)
         printed.append(printed_row(row.values, count, estimates))
@@ -137,10 +138,9 @@ def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
 
 def _fidelity(table: Sequence[TableRow]) -> str:
     """Verdicts on live cells, each with its number; empty without live cells."""
-    verdicts: Counter[str] = Counter()
-    for row in table:
-        verdicts.update(row.fidelity)
-    counts = [f"{verdict} {count:,}" for verdict, count in verdicts.items()]
+    counts = []
+    for verdict, count in verdict_counts(table).items():
+        counts.append(f"{verdict} {count:,}")
     return ", ".join(counts)
 
 

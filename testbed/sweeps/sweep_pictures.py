@@ -5,9 +5,9 @@ quantities along x, a line a combination; without such a key, names along x.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from testbed.report.metric_words import (
 )
 from testbed.report.plot_files import COLOURS, file_figure, files
 from testbed.report.plot_style import DASHES, MARKERS
-from testbed.sweeps.sweep_conclusion import seeds_of
+from testbed.sweeps.sweep_conclusion import label_of, seeds_of
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -91,9 +91,8 @@ def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
     x = across(plan, table)
     lines = _lines(plan, table, x)
     columns, rows = _grid(plan)
-    for index, metric in enumerate(plan.metrics):
-        axes = made.add_subplot(rows, columns, index + 1)
-        panel = panel_of(table, index, metric_words(metric))
+    for panel in panels(plan, table):
+        axes = made.add_subplot(rows, columns, panel.metric + 1)
         _panel(axes, lines[:MOST_LINES], x, panel)
         axes.set_title(panel.title)
     title = _title(plan, table, len(lines))
@@ -155,23 +154,22 @@ class Panel:
         return bool(around.n) and self.ends(around) != whole
 
 
-def panel_of(
-    table: Sequence[TableRow], metric: int, words: MetricWords
-) -> Panel:
-    """A metric's axis, in the unit that fits its largest mean."""
-    largest = 0.0
-    for row in table:
-        around = row.estimates[metric]
-        if around.n and math.isfinite(around.mean):
-            largest = max(largest, around.mean)
-    return Panel(metric, words, words.scale(largest))
+def panels(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[Panel]:
+    """The metrics' axes, each in the unit that fits its largest mean."""
+    for index, metric in enumerate(plan.metrics):
+        largest = 0.0
+        for row in table:
+            around = row.estimates[index]
+            if around.n and math.isfinite(around.mean):
+                largest = max(largest, around.mean)
+        words = metric_words(metric)
+        yield Panel(index, words, words.scale(largest))
 
 
 def has_cut_intervals(plan: SweepPlan, table: Sequence[TableRow]) -> bool:
     """True where intervals are drawn shorter than the table has them."""
-    for index, metric in enumerate(plan.metrics):
-        panel = panel_of(table, index, metric_words(metric))
-        if any(panel.cuts(row.estimates[index]) for row in table):
+    for panel in panels(plan, table):
+        if any(panel.cuts(row.estimates[panel.metric]) for row in table):
             return True
     return False
 
@@ -199,7 +197,7 @@ def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
             return Across(axis.title, (place,), partial(_x, axis, place))
     # Policies are told apart by colour: they stand along x only where
     # nothing else varies.
-    columns = plan.columns[: len(plan.combined)]
+    columns = plan.combined_columns
     keys = tuple(at for at, name in enumerate(columns) if name != "policy")
     keys = keys or tuple(range(len(columns)))
     numbers: dict[str, int] = {}
@@ -227,7 +225,7 @@ def _lines(
     """Points by the values of the keys that are not along x: a colour a policy,
     or a value of the first of them.
     """
-    columns = plan.columns[: len(plan.combined)]
+    columns = plan.combined_columns
     rest = [at for at in range(len(columns)) if at not in x.keys]
     by_colour = [at for at in rest if columns[at] == "policy"] or rest[:1]
     by_dashes = [at for at in rest if at not in by_colour]
@@ -240,7 +238,7 @@ def _lines(
         colour = colours.setdefault(_of(rows[0], by_colour), len(colours))
         dash = dashes.setdefault(_of(rows[0], by_dashes), len(dashes))
         line = Line(
-            label=_label(names, values),
+            label=label_of(names, values),
             looks=(colour, dash),
             xs=tuple(map(x.x_of, rows)),
             estimates=tuple(row.estimates for row in rows),
@@ -259,13 +257,6 @@ def _grouped(
     return grouped
 
 
-def _label(names: Sequence[str], values: Sequence[Any]) -> str:
-    words = []
-    for name, value in zip(names, values, strict=True):
-        words.append(str(value) if name == "policy" else f"{name} {value}")
-    return ", ".join(words)
-
-
 def _name(values: Sequence[Any]) -> str:
     text = ", ".join(map(str, values)) or "all"
     if len(text) <= LONGEST:
@@ -273,31 +264,43 @@ def _name(values: Sequence[Any]) -> str:
     return f"{text[: LONGEST - 1]}…"
 
 
-def _draw_line(
-    axes: Axes, line: Line, x: Across, panel: Panel, aside: float
-) -> None:
-    """Draws the means and their intervals of one combination."""
-    places = []
-    means = []
-    below = []
-    above = []
+@dataclass
+class _Bars:
+    """Means and their intervals, in the unit of the axis."""
+
+    places: list[float] = field(default_factory=list)
+    means: list[float] = field(default_factory=list)
+    below: list[float] = field(default_factory=list)
+    above: list[float] = field(default_factory=list)
+
+
+def _bars(line: Line, panel: Panel) -> _Bars:
+    bars = _Bars()
     size = panel.scale.size
     for place, estimates in zip(line.xs, line.estimates, strict=True):
         around = estimates[panel.metric]
         # Where all cells failed there is no mean.
         if around.n:
             low, high = panel.ends(around)
-            places.append(place + aside)
-            means.append(around.mean / size)
-            below.append((around.mean - low) / size)
-            above.append((high - around.mean) / size)
+            bars.places.append(place)
+            bars.means.append(around.mean / size)
+            bars.below.append((around.mean - low) / size)
+            bars.above.append((high - around.mean) / size)
+    return bars
+
+
+def _draw_line(
+    axes: Axes, line: Line, x: Across, panel: Panel, aside: float
+) -> None:
+    """Draws the means and their intervals of one combination."""
+    bars = _bars(line, panel)
     # A line between names would tell of values between them.
     shown = slice(MOST_NAMES if x.names else None)
     colour, dashes = line.looks
     axes.errorbar(
-        places[shown],
-        means[shown],
-        yerr=[below[shown], above[shown]],
+        [place + aside for place in bars.places[shown]],
+        bars.means[shown],
+        yerr=[bars.below[shown], bars.above[shown]],
         label=line.label,
         color=COLOURS[colour % len(COLOURS)],
         marker=MARKERS[colour % len(MARKERS)],

@@ -132,6 +132,10 @@ class SweepPlan:
         return self.over
 
     @property
+    def backend(self) -> str:
+        return "live" if self.live else "sim"
+
+    @property
     def rule_metrics(self) -> tuple[str, ...]:
         """The metrics whose intervals the stop rule looks at."""
         if self.stop is not None and self.stop.metric:
@@ -153,6 +157,11 @@ class SweepPlan:
         if POLICIES in columns:
             columns[columns.index(POLICIES)] = "policy"
         return tuple(columns)
+
+    @property
+    def combined_columns(self) -> tuple[str, ...]:
+        """The columns of :attr:`combined`."""
+        return self.columns[: len(self.combined)]
 
 
 def plan_sweep(
@@ -390,22 +399,13 @@ class _Values:
         self._problems: list[Problem] = []
         self.changes: dict[tuple[str, str], FileChange] = {}
         self.labels: dict[str, str] = {}
-        self.base = self._loaded_base()
+        self.base = self._loaded(self._first)
         self.files = used_files(self.base)
         for index, swept in enumerate(over):
             for value, place in swept.samples():
                 self._take(index, value, place)
         if self._problems:
             raise SpecErrors(self._problems)
-
-    def _loaded_base(self) -> Experiment:
-        texts = overrides(self._over, [value for value, _ in self._first])
-        try:
-            return parse_experiment(self._text, self._path, dict(texts))
-        except SpecErrors as errors:
-            raise SpecErrors(
-                self._placed(p, texts, self._first) for p in errors.problems
-            ) from None
 
     def _take(self, index: int, value: Any, place: Place) -> None:
         """Loads a value beside the first ones of the other keys, and notes its
@@ -416,12 +416,14 @@ class _Values:
         key = self._over[index].key
         sample = [*self._first]
         sample[index] = value, place
-        experiment: Experiment | None = self.base
+        experiment = self.base
         # By identity: the first values are those of the base.
         if value is not self._first[index][0]:
-            experiment = self._loaded(sample, key)
-        if experiment is None:
-            return
+            try:
+                experiment = self._loaded(sample, key)
+            except SpecErrors as errors:
+                self._problems += errors.problems
+                return
         if key == POLICIES:
             self.labels[as_yaml(value)] = experiment.policies[0].label
         change = self._change(used_files(experiment))
@@ -438,24 +440,26 @@ class _Values:
         return change
 
     def _loaded(
-        self, sample: Sequence[tuple[Any, Place]], key: str
-    ) -> Experiment | None:
+        self, sample: Sequence[tuple[Any, Place]], varied: str = ""
+    ) -> Experiment:
+        """The experiment with these values. Raises SpecErrors that name the
+        places where they are written.
+        """
         texts = overrides(self._over, [value for value, _ in sample])
         try:
             return parse_experiment(self._text, self._path, dict(texts))
         except SpecErrors as errors:
-            placed = [
-                self._placed(p, texts, sample, key) for p in errors.problems
-            ]
-            self._problems += placed
-            return None
+            raise SpecErrors(
+                self._placed(problem, texts, sample, varied)
+                for problem in errors.problems
+            ) from None
 
     def _placed(
         self,
         problem: Problem,
         texts: Sequence[tuple[str, str]],
         sample: Sequence[tuple[Any, Place]],
-        varied: str = "",
+        varied: str,
     ) -> Problem:
         """A problem at the place where its value is written."""
         written = {}

@@ -119,9 +119,8 @@ def table_row(
     estimates = []
     # A run without a value (no job finished, say) is left out of the mean.
     for name in plan.metrics:
-        values = [number(record, name) for record in records]
         estimates.append(
-            estimate([value for value in values if value is not None])
+            estimate(number(record, name) for record in records)
         )
     outcomes = Counter(row.outcome for row in rows)
     return TableRow(
@@ -140,6 +139,11 @@ def table_row(
 def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
     """Why cells are outside what was expected, a sentence each."""
     return tuple(chain.from_iterable(row.reasons for row in table))
+
+
+def verdict_counts(table: Sequence[TableRow]) -> Counter[str]:
+    """Verdicts on live cells, each with its number."""
+    return Counter(chain.from_iterable(row.fidelity for row in table))
 
 
 def _verdicts(records: Sequence[Record]) -> Iterator[str]:
@@ -275,7 +279,7 @@ def table_columns(plan: SweepPlan) -> tuple[str, ...]:
     width.
     """
     columns = [
-        *plan.columns[: len(plan.combined)],
+        *plan.combined_columns,
         "cells",
         "failed",
         "outside",
@@ -316,7 +320,7 @@ def write_table(
 
 
 def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
-    return (*plan.columns[: len(plan.combined)], "cells", *plan.metrics)
+    return (*plan.combined_columns, "cells", *plan.metrics)
 
 
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:

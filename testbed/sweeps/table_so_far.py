@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Annotated, Any, Self
@@ -17,15 +17,16 @@ from testbed.errors import BadInput
 from testbed.owned_files import caller, remove_file
 from testbed.record.folder import RunFolder
 from testbed.record.running import start_ticks
-from testbed.record.stored_json import open_regular
+from testbed.record.stored_json import regular_bytes
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.intervals import estimate
 from testbed.sweeps.result_store import Record, numbers
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.sweep_tables import (
+    TableRow,
     printed_cells,
     printed_columns,
-    printed_row,
+    printed_values,
 )
 
 EVERY_S = 1.0
@@ -79,7 +80,8 @@ class TableWriter:
     """
 
     def __init__(self, plan: SweepPlan, out: Path) -> None:
-        self._plan = plan
+        # How many seeds are enough is not known before the end.
+        self._plan = replace(plan, stop=None)
         self._folder = RunFolder(Path(out).absolute(), caller())
         self._since_unix_s = time.time()
         self._combinations: dict[tuple[str, ...], _Combination] = {}
@@ -132,7 +134,7 @@ class TableWriter:
         pid = os.getpid()
         table = TableSoFar(
             name=self._plan.name,
-            backend="live" if self._plan.live else "sim",
+            backend=self._plan.backend,
             pid=pid,
             start_ticks=start_ticks(pid) or 0,
             since_unix_s=self._since_unix_s,
@@ -156,17 +158,16 @@ class TableWriter:
     def _row(self, combination: _Combination) -> tuple[str, ...]:
         estimates = []
         for column in zip(*combination.values, strict=True):
-            known = [value for value in column if value is not None]
-            estimates.append(estimate(known))
-        notes = []
-        if combination.failed:
-            notes.append(f"{combination.failed} failed")
-        if combination.outside:
-            notes.append(f"{combination.outside} outside")
-        count = str(len(combination.values))
-        if notes:
-            count += f" ({', '.join(notes)})"
-        return printed_row(combination.printed, count, estimates)
+            estimates.append(estimate(column))
+        row = TableRow(
+            values=combination.printed,
+            cells=len(combination.values),
+            failed=combination.failed,
+            outside=combination.outside,
+            needed=None,
+            estimates=tuple(estimates),
+        )
+        return printed_values(self._plan, row)
 
 
 def table_file(out: Path, pid: int | None = None) -> Path:
@@ -189,7 +190,6 @@ def read_table(path: Path) -> TableSoFar | None:
     can be read.
     """
     try:
-        with open_regular(path) as file:
-            return _TABLE.validate_json(file.read())
+        return _TABLE.validate_json(regular_bytes(path))
     except (OSError, ValidationError):
         return None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from testbed.sweeps.tasks import Outcome, Task
+from testbed.sweeps.tasks import Outcome, Task, TaskFailure
 
 LOSSES = 3
 """A task with which as many workers were lost has failed."""
@@ -20,13 +20,15 @@ Result = tuple[Task, Outcome]
 
 @dataclass(eq=False)
 class Order:
-    """A task that is wanted; ``losses`` workers were lost with it, the last for
-    ``reason``.
-    """
+    """A task that is wanted; ``losses`` workers were lost with it."""
 
     task: Task
     losses: int = 0
-    reason: str = ""
+
+    def given_up(self, reason: str) -> Result:
+        """The failure of a task with which too many workers were lost."""
+        why = f"{self.task.key}: given up after {LOSSES} attempts: {reason}"
+        return self.task, Outcome(None, TaskFailure(why))
 
 
 class Supply:

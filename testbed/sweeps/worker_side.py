@@ -48,7 +48,6 @@ class WorkerFacts:
     name: str
     host: str
     boot_id: str
-    threads: int
     live: bool
     digest: str
     scratch: Path
@@ -74,7 +73,6 @@ async def facts(dask_worker: Any) -> WorkerFacts:
         boot_id=Path("/proc/sys/kernel/random/boot_id")
         .read_text("ascii")
         .strip(),
-        threads=dask_worker.state.nthreads,
         live=live,
         digest=await asyncio.to_thread(worker_digest, live=live),
         scratch=folder,
