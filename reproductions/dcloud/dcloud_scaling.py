@@ -71,7 +71,7 @@ def scaling_measures(run: RecordedRun, series: str, x: float) -> Measures:
     # p is of this very run: the rule is judged, not the stability of the
     # machine between runs.
     estimate_s = own.estimate_s(granted_bps)
-    measured_s = dict(own.times)[granted_bps]
+    measured_s = own.runs[granted_bps].time_s
     sampled_s = _sample_s(run.rows, name) / SAMPLE_SHARE
     return {
         MEASURED.name: measured_s,

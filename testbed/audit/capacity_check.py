@@ -10,8 +10,9 @@ fit at every instant.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
@@ -440,12 +441,11 @@ def strict(history: History) -> Findings:
             most_bits = before[link][1] + now[link][1]
             beside = vms.get(link, 0.0) * beside_bits
             if sent_bits > most_bits * (1 + SAMPLE_SLACK) + beside:
-                amounts = (
-                    f"{sent_bits:.0f} bits sent of {most_bits:.0f} reserved"
-                )
+                name = history.topology.link(link)
+                amounts = f"{sent_bits:.0f} bits sent of {most_bits:.0f}"
                 yield (
                     event,
-                    f"{amounts} on {history.topology.link(link)}, over two samples",
+                    f"{amounts} reserved on {name}, over two samples",
                 )
         before = now
 
@@ -500,64 +500,71 @@ def _over(
     has: Sequence[int],
     name: Callable[[int], str],
     say: str,
-    per_job: Mapping[str, int] | None = None,
+    per_job: Mapping[str, int],
 ) -> Findings:
     """One finding each time a resource goes from fitting to not fitting.
 
-    A hold's ``amounts`` count ``per_job`` times (None: once). ``say`` has
-    a place for the amount, the resource's name and what it has.
+    A hold's ``amounts`` count ``per_job`` times. ``say`` has a place for the
+    amount, the resource's name and what it has.
     """
     # The fast way decides; only where it fails or is unsure are findings
     # named.
     if _all_fit(changes, amounts, has, per_job):
         return
-    taken: Counter[int] = Counter()
-    holders: dict[int, set[str]] = defaultdict(set)
-    over: set[int] = set()
+    resources: dict[int, _Resource] = {}
     for change in changes:
-        times = 1 if per_job is None else per_job[change.job_id]
-        for resource, amount in amounts(change.hold):
-            # A resource that does not exist has no room: a placement on it
-            # is a finding.
-            room = has[resource] if 0 <= resource < len(has) else 0
-            taken[resource] += change.sign * amount * times
-            if change.sign > 0:
-                holders[resource].add(change.job_id)
-            else:
-                holders[resource].discard(change.job_id)
-            if taken[resource] <= room:
-                over.discard(resource)
-            elif resource not in over:
-                # Said once, until it fits again.
-                over.add(resource)
-                jobs = ", ".join(sorted(holders[resource]))
-                message = say.format(taken[resource], name(resource), room)
+        for number, amount in amounts(change.hold):
+            if number not in resources:
+                # A resource that does not exist has no room: a placement on
+                # it is a finding.
+                exists = 0 <= number < len(has)
+                resources[number] = _Resource(has[number] if exists else 0)
+            resource = resources[number]
+            if resource.take(change, amount * per_job[change.job_id]):
+                jobs = ", ".join(sorted(resource.holders))
+                message = say.format(
+                    resource.taken, name(number), resource.room
+                )
                 yield (
                     change.event,
                     f"at {change.t:.6g} s {message} (jobs {jobs})",
                 )
 
 
+@dataclass
+class _Resource:
+    """A server's slots or memory, or a directed link's bandwidth, and the jobs
+    that hold some of it.
+    """
+
+    room: int
+    taken: int = 0
+    holders: set[str] = field(default_factory=set)
+
+    def take(self, change: Change, amount: int) -> bool:
+        """Takes an amount, or gives it back; True where it fits no more."""
+        was_over = self.taken > self.room
+        self.taken += change.sign * amount
+        if change.sign > 0:
+            self.holders.add(change.job_id)
+        else:
+            self.holders.discard(change.job_id)
+        return self.taken > self.room and not was_over
+
+
 def _all_fit(
     changes: Sequence[Change],
     amounts: Callable[[AuditedHold], Pairs],
     has: Sequence[int],
-    per_job: Mapping[str, int] | None,
+    per_job: Mapping[str, int],
 ) -> bool:
     """True where no resource is ever beyond what it has; False where unsure.
 
     Nearly every run fits, and then no finding needs a name: all running sums
     are formed at once, as 64-bit integers, which are exact.
     """
-    pairs = []
-    n_pairs = []
-    signs = []
-    for change in changes:
-        hold_pairs = amounts(change.hold)
-        pairs.append(hold_pairs)
-        n_pairs.append(len(hold_pairs))
-        times = 1 if per_job is None else per_job[change.job_id]
-        signs.append(change.sign * times)
+    pairs = [amounts(change.hold) for change in changes]
+    factors = [change.sign * per_job[change.job_id] for change in changes]
     flat = chain.from_iterable(chain.from_iterable(pairs))
     try:
         table = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
@@ -566,11 +573,11 @@ def _all_fit(
         return False
     if len(table) == 0:
         return True
-    largest_sign = max(map(abs, signs))
-    if not _can_be_summed(table, largest_sign, n_resources=len(has)):
+    most_times = max(map(abs, factors))
+    if not _can_be_summed(table, most_times, n_resources=len(has)):
         return False
     resources = table[:, 0]
-    signed = table[:, 1] * np.repeat(signs, n_pairs)
+    signed = table[:, 1] * np.repeat(factors, list(map(len, pairs)))
     # Stably: the changes of one resource follow each other in their order.
     order = np.argsort(resources, kind="stable")
     resources = resources[order]
@@ -579,13 +586,13 @@ def _all_fit(
 
 
 def _can_be_summed(
-    table: NDArray[np.int64], largest_sign: int, *, n_resources: int
+    table: NDArray[np.int64], most_times: int, *, n_resources: int
 ) -> bool:
     """True if all resources exist and no sum of amounts can overflow."""
     if table.min() < 0 or table[:, 0].max() >= n_resources:
         return False
     # As a float, which may lose digits but does not wrap around.
-    most = float(table[:, 1].max()) * largest_sign * len(table)
+    most = float(table[:, 1].max()) * most_times * len(table)
     return most < LARGEST_SUM
 
 
@@ -662,6 +669,7 @@ _links = attrgetter("links")
 def links(history: History) -> Findings:
     topology = history.topology
     has = list(map(topology.carries_bps, range(topology.n_directed)))
+    once_each = dict.fromkeys(history.jobs, 1)
     # Only the calendar shows a future that is booked beyond capacity and
     # never comes; only the order of the file shows a late kill that
     # overlaps the next job (decision 19).
@@ -670,7 +678,9 @@ def links(history: History) -> Findings:
         (_booked(history), "booked"),
     ):
         say = f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s"
-        yield from _over(changes, _links, has, topology.link, say)
+        yield from _over(
+            changes, _links, has, topology.link, say, once_each
+        )
 
 
 def returned(history: History) -> Findings:

@@ -163,15 +163,15 @@ def _life_findings(job: JobHistory) -> Findings:
                 yield event, wrong
             if kind is events.JobReserved:
                 reserved = tier
+        named = f"{event.name} of {job.job_id}"
         if kind in _COSTS and event.cost_s < 0:  # type: ignore[attr-defined]
-            named = f"{event.name} of {job.job_id}"
             yield event, f"{named} costs less than no time"
         elif event.name in _WITH_REASON and not event.reason:  # type: ignore[attr-defined]
-            yield event, f"{event.name} of {job.job_id} without a reason"
+            yield event, f"{named} without a reason"
         after = _NEXT[phase].get(event.name)
         if after is None:
             # The phase stays: one event out of place is one finding.
-            yield event, f"{event.name} of {job.job_id}, which is {phase}"
+            yield event, f"{named}, which is {phase}"
         else:
             phase = after
     if phase != "ended":

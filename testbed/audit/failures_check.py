@@ -143,11 +143,8 @@ class _Walk:
             # The job is gone after this event, so it is judged by what it
             # held.
             left = self.jobs.pop(job_id, None)
-            if (
-                left is not None
-                and _by_failure(event)
-                and not self.broken(left)
-            ):
+            lost = left is None or self.broken(left)
+            if _by_failure(event) and not lost:
                 yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
         is_due = False

@@ -468,15 +468,20 @@ class Topology:
                 f"{n_placed} VMs are placed, {n_vms} were asked for"
             )
         for server, count in vms_on:
-            if not 0 <= server < len(self.slots):
-                faults.append(f"node {server} is not a server")
-            elif count < 1:
-                faults.append(f"{count} VMs on {self.node(server)}")
-            elif self._path(root, server) is None:
-                faults.append(
-                    f"{self.node(server)} is not below {self.node(root)}"
-                )
+            fault = self._server_fault(root, server, count)
+            if fault:
+                faults.append(fault)
         return faults
+
+    def _server_fault(self, root: int, server: int, count: int) -> str:
+        """The fault of VMs on one server; empty where there is none."""
+        if not 0 <= server < len(self.slots):
+            return f"node {server} is not a server"
+        if count < 1:
+            return f"{count} VMs on {self.node(server)}"
+        if self._path(root, server) is None:
+            return f"{self.node(server)} is not below {self.node(root)}"
+        return ""
 
     def _is_sound(
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int

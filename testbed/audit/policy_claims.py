@@ -112,20 +112,25 @@ def moved_at_reservation_end(history: History) -> Findings:
         for server, _ in reserved.vms_on:
             reserved_on.setdefault(server, reserved.job_id)
     for job in history.jobs.values():
-        due_s: float | None = None
-        for event in job.events:
-            kind = type(event)
-            if kind in (events.JobPreempted, events.JobTierSwitched):
-                yield event, f"{event.name} of {job.job_id}"
-            elif isinstance(event, events.JobReserved):
-                due_s = event.end_s
-            elif isinstance(event, events.JobMigrated):
-                for wrong in _moved_wrong(
-                    event, due_s, reserved_on, history.live_slack_s
-                ):
-                    yield event, f"{job.job_id} {wrong}"
-                # It has no end from here on: a second move has no reason.
-                due_s = None
+        yield from _moves(job, reserved_on, history.live_slack_s)
+
+
+def _moves(
+    job: JobHistory, reserved_on: Mapping[int, str], slack_s: float
+) -> Findings:
+    """Faults of a job's moves from its nodes."""
+    due_s: float | None = None
+    for event in job.events:
+        kind = type(event)
+        if kind in (events.JobPreempted, events.JobTierSwitched):
+            yield event, f"{event.name} of {job.job_id}"
+        elif isinstance(event, events.JobReserved):
+            due_s = event.end_s
+        elif isinstance(event, events.JobMigrated):
+            for wrong in _moved_wrong(event, due_s, reserved_on, slack_s):
+                yield event, f"{job.job_id} {wrong}"
+            # It has no end from here on: a second move has no reason.
+            due_s = None
 
 
 def _moved_wrong(

@@ -109,6 +109,14 @@ def jobs_csv(history: History) -> Findings:
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         yield (JOBS, None), _unreadable(error)
         return
+    yield from _wrong_lines(history, header, lines)
+
+
+def _wrong_lines(
+    history: History,
+    header: list[str],
+    lines: Sequence[tuple[int, Mapping[str, str]]],
+) -> Findings:
     # By the names that the table can hold: no lone carriage return.
     jobs = {
         csv_text(row.job_id): cells_of(row) for row in history.file.rows

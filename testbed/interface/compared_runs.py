@@ -135,7 +135,6 @@ class Comparison:
             for job in pair.jobs:
                 record: dict[str, Any] = dict(_named(pair))
                 record["job_id"] = job.job_id
-
                 record["completion_difference"] = job.completion_difference
                 record["later_s"] = job.later_s
                 for place, which in enumerate(("first", "second")):

@@ -84,13 +84,8 @@ class _PolicyRun:
         from testbed.audit import audit
         from testbed.play.playing import RunRecord
         from testbed.record.conclusion import Results
-        from testbed.record.verdicts import stored_verdicts
 
-        run = self.loaded
-        verdicts = stored_verdicts(run)
-        results = Results(
-            self.path, run.rows, run.summary, verdicts, run.file.failures
-        )
+        results = Results.of(self.loaded)
         folder = RunFolder.open(self.path)
         return RunRecord(folder, self.label, results, audit(self.path))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from testbed import events
@@ -215,7 +216,7 @@ class _Plans:
             free.append(vm.slot)
             # Sorted as on the live network, which gives the lowest slot
             # first.
-            free.sort(key=lambda slot: slot.index)
+            free.sort(key=attrgetter("index"))
         return rate_bps
 
 

@@ -297,7 +297,7 @@ def conclude_several(
     if len(experiment.policies) > 1 and recorded:
         conclude_all(top, [record.results for record in recorded])
         pairs = [(record.results, record.audit) for record in recorded]
-        write_overview(top, pairs, experiment.expect)
+        write_overview(top, pairs)
 
 
 def _one_policy(

@@ -19,6 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -74,19 +75,10 @@ def determinism(subject: Subject) -> PolicyFinding:
     chosen: list[Case] = []
     for family in subject.families:
         chosen += largest(cases(family), subject.effort.twice, subject.seed)
-    texts = [case.text(subject.entry) for case in chosen]
-    # Each thread waits for a process: the two compute at the same time.
-    with ThreadPoolExecutor(2) as pool:
-        two_runs = pool.submit(
-            in_fresh_process, texts, hash_seed=1, times=2
-        )
-        one_run = pool.submit(in_fresh_process, texts, hash_seed=2, times=1)
     n_whole = 0
     n_jobs = 0
     failed = []
-    for case, [first, again], [other] in zip(
-        chosen, two_runs.result(), one_run.result(), strict=True
-    ):
+    for case, [first, again], [other] in _played_thrice(subject, chosen):
         # Events are objects of JSON; a run that the policy broke ends with the
         # text of its error.
         if first[-1].startswith("{"):
@@ -103,6 +95,20 @@ def determinism(subject: Subject) -> PolicyFinding:
         min(failed, key=lambda failure: failure.case.n_jobs, default=None),
         evidence,
     )
+
+
+def _played_thrice(
+    subject: Subject, chosen: Sequence[Case]
+) -> Iterator[tuple[Case, list[Lines], list[Lines]]]:
+    """Each case with its two runs in one process, and its run in another."""
+    texts = [case.text(subject.entry) for case in chosen]
+    # Each thread waits for a process: the two compute at the same time.
+    with ThreadPoolExecutor(2) as pool:
+        two_runs = pool.submit(
+            in_fresh_process, texts, hash_seed=1, times=2
+        )
+        one_run = pool.submit(in_fresh_process, texts, hash_seed=2, times=1)
+    return zip(chosen, two_runs.result(), one_run.result(), strict=True)
 
 
 def _difference(first: Lines, again: Lines, other: Lines) -> str | None:
@@ -212,20 +218,26 @@ def _smallest_failure(
 
     ``number``: of cases that are tried of each family.
     """
-
-    def problem_of(case: Case) -> str | None:
-        try:
-            return problem(subject, case)
-        except NoEvidence:
-            return None
-
+    evident = partial(_evident, problem, subject)
     for family in subject.families:
         failed = search(
-            cases(family), problem_of, number=number, seed=subject.seed
+            cases(family), evident, number=number, seed=subject.seed
         )
         if failed is not None:
             return failed
     return None
+
+
+def _evident(
+    problem: Callable[[Subject, Case], str | None],
+    subject: Subject,
+    case: Case,
+) -> str | None:
+    """The problem of a case; None too where its run says nothing."""
+    try:
+        return problem(subject, case)
+    except NoEvidence:
+        return None
 
 
 # -- capacity and claims -------------------------------------------------------
@@ -236,14 +248,11 @@ def capacity(subject: Subject) -> PolicyFinding:
     claims are left to their own check.
     """
     says = "every placement is within capacity, and the audit passes"
-
-    def problem(subject: Subject, case: Case) -> str | None:
-        try:
-            return _fault(_faults(subject, case), without=CLAIMS)
-        except NoEvidence as none:
-            return none.refused
-
-    failed = _smallest_failure(subject, problem, subject.effort.audited)
+    failed = _smallest_failure(
+        subject,
+        partial(_fault_or_refusal, without=CLAIMS),
+        subject.effort.audited,
+    )
     # Refusals in the runs of earlier checks count as well.
     failed = failed or next(iter(subject.refused), None)
     evidence = f"{subject.tried()} on {', '.join(subject.families)}: ledger checked after each step"
@@ -330,17 +339,14 @@ def starvation(subject: Subject) -> PolicyFinding:
     fates: list[str] = []
     for case in chain.from_iterable(map(starving_cases, subject.families)):
         try:
-            faults = _faults(subject, case)
+            fault = _starvation_fault(subject, case)
             fates.append(_fate(subject.play(case)))
         except NoEvidence:
             continue
-        if declared and "no-starvation" in faults:
-            failed = Failed(case, faults["no-starvation"])
-            return subject.finding(
-                says,
-                smaller(failed, partial(_starvation_fault, subject)),
-                "",
-            )
+        if declared and fault is not None:
+            starves = partial(_evident, _starvation_fault, subject)
+            failed = smaller(Failed(case, fault), starves)
+            return subject.finding(says, failed, "")
     # Fates are sentences that sort as they get worse.
     worst = max(fates, default="no run")
     evidence = f"a large job in {len(fates)} streams of small ones: {worst}"
@@ -350,10 +356,7 @@ def starvation(subject: Subject) -> PolicyFinding:
 
 
 def _starvation_fault(subject: Subject, case: Case) -> str | None:
-    try:
-        return _faults(subject, case).get("no-starvation")
-    except NoEvidence:
-        return None
+    return _faults(subject, case).get("no-starvation")
 
 
 def _fate(history: Sequence[Event]) -> str:
@@ -394,7 +397,14 @@ def failures(subject: Subject) -> PolicyFinding:
     for fate in ON_FAILURE:
         if fate not in fates:
             continue
-        varied = _with_fate(subject, fate)
+        # Its runs count as the subject's: the two share lists and counters.
+        # Audits and refusals are apart.
+        varied = replace(
+            subject,
+            entry={**subject.entry, "on_failure": fate},
+            refused=[],
+            audited={},
+        )
         failure = search(
             failing_cases(),
             partial(_fault_or_refusal, varied),
@@ -409,30 +419,16 @@ def failures(subject: Subject) -> PolicyFinding:
     )
 
 
-def _fault_or_refusal(subject: Subject, case: Case) -> str | None:
-    """A run's first fault by its audit, or the engine's refusal."""
+def _fault_or_refusal(
+    subject: Subject, case: Case, without: Container[str] = ()
+) -> str | None:
+    """A run's first fault by its audit but for the checks ``without``, or the
+    engine's refusal.
+    """
     try:
-        return _fault(_faults(subject, case))
+        return _fault(_faults(subject, case), without=without)
     except NoEvidence as none:
         return none.refused
-
-
-def _with_fate(subject: Subject, fate: str) -> Subject:
-    """The policy with another ``on_failure``; its runs count as the subject's.
-
-    The two share their lists and counters. Audits and refusals are apart.
-    """
-    return Subject(
-        {**subject.entry, "on_failure": fate},
-        subject.spec,
-        subject.seed,
-        effort=subject.effort,
-        broken=subject.broken,
-        decided_s=subject.decided_s,
-        runs=subject.runs,
-        jobs=subject.jobs,
-        check=subject.check,
-    )
 
 
 # -- live ----------------------------------------------------------------------

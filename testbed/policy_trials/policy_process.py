@@ -18,7 +18,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
 
 from jobs.python_child import (
     SEEDED,
@@ -28,6 +27,7 @@ from jobs.python_child import (
 from testbed.errors import RunFailed
 from testbed.play.playing import play, simulated
 from testbed.policy_trials.timed_policy import TimedPolicy
+from testbed.record.stored_json import plain_value
 from testbed.spec.experiment_file import parse_experiment
 
 Lines = list[str]
@@ -50,18 +50,13 @@ def lines_of(text: str) -> Lines:
             policy,
             simulated(experiment, policy),
             lambda event: lines.append(
-                json.dumps(event.to_json(), default=_plain)
+                json.dumps(event.to_json(), default=plain_value)
             ),
             lambda built: TimedPolicy(built, [], MOST_DECISIONS),
         )
     except Exception as error:  # noqa: BLE001 - whatever the policy raises is its event, too
         lines.append(f"{type(error).__name__}: {error}")
     return lines
-
-
-def _plain(value: Any) -> Any:
-    """A number of numpy's as one of Python's, for JSON."""
-    return value.item()
 
 
 def in_fresh_process(

@@ -105,6 +105,11 @@ class PolicyComparison:
     other_requests: tuple[str, ...] = ()
     moved: tuple[Decision, Decision] | None = None
 
+    def both(self, metric: str) -> tuple[Any, Any]:
+        """A metric of both runs, by its name in ``summary.json``."""
+        first, second = self.summaries
+        return getattr(first, metric), getattr(second, metric)
+
     @property
     def success_points(self) -> float | None:
         """Second success rate less the first, in percentage points."""
@@ -239,17 +244,21 @@ def compare_runs(
     of_second = decisions(second.file.events)
     first_rows = {row.job_id: row for row in first.rows}
     second_rows = {row.job_id: row for row in second.rows}
+    is_live = LIVE in (first.started.backend, second.started.backend)
     pairs = []
+    other_requests = []
     for job_id, row in first_rows.items():
         if job_id in second_rows:
-            pairs.append(_pair(row, second_rows[job_id]))
+            other = second_rows[job_id]
+            pairs.append(_pair(row, other))
+            if _asks_other(row, other, is_live=is_live):
+                other_requests.append(job_id)
     apart = [
         abs(pair.completion_difference)
         for pair in pairs
         if pair.completion_difference is not None
     ]
     difference = first_difference(of_first, of_second)
-    is_live = LIVE in (first.started.backend, second.started.backend)
     # Decisions that are the same may be made at other times.
     moved = None
     if difference is None:
@@ -268,12 +277,7 @@ def compare_runs(
         accepted_differ=tuple(
             pair.job_id for pair in pairs if pair.accepted_differs
         ),
-        other_requests=tuple(
-            job_id
-            for job_id, row in first_rows.items()
-            if job_id in second_rows
-            and _asks_other(row, second_rows[job_id], is_live=is_live)
-        ),
+        other_requests=tuple(other_requests),
         moved=moved,
     )
 
@@ -300,9 +304,8 @@ def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
     # The whole path of runs that began in the same second, in two folders.
     for detail in (_seed, _place, _path):
         if detail(first) != detail(second):
-            return _name(first, detail(first)), _name(
-                second, detail(second)
-            )
+            first_name = _name(first, detail(first))
+            return first_name, _name(second, detail(second))
     return _name(first), _name(second)
 
 

@@ -16,15 +16,20 @@ from testbed.record.failure_times import Outage
 from testbed.record.folder import RunFolder
 from testbed.record.link_rates import link_rows, write_links_csv
 from testbed.record.metrics import JobRow, Recording, Summary
-from testbed.record.reading import claims_of, read_recording
+from testbed.record.reading import RecordedRun, claims_of, read_recording
 from testbed.record.stored_json import read_json
-from testbed.record.verdicts import Verdicts, verdicts_of
+from testbed.record.verdicts import (
+    Verdicts,
+    stored_expectation,
+    stored_verdicts,
+    verdicts_of,
+)
 
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a run: rows, their summary, verdicts on what was expected, and
-    what failed meanwhile.
+    """Results of a run: rows, their summary, verdicts on what was expected, what
+    failed meanwhile, and the expectations of its file.
     """
 
     path: Path
@@ -32,6 +37,19 @@ class Results:
     summary: Summary
     verdicts: Verdicts
     failures: tuple[Outage, ...]
+    expect: Expectation
+
+    @classmethod
+    def of(cls, run: RecordedRun) -> Results:
+        """The results of a run that was read from its folder."""
+        return cls(
+            run.path,
+            run.rows,
+            run.summary,
+            stored_verdicts(run),
+            run.file.failures,
+            stored_expectation(run),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The content of ``summary.json``."""
@@ -57,11 +75,13 @@ def conclude(
     """
     if file is None:
         file = read_recording(folder.path)
-    rows = file.rows
     summary = file.summary(name, wall_s)
     claims = claims_of(read_json(folder.path / names.RESOLVED))
-    verdicts = verdicts_of(file, expect or Expectation(), claims)
-    results = Results(folder.path, rows, summary, verdicts, file.failures)
+    expect = expect or Expectation()
+    verdicts = verdicts_of(file, expect, claims)
+    results = Results(
+        folder.path, file.rows, summary, verdicts, file.failures, expect
+    )
     # Row by row: a long live run has more samples than memory is to hold twice.
     links = link_rows(file.tally)
     folder.write_text(names.JOBS, file.jobs_table)

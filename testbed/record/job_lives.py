@@ -269,9 +269,10 @@ def _rescaled(
     lives: JobLives, life: JobLife, event: events.JobRescaled
 ) -> None:
     life.links = event.links
-    # Compared with the rate that the estimate was made for.
-    life.slowed |= event.rate_bps < (life.granted_bps or 0)
-    life.quickened |= event.rate_bps > (life.granted_bps or 0)
+    # The rate that the estimate was made for.
+    granted_bps = life.granted_bps or 0
+    life.slowed |= event.rate_bps < granted_bps
+    life.quickened |= event.rate_bps > granted_bps
     lives.take(life)
 
 

@@ -435,22 +435,16 @@ class Tally:
         )
         return Fidelity(worst, tuple(reasons))
 
-    def summary(
-        self,
-        name: str | None = None,
-        wall_s: float | None = None,
-        rows: Sequence[JobRow] | None = None,
-    ) -> Summary:
+    def summary(self, rows: Sequence[JobRow] | None = None) -> Summary:
         """The run's summary.
 
-        ``name`` defaults to the run's own; ``wall_s`` is what the run took in
-        real seconds; ``rows``: those of :meth:`rows`, if the caller has them.
+        ``rows``: those of :meth:`rows`, if the caller has them.
         """
         rows = list(self.rows()) if rows is None else rows
         started = self.started
         vm_use, link_use, link_sent = self._utilisation()
         return Summary(
-            name=started.run if name is None else name,
+            name=started.run,
             policy=started.policy,
             backend=started.backend,
             seed=started.seed,
@@ -465,7 +459,7 @@ class Tally:
             iperf3_ratio=spread(_present(row.iperf3_ratio for row in rows)),
             fidelity=self.fidelity(),
             span_s=self.lives.now_s,
-            wall_s=wall_s,
+            wall_s=None,
         )
 
     def _utilisation(
@@ -708,7 +702,9 @@ class Recording(EventFile):
     def summary(
         self, name: str | None = None, wall_s: float | None = None
     ) -> Summary:
-        """The summary; ``name`` and ``wall_s`` as of :meth:`Tally.summary`."""
+        """The summary; ``name`` defaults to the run's own; ``wall_s`` is what
+        the run took in real seconds.
+        """
         summary = self._summary
         if name is not None:
             summary = replace(summary, name=name)

@@ -10,7 +10,7 @@ its events.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import islice
@@ -215,24 +215,14 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
     # Of the two tables, jobs.csv alone names the policy itself.
     of_jobs = path.name == names.JOBS
     included = [name for name in columns if of_jobs or name != "policy"]
-    # Types are given: Arrow would guess them from the first block of lines,
-    # in which a column may be empty.
-    convert = arrow_csv.ConvertOptions(
-        column_types={name: ARROW[columns[name]] for name in included},
-        include_columns=included,
-        include_missing_columns=True,
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=True,
-        true_values=["true"],
-        false_values=["false"],
-    )
     # Names and reasons are anybody's text, and may hold line ends.
     parse = arrow_csv.ParseOptions(newlines_in_values=True)
     first = included[0]
     try:
         with arrow_csv.open_csv(
-            path, parse_options=parse, convert_options=convert
+            path,
+            parse_options=parse,
+            convert_options=_types(included, columns),
         ) as reader:
             for batch in reader:
                 if batch.column(first).null_count:
@@ -244,6 +234,24 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
                 )
     except (OSError, pa.ArrowException) as error:
         raise _damaged(path, error) from error
+
+
+def _types(
+    included: list[str], columns: Columns
+) -> arrow_csv.ConvertOptions:
+    """Columns with their types: Arrow would guess them from the first block of
+    lines, in which a column may be empty.
+    """
+    return arrow_csv.ConvertOptions(
+        column_types={name: ARROW[columns[name]] for name in included},
+        include_columns=included,
+        include_missing_columns=True,
+        null_values=[""],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=True,
+        true_values=["true"],
+        false_values=["false"],
+    )
 
 
 def _labelled(
@@ -270,15 +278,20 @@ def _event_batches(
     The job of a ``job_submitted`` is named in ``job_id`` too.
     """
     for chunk in _chunks(history):
-        cells: dict[str, list[Any]] = {
-            name: [None] * len(chunk) for name in EVENT_TABLE
-        }
+        cells = _event_cells(chunk)
         cells["policy"] = [policy] * len(chunk)
-        for place, event in enumerate(chunk):
-            for name, value in event.to_json().items():
-                if name in _NESTED:
-                    value = _JSON.encode(value)  # noqa: PLW2901
-                cells[name][place] = value
-            if isinstance(event, JobSubmitted):
-                cells["job_id"][place] = str(event.job["id"])
         yield _batch(cells, EVENT_TABLE, source)
+
+
+def _event_cells(events: Sequence[Event]) -> dict[str, list[Any]]:
+    cells: dict[str, list[Any]] = {
+        name: [None] * len(events) for name in EVENT_TABLE
+    }
+    for place, event in enumerate(events):
+        for name, value in event.to_json().items():
+            if name in _NESTED:
+                value = _JSON.encode(value)  # noqa: PLW2901
+            cells[name][place] = value
+        if isinstance(event, JobSubmitted):
+            cells["job_id"][place] = str(event.job["id"])
+    return cells

@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from testbed.record.comparison import JobPair, PolicyComparison
-from testbed.record.metrics import Spread
+from testbed.record.metrics import Fidelity, Spread
 from testbed.record.reading import RecordedRun
 from testbed.report import labels
 from testbed.report.comparison_sentences import (
@@ -101,37 +101,32 @@ class ComparedPair:
 
 def metric_cells(comparison: PolicyComparison) -> Iterator[list[str]]:
     """A metric's name and its value in both runs."""
-    summaries = comparison.summaries
     for field, shown in _METRICS:
-        text = labels.or_dash(shown)
-        yield [field, *(text(getattr(s, field)) for s in summaries)]
-    yield [
-        "estimate_ratio",
-        *(_ratio(summary.estimate_ratio) for summary in summaries),
-    ]
+        yield _cells(comparison, field, shown)
+    yield _cells(comparison, "estimate_ratio", _ratio)
     # Only jobs of iperf3 have one.
-    if any(summary.iperf3_ratio for summary in summaries):
-        yield [
-            "iperf3_ratio",
-            *(_received(summary.iperf3_ratio) for summary in summaries),
-        ]
-    yield [
-        "fidelity",
-        *(summary.fidelity.verdict or "–" for summary in summaries),
-    ]
+    if any(comparison.both("iperf3_ratio")):
+        yield _cells(comparison, "iperf3_ratio", _received)
+    yield _cells(comparison, "fidelity", _verdict)
 
 
-def _ratio(ratio: Spread | None) -> str:
-    if ratio is None:
-        return "–"
+def _cells(
+    comparison: PolicyComparison, field: str, shown: Callable[[Any], str]
+) -> list[str]:
+    return [field, *map(labels.or_dash(shown), comparison.both(field))]
+
+
+def _ratio(ratio: Spread) -> str:
     return f"{ratio.median:.4f} (p95 {ratio.p95:.4f})"
 
 
-def _received(ratio: Spread | None) -> str:
-    if ratio is None:
-        return "–"
+def _received(ratio: Spread) -> str:
     # The other end than of a time's ratio: a rate is bad where it is small.
     return f"{ratio.median:.4f} (least {ratio.min:.4f})"
+
+
+def _verdict(fidelity: Fidelity) -> str:
+    return fidelity.verdict or "–"
 
 
 def most_different(
@@ -197,8 +192,7 @@ def comparison_page(
 
 def _title(comparison: PolicyComparison, n_pairs: int) -> str:
     """``dcloud-fig11: vc and dcloud compared``."""
-    names = [summary.name for summary in comparison.summaries]
-    experiments = " and ".join(dict.fromkeys(names))
+    experiments = " and ".join(dict.fromkeys(comparison.both("name")))
     if n_pairs > 1:
         return f"{experiments}: two runs compared, policy by policy"
     return (
@@ -208,7 +202,7 @@ def _title(comparison: PolicyComparison, n_pairs: int) -> str:
 
 def _sub(comparison: PolicyComparison, n_pairs: int) -> str:
     """Which runs, and of which seeds."""
-    seeds = [str(summary.seed) for summary in comparison.summaries]
+    seeds = map(str, comparison.both("seed"))
     seed = " and ".join(dict.fromkeys(seeds))
     if n_pairs > 1:
         return f"A comparison of {n_pairs:,} policies, seed {seed}"
@@ -295,7 +289,7 @@ def run_pictures(
 
     Both over the longer span: a second is as wide in both.
     """
-    span_s = max(summary.span_s for summary in comparison.summaries)
+    span_s = max(comparison.both("span_s"))
     pictures: list[Picture | None] = []
     for run in runs:
         picture = None

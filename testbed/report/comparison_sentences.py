@@ -50,7 +50,7 @@ def sentences(comparison: PolicyComparison) -> list[str]:
 
 def short_names(comparison: PolicyComparison) -> tuple[str, ...]:
     """The policies; of one policy twice the runs' whole names."""
-    first, second = (summary.policy for summary in comparison.summaries)
+    first, second = comparison.both("policy")
     if first != second:
         return first, second
     return comparison.names
@@ -141,9 +141,8 @@ def _longer(
     until: str = "",
 ) -> Iterator[str]:
     """The run whose jobs took longer on average; nothing without a mean."""
-    first_s, second_s = (
-        getattr(summary, metric) for summary in comparison.summaries
-    )
+    means_s = comparison.both(metric)
+    first_s, second_s = means_s
     if first_s is None or second_s is None:
         return
     names = short_names(comparison)
@@ -152,7 +151,6 @@ def _longer(
         return
     longer = int(second_s > first_s)
     text = metric_words(metric).text
-    means_s = (first_s, second_s)
     away = text(abs(second_s - first_s))
     yield (
         f"{names[longer]}'s jobs {verb} {away} longer{until} on average than"
@@ -353,9 +351,7 @@ def _ends(comparison: PolicyComparison) -> Iterator[str]:
 
 def difference(comparison: PolicyComparison, metric: str) -> str:
     """The run with the larger value: ``dcloud 12.3 points more``."""
-    first, second = (
-        getattr(summary, metric) for summary in comparison.summaries
-    )
+    first, second = comparison.both(metric)
     if first is None or second is None:
         return "–"
     words = metric_words(metric)

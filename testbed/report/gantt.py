@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from testbed.foreign_text import plain_text
@@ -41,7 +42,7 @@ LINE_IN = 0.2
 """Height of a line of a legend, in inches."""
 LEGEND_CHARACTERS = 96
 """Characters of labels that a line of a legend has room for."""
-_HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
+HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
 _PALE: Any = {"alpha": 0.3, "linewidth": 0}
 
 
@@ -112,7 +113,7 @@ def _looks(phase: str, colour: str) -> dict[str, Any]:
     if phase == "waiting":
         return {"height": 0.12, "color": MUTED}
     if phase == "reserved":
-        return {"height": 0.62, "edgecolor": colour, **_HATCHED}
+        return {"height": 0.62, "edgecolor": colour, **HATCHED}
     if phase == "cut":
         return {"height": 0.62, "color": colour, **_PALE}
     return {"height": 0.62, "color": colour}
@@ -123,42 +124,46 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
     legend.
     """
     shown: dict[str, Any] = {}
+    last = axes.get_xlim()[1]
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
-            axes.plot(
-                [estimated, estimated],
-                [lane - 0.42, lane + 0.42],
-                color=TEXT,
-                linewidth=1.6,
-            )
-            shown["estimated end"] = _key("|", TEXT, "estimated end")
+            _draw_estimate(axes, lane, estimated)
+            shown["estimated end"] = legend_key("|", TEXT, "estimated end", 9)
         if row.deadline_s is not None:
             # A deadline may be days behind the run's end, and would squeeze
             # the run into a corner.
             due = (row.submit_s + row.deadline_s) / unit_s
-            if due <= axes.get_xlim()[1]:
+            if due <= last:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
-                shown["deadline"] = _key("d", MUTED, "deadline")
+                shown["deadline"] = legend_key("d", MUTED, "deadline", 7)
         if row.outcome != "finished" and row.end_s is not None:
-            marker, colour = _ENDS.get(row.outcome, _ENDS["unfinished"])
             # Events may be out of order: an end behind the axis is marked
             # at its edge.
-            ended = min(row.end_s / unit_s, axes.get_xlim()[1])
-            axes.plot(
-                ended,
-                lane,
-                marker,
-                markersize=7,
-                color=colour,
-                clip_on=False,
-            )
-            label = shortened(row.outcome)
-            shown[row.outcome] = _key(marker, colour, label)
+            ended = min(row.end_s / unit_s, last)
+            shown[row.outcome] = _drawn_end(axes, lane, ended, row.outcome)
     return list(shown.values())
 
 
-def _key(marker: str, colour: str, label: str) -> Any:
+def _draw_estimate(axes: Axes, lane: int, place: float) -> None:
+    axes.plot(
+        [place, place],
+        [lane - 0.42, lane + 0.42],
+        color=TEXT,
+        linewidth=1.6,
+    )
+
+
+def _drawn_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
+    """Draws the end of a job that did not finish; its key in the legend."""
+    marker, colour = _ENDS.get(outcome, _ENDS["unfinished"])
+    axes.plot(
+        place, lane, marker, markersize=7, color=colour, clip_on=False
+    )
+    return legend_key(marker, colour, shortened(outcome), 7)
+
+
+def legend_key(marker: str, colour: str, label: str, size: float) -> Any:
     """A mark in a legend."""
     from matplotlib.lines import Line2D
 
@@ -167,7 +172,7 @@ def _key(marker: str, colour: str, label: str) -> Any:
         [],
         color=colour,
         marker=marker,
-        markersize=9 if marker == "|" else 7,
+        markersize=size,
         linestyle="none",
         label=label,
     )
@@ -182,14 +187,9 @@ def _handles(
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    row_of = {row.job_id: row for row in rows}
-    phases = set()
-    ran = set()
-    for span in all_spans:
-        if span.end_s > span.start_s:
-            phases.add(span.phase)
-            if span.phase in ("running", "cut"):
-                ran.add(index_of[application_name(row_of[span.job_id])])
+    seen = [span for span in all_spans if span.end_s > span.start_s]
+    phases = {span.phase for span in seen}
+    ran = _ran(rows, seen, index_of)
     handles: list[Any] = []
     for index, name in enumerate(series_labels(index_of)):
         label = f"{shortened(name)} runs"
@@ -198,7 +198,7 @@ def _handles(
         if index in ran:
             handles.append(Patch(color=series_colour(index), label=label))
     if "reserved" in phases:
-        handles.append(Patch(edgecolor=MUTED, label="reserved", **_HATCHED))
+        handles.append(Patch(edgecolor=MUTED, label="reserved", **HATCHED))
     if "waiting" in phases:
         handles.append(
             Line2D([], [], color=MUTED, linewidth=2, label="waits")
@@ -209,6 +209,20 @@ def _handles(
             Patch(color=series_colour(0), label="cut off", **_PALE)
         )
     return handles
+
+
+def _ran(
+    rows: Sequence[JobRow],
+    spans: Sequence[Stretch],
+    index_of: Mapping[str, int],
+) -> set[int]:
+    """The series of jobs that ran."""
+    row_of = {row.job_id: row for row in rows}
+    ran = set()
+    for span in spans:
+        if span.phase in ("running", "cut"):
+            ran.add(index_of[application_name(row_of[span.job_id])])
+    return ran
 
 
 def _legend(axes: Axes, handles: list[Any]) -> int:
@@ -246,11 +260,9 @@ def occupancy_figure(
     """VM slots in use by application, and jobs waiting, as means over six
     hundred intervals.
     """
-    index_of = colours(rows)
-    step_s = span_s / POINTS if span_s > 0 else 1.0
-    use, waiting = _means(rows, all_spans, index_of, step_s)
-    most_wait = max(waiting)
-    labels = list(map(shortened, series_labels(index_of)))
+    means = _means(rows, all_spans, span_s)
+    most_wait = max(means.waiting)
+    labels = list(map(shortened, means.labels))
     with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
         if most_wait > 0:
             heights = [2.2, 1]
@@ -260,17 +272,26 @@ def occupancy_figure(
         else:
             above = below = made.subplots()
         unit_s = time_axis(below, span_s)
-        xs = [(i + 0.5) * step_s / unit_s for i in range(POINTS)]
-        colour = list(map(series_colour, range(len(use))))
+        xs = [time_s / unit_s for time_s in means.times_s]
         above.stackplot(
-            xs, use, labels=labels, colors=colour, alpha=0.85, linewidth=0
+            xs,
+            means.use,
+            labels=labels,
+            colors=list(map(series_colour, range(len(labels)))),
+            alpha=0.85,
+            linewidth=0,
         )
         _full(above, total_slots)
         draw(above, failed, unit_s, band_labels(failed))
         _legend(above, [])
         if most_wait > 0:
             below.fill_between(
-                xs, waiting, color=MUTED, alpha=0.5, step="mid", linewidth=0
+                xs,
+                means.waiting,
+                color=MUTED,
+                alpha=0.5,
+                step="mid",
+                linewidth=0,
             )
             below.set(ylabel="jobs waiting", ylim=(0, most_wait * 1.1))
         return made
@@ -280,26 +301,32 @@ def occupancy_rows(
     rows: Sequence[JobRow], all_spans: Sequence[Stretch], span_s: float
 ) -> Iterator[Sequence[Any]]:
     """The values of :func:`occupancy_figure`, below their headings."""
-    index_of = colours(rows)
-    step_s = span_s / POINTS if span_s > 0 else 1.0
-    use, waiting = _means(rows, all_spans, index_of, step_s)
-    labels = series_labels(index_of)
-    yield ["time_s", *(f"slots of {label}" for label in labels), "waiting"]
-    for point in range(POINTS):
-        slots = [series[point] for series in use]
-        yield [(point + 0.5) * step_s, *slots, waiting[point]]
+    means = _means(rows, all_spans, span_s)
+    headings = [f"slots of {label}" for label in means.labels]
+    yield ["time_s", *headings, "waiting"]
+    yield from zip(means.times_s, *means.use, means.waiting, strict=True)
+
+
+@dataclass(frozen=True)
+class _Means:
+    """Slots in use by each colour, and jobs waiting: means over intervals
+    around ``times_s``.
+    """
+
+    times_s: list[float]
+    labels: list[str]
+    use: list[list[float]]
+    waiting: list[float]
 
 
 def _means(
-    rows: Sequence[JobRow],
-    all_spans: Sequence[Stretch],
-    index_of: dict[str, int],
-    step_s: float,
-) -> tuple[list[list[float]], list[float]]:
-    """Slots in use by each colour, and jobs waiting."""
+    rows: Sequence[JobRow], all_spans: Sequence[Stretch], span_s: float
+) -> _Means:
+    index_of = colours(rows)
+    labels = series_labels(index_of)
+    step_s = span_s / POINTS if span_s > 0 else 1.0
     row_of = {row.job_id: row for row in rows}
-    n_series = max(index_of.values(), default=0) + 1
-    use = [[0.0] * POINTS for _ in range(n_series)]
+    use = [[0.0] * POINTS for _ in labels]
     waiting = [0.0] * POINTS
     for span in all_spans:
         series = waiting
@@ -312,7 +339,8 @@ def _means(
         # between two of those would be missing.
         for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
             series[i] += amount * inside_s / step_s
-    return use, waiting
+    times_s = [(point + 0.5) * step_s for point in range(POINTS)]
+    return _Means(times_s, labels, use, waiting)
 
 
 def _full(axes: Axes, total_slots: int) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from testbed.audit.history import Audit
+from testbed.record.conclusion import Results
 from testbed.record.metrics import OUTCOMES, Summary
 from testbed.record.running import RunningRun, sentences
 from testbed.record.verdicts import Verdicts
 from testbed.report.labels import capital
 from testbed.report.run_sentences import (
-    RunOutcome,
     failures_clause,
     kept_clause,
     outcome_clause,
@@ -73,33 +73,33 @@ class Headline:
 
 
 def headline(
-    outcome: RunOutcome,
+    results: Results,
     audit: Audit,
     in_progress: RunningRun | None = None,
 ) -> Headline:
     """The verdict of the whole run: as good as its worst part; none of a run in
     progress.
 
-    Bad news come first, then the outcome.
+    Bad news come first, then the results.
     """
-    summary = outcome.summary
+    summary = results.summary
     if in_progress is not None and is_unfinished(summary, in_progress):
         return _unfinished(in_progress)
     run = _run_badge(summary)
-    expectation = _expectation_badge(outcome)
-    fidelity = _fidelity_badge(outcome)
+    expectation = _expectation_badge(results)
+    fidelity = _fidelity_badge(results)
     checked = _audit_badge(audit)
     news = [badge.news for badge in (run, fidelity, expectation, checked)]
     texts = [
         *news,
-        outcome_clause(outcome),
-        failures_clause(outcome.failures),
-        _stated_clause(outcome),
+        outcome_clause(results),
+        failures_clause(results.failures),
+        _stated_clause(results),
     ]
     if fidelity.mood == "good":
         texts.append(fidelity.says)
     badges = (run, expectation, fidelity, checked)
-    mood = _worst(badges, outcome.verdicts)
+    mood = _worst(badges, results.verdicts)
     return Headline(mood, _joined(texts), badges)
 
 
@@ -133,14 +133,14 @@ def _joined(texts: list[str]) -> str:
     return " ".join(f"{capital(text)}." for text in texts if text)
 
 
-def _stated_clause(outcome: RunOutcome) -> str:
+def _stated_clause(results: Results) -> str:
     """The expectations that all judged jobs kept to; else empty."""
-    verdicts = outcome.verdicts
+    verdicts = results.verdicts
     if verdicts.bad:
         return ""
     if verdicts.judged:
-        return kept_clause(outcome)
-    if not stated_bounds(outcome.expect):
+        return kept_clause(results)
+    if not stated_bounds(results.expect):
         return "the experiment file states no expectations"
     if verdicts.met:
         return "no job could be judged by what the file expects"
@@ -161,9 +161,9 @@ def _run_badge(summary: Summary) -> Badge:
     return Badge("Run", status, "bad", says, f"the run was {how}")
 
 
-def _expectation_badge(outcome: RunOutcome) -> Badge:
+def _expectation_badge(results: Results) -> Badge:
     label = "Expectation"
-    verdicts = outcome.verdicts
+    verdicts = results.verdicts
     judged = number_of(len(verdicts.judged), "job")
     if not verdicts.met:
         says = _not_met(verdicts, judged)
@@ -173,9 +173,9 @@ def _expectation_badge(outcome: RunOutcome) -> Badge:
     if verdicts.bad:
         says = f"{_count_bad(verdicts, judged)}, which the file accepts"
         return Badge(label, "accepted", "doubt", says, says)
-    bounds = stated_bounds(outcome.expect)
+    bounds = stated_bounds(results.expect)
     if verdicts.judged:
-        bounds = bounds or reservation_bounds(outcome.expect)
+        bounds = bounds or reservation_bounds(results.expect)
         says = f"{judged} judged: measured/estimate {bounds}"
         return Badge(label, "met", "good", says)
     if bounds:
@@ -208,9 +208,9 @@ def _count_bad(verdicts: Verdicts, judged: str) -> str:
     return f"{n_bad:,} of {judged} {verb} {kinds}"
 
 
-def _fidelity_badge(outcome: RunOutcome) -> Badge:
+def _fidelity_badge(results: Results) -> Badge:
     label = "Fidelity"
-    fidelity = outcome.summary.fidelity
+    fidelity = results.summary.fidelity
     level = fidelity.verdict
     if level is None:
         says = "no network was emulated: times are the model's"
@@ -223,7 +223,7 @@ def _fidelity_badge(outcome: RunOutcome) -> Badge:
         # The first part of the first reason; all stand in the page's section.
         reason = fidelity.reasons[0].split("; ")[0]
     refused = ""
-    if not outcome.verdicts.met and _about_fidelity(outcome.verdicts):
+    if not results.verdicts.met and _about_fidelity(results.verdicts):
         refused = ", which the file does not accept"
     news = f"the emulation is {level}{refused}: {reason}"
     if level == "suspect":

@@ -134,18 +134,25 @@ def panels_figure(
         for index, (axes, group) in enumerate(
             zip(panels, shown, strict=False)
         ):
-            unit_s = time_axis(axes, span_s)
+            _timeline(axes, group, span_s, failed)
             # The time stands below the lowest panel of a column, which is not
             # always in the last line.
             if index + columns < len(shown):
                 axes.set_xlabel("")
             else:
                 axes.tick_params(labelbottom=True)
-            _panel(axes, group, unit_s)
-            of_group = of_link(failed, *(series.link for series in group))
-            draw(axes, of_group + restarts(failed), unit_s)
         _legend(made, panels)
         return made
+
+
+def _timeline(
+    axes: Axes, group: Alike, span_s: float, failed: Sequence[Outage]
+) -> None:
+    """A group's panel, and what failed of it."""
+    unit_s = time_axis(axes, span_s)
+    _panel(axes, group, unit_s)
+    of_group = of_link(failed, *(series.link for series in group))
+    draw(axes, of_group + restarts(failed), unit_s)
 
 
 def _legend(made: Figure, panels: Sequence[Axes]) -> None:

@@ -14,7 +14,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from testbed.audit import Audit, audit, audit_all
 from testbed.events import FidelityNoted, JobEnded
-from testbed.expectations import Expectation
 from testbed.foreign_text import plain_text
 from testbed.owned_files import files_in
 from testbed.record import folder as names
@@ -31,12 +30,7 @@ from testbed.record.reading import (
     policy_folders,
 )
 from testbed.record.running import RunningRun, running_in
-from testbed.record.verdicts import (
-    Verdict,
-    Verdicts,
-    stored_expectation,
-    stored_verdicts,
-)
+from testbed.record.verdicts import Verdict
 from testbed.report import labels
 from testbed.report.headline import Headline, headline, is_unfinished
 from testbed.report.pictures import pictures
@@ -45,7 +39,6 @@ from testbed.report.policy_distributions import (
     policies_sentence,
 )
 from testbed.report.result_tables import in_order
-from testbed.report.run_sentences import RunOutcome
 from testbed.units import number_of
 
 MAX_TABLE_ROWS = 200
@@ -98,7 +91,8 @@ def run_page(
     """The page of one run, as HTML; of one in progress, as far as it is."""
     if checked is None:
         checked = audit(run.path, run.file)
-    verdicts = stored_verdicts(run)
+    results = Results.of(run)
+    verdicts = results.verdicts
     # Of thousands of jobs a page shows the first of those that matter, so
     # that a browser opens it; jobs.csv has all.
     n_rows = len(verdicts.rows)
@@ -108,7 +102,7 @@ def run_page(
         "report",
         run=run,
         summary=run.summary,
-        headline=headline(_outcome(run, verdicts), checked, in_progress),
+        headline=headline(results, checked, in_progress),
         in_progress=in_progress,
         so_far=_so_far(run, in_progress),
         verdicts=verdicts,
@@ -126,12 +120,6 @@ def run_page(
         files=files,
         folders=_by_folder(files),
     )
-
-
-def _outcome(run: RecordedRun, verdicts: Verdicts) -> RunOutcome:
-    expect = stored_expectation(run)
-    failures = run.file.failures
-    return RunOutcome(run.summary, run.rows, verdicts, expect, failures)
 
 
 def _name_more_than_jobs(rows: Sequence[Verdict]) -> bool:
@@ -185,21 +173,13 @@ def _files(path: Path) -> list[NamedFile]:
 def write_overview(
     folder: RunFolder,
     runs: Sequence[tuple[Results, Audit]],
-    expect: Expectation,
 ) -> Path:
     """Builds the page above several policies at their run's end, from what was
     just written of each.
     """
     entries: list[OverviewEntry] = []
     for results, checked in runs:
-        outcome = RunOutcome(
-            results.summary,
-            results.rows,
-            results.verdicts,
-            expect,
-            results.failures,
-        )
-        entries.append((results, headline(outcome, checked)))
+        entries.append((results, headline(results, checked)))
     page = _overview(entries, planned=len(entries), above=None)
     return folder.write_text(names.REPORT, page)
 
@@ -246,9 +226,9 @@ def overview_page(
     audits = {checked.path: checked for checked in audit_all(path)}
     entries: list[OverviewEntry] = []
     for run in runs:
-        outcome = _outcome(run, stored_verdicts(run))
         checked = audits[str(run.path)]
-        entries.append((run, headline(outcome, checked, in_progress)))
+        top = headline(Results.of(run), checked, in_progress)
+        entries.append((run, top))
     # The list above policies is written when the last has ended.
     above = None if in_progress else audits.get(str(path))
     planned = len(in_progress.policies if in_progress else runs)

@@ -115,12 +115,47 @@ class PolicyCurves:
 
     @property
     def alt(self) -> str:
-        """The median of each policy."""
-        return _in_words(self.quantity, self.curves)
+        """The picture in a sentence, and the median of each policy."""
+        quantity = self.quantity
+        text = seconds_text if quantity.is_time else ratio_text
+        medians = []
+        for curve in self.curves:
+            median = text(quantile(curve.values, 0.5))
+            jobs = number_of(curve.n_jobs, "job")
+            counted = f"{len(curve.values):,} of {jobs}"
+            medians.append(f"{curve.policy} {median} ({counted})")
+        return (
+            f"{quantity.title}: the share of all submitted jobs up to each"
+            " value. A curve ends, at its larger mark, with the last of the"
+            f" jobs {quantity.clause}. Medians of these:"
+            f" {', '.join(medians)}."
+        )
 
     def draw(self) -> Figure:
         """A step curve per policy."""
-        return _figure(self.quantity, self.curves)
+        quantity = self.quantity
+        with figure(9.0, 3.2) as made:
+            axes = made.add_subplot()
+            scale = MetricScale("", 1.0)
+            longest = max(curve.values[-1] for curve in self.curves)
+            if quantity.is_time:
+                scale = time_scale(longest)
+            for number, curve in enumerate(self.curves):
+                _draw(axes, number, curve, scale.size)
+            axes.set_xlabel(scale.titled(quantity.label))
+            axes.set_ylabel("share of all jobs [%]")
+            if quantity.is_time:
+                axes.set_xlim(left=-MARGIN * longest / scale.size)
+            # Room above 100 %, where a curve may end: on the edge half of its
+            # line would be cut off.
+            axes.set_ylim(0, 103)
+            # Outside: the curves end in the upper right, and begin anywhere.
+            axes.legend(
+                loc="center left",
+                bbox_to_anchor=(1.0, 0.5),
+                handlelength=4.5,
+            )
+        return made
 
     @property
     def svg(self) -> str:
@@ -237,46 +272,6 @@ def _curves(runs: Sequence[PolicyRows], quantity: Quantity) -> Curves:
             ordered = tuple(sorted(values))
             curves.append(Curve(policy, ordered, len(run.rows)))
     return curves
-
-
-def _in_words(quantity: Quantity, curves: Curves) -> str:
-    """The picture in a sentence, and the median of each policy."""
-    text = seconds_text if quantity.is_time else ratio_text
-    medians = []
-    for curve in curves:
-        median = text(quantile(curve.values, 0.5))
-        jobs = number_of(curve.n_jobs, "job")
-        counted = f"{len(curve.values):,} of {jobs}"
-        medians.append(f"{curve.policy} {median} ({counted})")
-    return (
-        f"{quantity.title}: the share of all submitted jobs up to each"
-        " value. A curve ends, at its larger mark, with the last of the"
-        f" jobs {quantity.clause}. Medians of these:"
-        f" {', '.join(medians)}."
-    )
-
-
-def _figure(quantity: Quantity, curves: Curves) -> Figure:
-    with figure(9.0, 3.2) as made:
-        axes = made.add_subplot()
-        scale = MetricScale("", 1.0)
-        longest = max(curve.values[-1] for curve in curves)
-        if quantity.is_time:
-            scale = time_scale(longest)
-        for number, curve in enumerate(curves):
-            _draw(axes, number, curve, scale.size)
-        axes.set_xlabel(scale.titled(quantity.label))
-        axes.set_ylabel("share of all jobs [%]")
-        if quantity.is_time:
-            axes.set_xlim(left=-MARGIN * longest / scale.size)
-        # Room above 100 %, where a curve may end: on the edge half of its
-        # line would be cut off.
-        axes.set_ylim(0, 103)
-        # Outside: the curves end in the upper right, and begin anywhere.
-        axes.legend(
-            loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=4.5
-        )
-    return made
 
 
 def _draw(axes: Axes, number: int, curve: Curve, size: float) -> None:

@@ -31,13 +31,13 @@ MAX_ROWS = 60
 _STYLES = {"ok": "green", "held": "green", "open": "dim"}
 
 
-def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
+def verdict_table(results: Results) -> Table:
     """Application, b', estimate, measured, ratio, verdict: one line a job.
 
-    Of more than ``max_rows`` jobs the bad ones come first, and the caption
+    Of more than ``MAX_ROWS`` jobs the bad ones come first, and the caption
     counts those left out.
     """
-    rows = in_order(results.verdicts.rows, max_rows)
+    rows = in_order(results.verdicts.rows, MAX_ROWS)
     summary = results.summary
     run = f"{summary.name}, {summary.policy}, {summary.backend}"
     table = Table(
@@ -49,9 +49,9 @@ def verdict_table(results: Results, max_rows: int = MAX_ROWS) -> Table:
     for heading in ("b'", "estimate", "measured", "ratio"):
         table.add_column(heading, justify="right")
     table.add_column("verdict")
-    for row in rows[:max_rows]:
+    for row in rows[:MAX_ROWS]:
         table.add_row(*_cells(row))
-    n_left = len(rows) - max_rows
+    n_left = len(rows) - MAX_ROWS
     if n_left > 0:
         table.caption = Text(
             f"and {number_of(n_left, 'more job')}: see jobs.csv"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from testbed.expectations import ApplicationExpectation, Band, Expectation
+from testbed.record.conclusion import Results
 from testbed.record.failure_times import Outage
 from testbed.record.job_history import kind_of_reason
 from testbed.record.metrics import LIVE, JobRow, Summary
-from testbed.record.verdicts import Verdicts
 from testbed.report.failure_bands import clause
 from testbed.report.gantt import shortened
 from testbed.report.labels import ratio_text, reason_text
@@ -25,21 +24,10 @@ MAX_APPLICATIONS = 3
 EQUAL = "1.0000"
 
 
-@dataclass(frozen=True)
-class RunOutcome:
-    """A run's outcome, and the expectations of its file."""
-
-    summary: Summary
-    rows: Sequence[JobRow]
-    verdicts: Verdicts
-    expect: Expectation
-    failures: Sequence[Outage]
-
-
-def outcome_clause(outcome: RunOutcome) -> str:
+def outcome_clause(results: Results) -> str:
     """Numbers of jobs by their outcome, and times against the estimates."""
-    jobs = _jobs_clause(outcome.summary, outcome.rows)
-    times = _times_clause(outcome.summary)
+    jobs = _jobs_clause(results.summary, results.rows)
+    times = _times_clause(results.summary)
     return "; ".join(filter(None, (jobs, times)))
 
 
@@ -155,20 +143,20 @@ def reservation_bounds(expect: Expectation) -> str:
     return str(Band(expect.early_below, expect.late_above))
 
 
-def kept_clause(outcome: RunOutcome) -> str:
+def kept_clause(results: Results) -> str:
     """The bounds of the judged jobs, all of which kept to them."""
-    judged = outcome.verdicts.judged
+    judged = results.verdicts.judged
     jobs = f"all {len(judged):,} jobs"
     if len(judged) == 1:
         jobs = "the one job"
-    if len(judged) < outcome.summary.jobs:
+    if len(judged) < results.summary.jobs:
         jobs += " judged"
     kinds = {row.verdict for row in judged}
     if kinds == {"held"}:
-        bounds = reservation_bounds(outcome.expect)
+        bounds = reservation_bounds(results.expect)
         return f"{jobs} kept to the bounds of live reservations (measured/estimate {bounds})"
-    bounds = stated_bounds(outcome.expect)
+    bounds = stated_bounds(results.expect)
     others = ""
     if "held" in kinds:
-        others = f"; others {reservation_bounds(outcome.expect)}"
+        others = f"; others {reservation_bounds(results.expect)}"
     return f"{jobs} kept to what the file expects (measured/estimate {bounds}{others})"

@@ -12,8 +12,10 @@ from testbed.foreign_text import plain_text
 from testbed.record.job_lives import FOREGROUND
 from testbed.record.metrics import JobRow
 from testbed.report.gantt import (
+    HATCHED,
     application_name,
     colours,
+    legend_key,
     series_labels,
     shortened,
 )
@@ -42,7 +44,6 @@ _MARKS: Mapping[UseEnd, tuple[str, str, str]] = {
     "moved": (">", TEXT, "moved away"),
     "failed": ("X", BAD, "stopped by a failure"),
 }
-_HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
 
 
 def servers_figure(
@@ -105,7 +106,7 @@ def _bar(
     use = part.use
     looks: dict[str, Any] = {"color": colour}
     if use.tier != FOREGROUND:
-        looks = {"edgecolor": colour, **_HATCHED}
+        looks = {"edgecolor": colour, **HATCHED}
     row = LANE / n_rows
     top = lane - LANE / 2 + part.first * row
     height = part.n_rows * row * 0.92
@@ -126,15 +127,7 @@ def _ends(
     axes: Axes, shown: ServerLanes, unit_s: float
 ) -> dict[UseEnd, tuple[str, str, str]]:
     """Marks where VMs left before their job's end; those that were needed."""
-    places: dict[UseEnd, tuple[list[float], list[float]]] = {}
-    for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
-        for part in placed:
-            if part.use.end not in _MARKS:
-                continue
-            xs, ys = places.setdefault(part.use.end, ([], []))
-            xs.append(part.use.end_s / unit_s)
-            middle = part.first + part.n_rows / 2
-            ys.append(lane - LANE / 2 + middle * LANE / n_rows)
+    places = _early_ends(shown, unit_s)
     for end, (xs, ys) in places.items():
         marker, colour, _ = _MARKS[end]
         axes.plot(
@@ -149,13 +142,27 @@ def _ends(
     return {end: _MARKS[end] for end in places}
 
 
+def _early_ends(
+    shown: ServerLanes, unit_s: float
+) -> dict[UseEnd, tuple[list[float], list[float]]]:
+    """Places where VMs left before their job's end, x and y, by the reason."""
+    places: dict[UseEnd, tuple[list[float], list[float]]] = {}
+    for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
+        for part in placed:
+            if part.use.end in _MARKS:
+                xs, ys = places.setdefault(part.use.end, ([], []))
+                xs.append(part.use.end_s / unit_s)
+                middle = part.first + part.n_rows / 2
+                ys.append(lane - LANE / 2 + middle * LANE / n_rows)
+    return places
+
+
 def _legend(
     axes: Axes,
     index_of: Mapping[str, int],
     shown: ServerLanes,
     ends: Mapping[UseEnd, tuple[str, str, str]],
 ) -> None:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles: list[Any] = []
@@ -164,19 +171,9 @@ def _legend(
         handles.append(Patch(color=series_colour(index), label=label))
     if any(use.tier != FOREGROUND for use in shown.uses):
         label = "in the background tier"
-        handles.append(Patch(edgecolor=MUTED, label=label, **_HATCHED))
+        handles.append(Patch(edgecolor=MUTED, label=label, **HATCHED))
     for marker, colour, label in ends.values():
-        handles.append(
-            Line2D(
-                [],
-                [],
-                color=colour,
-                marker=marker,
-                markersize=6,
-                linestyle="none",
-                label=label,
-            )
-        )
+        handles.append(legend_key(marker, colour, label, 6))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5
     )

@@ -76,13 +76,7 @@ class ContentStore:
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         # A name for each sender: two of them do not write into one file.
         partial = self._folder / f".{content.sha256}.{sender}"
-        # The first part empties what an interrupted transfer has left.
-        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        if offset == 0:
-            flags |= os.O_TRUNC
-        with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
-            file.seek(offset)
-            file.write(part)
+        _write_part(partial, offset, part)
         if offset + len(part) < content.size_bytes:
             return
         if file_digest(partial) != content.sha256:
@@ -95,6 +89,16 @@ class ContentStore:
         # Renamed when it is whole and right: no reader finds a part of it.
         partial.replace(self._folder / content.sha256)
         self._found[content.sha256] = self._folder / content.sha256
+
+
+def _write_part(partial: Path, offset: int, part: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    # The first part empties what an interrupted transfer has left.
+    if offset == 0:
+        flags |= os.O_TRUNC
+    with os.fdopen(os.open(partial, flags, 0o600), "wb") as file:
+        file.seek(offset)
+        file.write(part)
 
 
 def parts(content: Content) -> Iterator[tuple[int, bytes]]:

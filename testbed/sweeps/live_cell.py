@@ -53,15 +53,13 @@ def played_live(
     with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
-        # Those with an absolute name have to be at that place already.
-        relative: dict[str, Path] = {}
-        absolute: dict[str, FileRef] = {}
+        relative = {}
         for file_name, ref in files.items():
+            # One with an absolute name has to be at that place already.
             if file_name.startswith("/"):
-                absolute[file_name] = ref
+                _check_absolute(file_name, ref)
             else:
                 relative[file_name] = context.path(ref)
-        _check_absolute(absolute)
         relative[name] = relative.pop("")
         spec = laid_out(folder, relative)[name]
         command = _command(spec, keep or folder / "runs")
@@ -90,18 +88,17 @@ def _until_free(
             return done, record
 
 
-def _check_absolute(files: Mapping[str, FileRef]) -> None:
+def _check_absolute(name: str, ref: FileRef) -> None:
     """Raises RunFailed where an absolute name stands for another content here
     than in the key.
     """
-    for name, ref in files.items():
-        try:
-            unchanged(ref, Path(name))
-        except RunFailed:
-            raise RunFailed(
-                f"{name} is not here, or another one than where the sweep began",
-                "have it there, or name it relative to the experiment file: then it is sent",
-            ) from None
+    try:
+        unchanged(ref, Path(name))
+    except RunFailed:
+        raise RunFailed(
+            f"{name} is not here, or another one than where the sweep began",
+            "have it there, or name it relative to the experiment file: then it is sent",
+        ) from None
 
 
 def _command(file: Path, out: Path) -> list[str]:

@@ -54,21 +54,29 @@ def is_profile(row: JobRow) -> bool:
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """An application in one run: p at b, and the times at each b', in
-    experiment seconds.
+class ScaledRun:
+    """A job at one bandwidth, in experiment seconds.
 
-    ``network_shares``: of the times, how much the network limited (0 to 1;
-    None: not known). ``traffic``: of launched programs, by b';
-    ``profiled_traffic``: at b.
+    ``network_share``: of the time, how much the network limited (0 to 1; None:
+    not known). ``traffic``: of a launched program.
+    """
+
+    time_s: float
+    network_share: float | None = None
+    traffic: JobTraffic | None = None
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """An application in one run: p at b, and its runs by b'.
+
+    ``profiled_traffic``: of a launched program, at b.
     """
 
     application: str
     requested_bps: int
     profiled_s: float
-    times: tuple[tuple[int, float], ...]
-    network_shares: tuple[tuple[int, float | None], ...] = ()
-    traffic: tuple[tuple[int, JobTraffic], ...] = ()
+    runs: Mapping[int, ScaledRun]
     profiled_traffic: JobTraffic | None = None
 
     def estimate_s(self, granted_bps: float) -> float:
@@ -98,15 +106,6 @@ def repetitions_of(
         group.setdefault(row.application, []).append(row)
     repetitions = []
     for name, profiled in profiles.items():
-        times = []
-        shares = []
-        counted = []
-        for row in scaled.get(name, ()):
-            granted_bps = row.granted_bps or row.requested_bps
-            if row.job_id in traffic:
-                counted.append((granted_bps, traffic[row.job_id]))
-            times.append((granted_bps, row.measured_s or 0.0))
-            shares.append((granted_bps, row.network_share))
         # The median, as of `testbed profile`: one run beside a burst of
         # somebody else's work does not move it.
         profiled_s = median(row.measured_s or 0.0 for row in profiled)
@@ -114,31 +113,41 @@ def repetitions_of(
             name,
             profiled[0].requested_bps,
             profiled_s,
-            tuple(times),
-            tuple(shares),
-            tuple(counted),
+            _scaled_runs(scaled.get(name, ()), traffic),
             traffic.get(profiled[0].job_id),
         )
         repetitions.append(repetition)
     return repetitions
 
 
+def _scaled_runs(
+    rows: Iterable[JobRow], traffic: Mapping[str, JobTraffic]
+) -> dict[int, ScaledRun]:
+    """An application's runs by their bandwidth."""
+    runs = {}
+    for row in rows:
+        runs[row.granted_bps or row.requested_bps] = ScaledRun(
+            row.measured_s or 0.0,
+            row.network_share,
+            traffic.get(row.job_id),
+        )
+    return runs
+
+
 @dataclass(frozen=True)
 class ScalingPoint:
-    """An application at one b': times and estimates by repetition, in s."""
+    """An application at one b': runs and estimates by repetition, in s."""
 
     granted_bps: int
-    times_s: tuple[float, ...]
+    runs: tuple[ScaledRun, ...]
     estimates_s: tuple[float, ...]
     scaled_down: bool
-    network_shares: tuple[float | None, ...] = ()
-    traffics: tuple[JobTraffic | None, ...] = ()
-    traffics_at_b: tuple[JobTraffic | None, ...] = ()
+    traffics_at_b: tuple[JobTraffic | None, ...]
 
     @property
     def traffic(self) -> JobTraffic | None:
         """Its traffic, the means of the repetitions that were counted."""
-        return _mean_traffic(self.traffics)
+        return _mean_traffic(run.traffic for run in self.runs)
 
     @property
     def traffic_at_b(self) -> JobTraffic | None:
@@ -150,14 +159,15 @@ class ScalingPoint:
         """Share of the time that the network limited, the median repetition's;
         None where it is not known.
         """
-        known = [
-            share for share in self.network_shares if share is not None
-        ]
+        known = []
+        for run in self.runs:
+            if run.network_share is not None:
+                known.append(run.network_share)
         return median(known) if known else None
 
     @property
     def measured(self) -> Estimate:
-        return estimate(self.times_s)
+        return estimate(run.time_s for run in self.runs)
 
     @property
     def estimated(self) -> Estimate:
@@ -165,8 +175,8 @@ class ScalingPoint:
 
     @property
     def ratios(self) -> tuple[float, ...]:
-        pairs = zip(self.times_s, self.estimates_s, strict=True)
-        return tuple(time_s / by_rule_s for time_s, by_rule_s in pairs)
+        pairs = zip(self.runs, self.estimates_s, strict=True)
+        return tuple(run.time_s / by_rule_s for run, by_rule_s in pairs)
 
     @property
     def ratio(self) -> Estimate:
@@ -220,7 +230,7 @@ class ScalingPoint:
 
 
 def _mean_traffic(
-    traffics: Sequence[JobTraffic | None],
+    traffics: Iterable[JobTraffic | None],
 ) -> JobTraffic | None:
     counted = [vars(traffic) for traffic in traffics if traffic is not None]
     if not counted:
@@ -277,37 +287,37 @@ def measured_scaling(
 def _measured(
     name: str, repetitions: Sequence[Repetition]
 ) -> MeasuredScaling:
-    requested_bps = repetitions[0].requested_bps
-    bandwidths = {
-        bps for repetition in repetitions for bps, _ in repetition.times
-    }
-    at_b = tuple(repetition.profiled_traffic for repetition in repetitions)
+    bandwidths: set[int] = set()
+    for repetition in repetitions:
+        bandwidths.update(repetition.runs)
     points = []
+    for granted_bps in sorted(bandwidths, reverse=True):
+        points.append(_point(granted_bps, repetitions))
+    return MeasuredScaling(
+        application=name,
+        requested_bps=repetitions[0].requested_bps,
+        profiles_s=tuple(r.profiled_s for r in repetitions),
+        points=tuple(points),
+    )
+
+
+def _point(
+    granted_bps: int, repetitions: Sequence[Repetition]
+) -> ScalingPoint:
+    runs = []
+    estimates = []
     # Each repetition against its own profile: what makes a machine slow for
     # minutes is then in both, and cancels.
-    for granted_bps in sorted(bandwidths, reverse=True):
-        times = []
-        estimates = []
-        shares = []
-        traffics = []
-        for repetition in repetitions:
-            traffics.append(dict(repetition.traffic).get(granted_bps))
-            shares.append(dict(repetition.network_shares).get(granted_bps))
-            times.append(dict(repetition.times)[granted_bps])
-            estimates.append(repetition.estimate_s(granted_bps))
-        points.append(
-            ScalingPoint(
-                granted_bps=granted_bps,
-                times_s=tuple(times),
-                estimates_s=tuple(estimates),
-                scaled_down=granted_bps < requested_bps,
-                network_shares=tuple(shares),
-                traffics=tuple(traffics),
-                traffics_at_b=at_b,
-            )
-        )
-    profiles_s = tuple(repetition.profiled_s for repetition in repetitions)
-    return MeasuredScaling(name, requested_bps, profiles_s, tuple(points))
+    for repetition in repetitions:
+        runs.append(repetition.runs[granted_bps])
+        estimates.append(repetition.estimate_s(granted_bps))
+    return ScalingPoint(
+        granted_bps=granted_bps,
+        runs=tuple(runs),
+        estimates_s=tuple(estimates),
+        scaled_down=granted_bps < repetitions[0].requested_bps,
+        traffics_at_b=tuple(r.profiled_traffic for r in repetitions),
+    )
 
 
 def table_lines(
@@ -317,16 +327,17 @@ def table_lines(
     for scaling in measured:
         for number, profiled_s in enumerate(scaling.profiles_s):
             for point in scaling.points:
+                run = point.runs[number]
                 yield (
                     scaling.application,
                     number + 1,
                     point.granted_bps,
                     profiled_s,
                     point.estimates_s[number],
-                    point.times_s[number],
+                    run.time_s,
                     point.ratios[number],
-                    point.network_shares[number],
-                    *_counts(point.traffics[number]),
+                    run.network_share,
+                    *_counts(run.traffic),
                 )
 
 

@@ -37,8 +37,8 @@ def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
 
 
 def _printed_s(logs: Path, job_id: str) -> float | None:
-    latencies_s = []
+    latencies_s: list[float] = []
     for path in logs.glob(f"agent-{job_id}.*.log"):
         text = path.read_text("utf-8", "replace")
-        latencies_s += [float(number) for number in _LINE.findall(text)]
+        latencies_s += map(float, _LINE.findall(text))
     return max(latencies_s, default=None)

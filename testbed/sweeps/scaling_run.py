@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from testbed.sweeps.job_traffic import job_traffic
 from testbed.sweeps.measured_scaling import (
     COLUMNS,
     MeasuredScaling,
+    Repetition,
     measured_scaling,
     repetitions_of,
     table_lines,
@@ -111,23 +112,14 @@ def run_scaling(
     # run folders are kept beside its results.
     runs = _recorded(run)
     failures = [failure.message for failure in run.failures.values()]
-    repetitions = []
-    for recorded in runs:
-        traffic = job_traffic(recorded.file.events)
-        latencies = latency_rows(recorded.rows, recorded.path)
-        repetitions += repetitions_of(recorded.rows, traffic)
-        repetitions += repetitions_of(latencies)
+    repetitions = _repetitions(runs)
     if not repetitions:
         raise RunFailed(f"no repetition ended: {'; '.join(failures)}")
-    verdicts = []
-    for recorded in runs:
-        verdict = recorded.summary.fidelity.verdict
-        verdicts += [] if verdict is None else [verdict]
     folder = RunFolder.create(options.out, plan.name, None)
     done = Scaling(
         run_folder=folder,
         measured=tuple(measured_scaling(repetitions)),
-        verdicts=tuple(verdicts),
+        verdicts=tuple(_verdicts(runs)),
         failures=tuple(failures),
     )
     done.run_folder.write_text(SPEC, run.plan.text)
@@ -135,6 +127,25 @@ def run_scaling(
     done.run_folder.write_json(SWEEP, asked)
     _write(done, options, len(plan.over[-1]), live=plan.live)
     return done
+
+
+def _repetitions(runs: Sequence[RecordedRun]) -> list[Repetition]:
+    """The repetitions in runs; latencies that programs printed count as other
+    applications.
+    """
+    repetitions = []
+    for run in runs:
+        traffic = job_traffic(run.file.events)
+        repetitions += repetitions_of(run.rows, traffic)
+        repetitions += repetitions_of(latency_rows(run.rows, run.path))
+    return repetitions
+
+
+def _verdicts(runs: Sequence[RecordedRun]) -> Iterator[str]:
+    for run in runs:
+        verdict = run.summary.fidelity.verdict
+        if verdict is not None:
+            yield verdict
 
 
 def together(

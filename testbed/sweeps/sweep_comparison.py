@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
@@ -22,6 +22,9 @@ from testbed.sweeps.sweep_tables import (
     with_interval,
 )
 from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from testbed.report.comparison_page import PageTable, RunFigure
 
 PICTURE = "sweep.svg"
 PICTURE_FILES = (PICTURE, "sweep.png", TABLE_CSV)
@@ -241,38 +244,11 @@ def sweeps_page(
     comparison: SweepComparison, folders: Sequence[Path]
 ) -> str:
     """The page of two sweeps with their pictures, as HTML."""
-    from testbed.report.comparison_page import (
-        SIDES,
-        ComparedPair,
-        PageTable,
-        RunFigure,
-    )
+    from testbed.report.comparison_page import ComparedPair
     from testbed.report.page import rendered
 
-    figures = []
-    sides = []
-    for side, name, folder in zip(
-        SIDES, comparison.names, folders, strict=True
-    ):
-        image = _image(folder / PICTURE)
-        title = f"{side}: {name}"
-        sides.append(title)
-        figure = RunFigure(
-            title, f"Picture of {name}", image, "As on its page."
-        )
-        figures.append(figure)
-    table = PageTable(
-        "Mean ± half of the 95 % confidence interval over the seeds; apart: the"
-        " two intervals do not overlap",
-        (
-            *comparison.keys,
-            "metric",
-            *SIDES,
-            "difference",
-            "key in table.csv",
-        ),
-        [pair.page_cells() for pair in comparison.pairs],
-    )
+    figures = list(_figures(comparison, folders))
+    sides = [figure.name for figure in figures]
     pair = ComparedPair(
         names=comparison.names,
         mood="open",
@@ -283,7 +259,7 @@ def sweeps_page(
         details=comparison.sentences(),
         named=[],
         figures=figures,
-        tables=[table],
+        tables=[_means_table(comparison)],
     )
     keys = " and ".join(comparison.keys)
     return rendered(
@@ -291,6 +267,37 @@ def sweeps_page(
         title="Two sweeps compared",
         sub=f"A comparison of two sweeps over {keys}",
         sections=[pair],
+    )
+
+
+def _figures(
+    comparison: SweepComparison, folders: Sequence[Path]
+) -> Iterator[RunFigure]:
+    """The picture of each sweep."""
+    from testbed.report.comparison_page import SIDES, RunFigure
+
+    for side, name, folder in zip(
+        SIDES, comparison.names, folders, strict=True
+    ):
+        image = _image(folder / PICTURE)
+        alt = f"Picture of {name}"
+        yield RunFigure(f"{side}: {name}", alt, image, "As on its page.")
+
+
+def _means_table(comparison: SweepComparison) -> PageTable:
+    from testbed.report.comparison_page import SIDES, PageTable
+
+    return PageTable(
+        "Mean ± half of the 95 % confidence interval over the seeds; apart: the"
+        " two intervals do not overlap",
+        (
+            *comparison.keys,
+            "metric",
+            *SIDES,
+            "difference",
+            "key in table.csv",
+        ),
+        [pair.page_cells() for pair in comparison.pairs],
     )
 
 

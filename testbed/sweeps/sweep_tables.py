@@ -112,10 +112,6 @@ def table_row(
     """A combination's means over its cells."""
     plan = run.plan
     records = [row.record for row in rows if row.record is not None]
-    needed = None
-    if plan.stop is not None:
-        by_seed = [numbers(row.record, plan.rule_metrics) for row in rows]
-        needed = plan.stop.needed(list(zip(*by_seed, strict=True)))
     estimates = []
     # A run without a value (no job finished, say) is left out of the mean.
     for name in plan.metrics:
@@ -128,12 +124,22 @@ def table_row(
         cells=len(rows),
         failed=outcomes[FAILED],
         outside=outcomes[OUTSIDE],
-        needed=needed,
+        needed=_needed(plan, rows),
         estimates=tuple(estimates),
         reasons=tuple(row.why for row in rows if row.outcome == OUTSIDE),
         fidelity=tuple(_verdicts(records)),
         accepted=mean(number(record, ACCEPTED) for record in records),
     )
+
+
+def _needed(plan: SweepPlan, rows: Sequence[CellRow]) -> int | None:
+    """The number of seeds that is enough; None without a rule, or if all are
+    not.
+    """
+    if plan.stop is None:
+        return None
+    by_seed = [numbers(row.record, plan.rule_metrics) for row in rows]
+    return plan.stop.needed(list(zip(*by_seed, strict=True)))
 
 
 def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
@@ -256,13 +262,17 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
         # By batches: a sweep's cells need not fit into memory.
         while batch := list(islice(rows, BATCH)):
             values = [cell_values(run.plan, row) for row in batch]
-            arrays = []
-            for field, column in zip(
-                schema, zip(*values, strict=True), strict=True
-            ):
-                arrays.append(_parquet_column(column, field.type))
-            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+            writer.write_table(_arrow_table(values, schema))
     return out.getvalue()
+
+
+def _arrow_table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
+    import pyarrow as pa
+
+    arrays = []
+    for field, column in zip(schema, zip(*rows, strict=True), strict=True):
+        arrays.append(_parquet_column(column, field.type))
+    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _parquet_column(values: Sequence[Any], kind: Any) -> Any:

@@ -23,6 +23,7 @@ from testbed.report.server_use import (
     MAX_JOBS,
     ServerUse,
     ServerUses,
+    SlotRows,
     server_lanes,
 )
 from testbed.web.gauges import Gauge, run_gauges
@@ -151,8 +152,7 @@ class FollowedRun:
     def lanes(self) -> dict[str, Any]:
         """The busiest servers over time: bars of jobs' slots in rows.
 
-        A bar: job, first row, number of rows, tier, begin and end in s, why it
-        ends. Without lanes where there are too many jobs to tell them apart.
+        Without lanes where there are too many jobs to tell them apart.
         """
         if self._n_in_lanes == len(self.events):
             return self._lanes
@@ -163,14 +163,8 @@ class FollowedRun:
         chosen = server_lanes(uses)
         lanes = []
         for server, (placed, n_rows) in chosen.lanes.items():
-            bars = []
-            for part in placed:
-                use = part.use
-                rows = (part.first, part.n_rows)
-                times = (use.start_s, use.end_s)
-                job = shown(use.job_id)
-                bars.append([job, *rows, use.tier, *times, use.end])
             name = shown(self.state.node_name(server))
+            bars = list(map(_bar, placed))
             lanes.append({"name": name, "rows": n_rows, "bars": bars})
         self._lanes = {
             "kind": "lanes",
@@ -280,6 +274,14 @@ class FollowedRun:
             if event.job_id in jobs:
                 lines += _line(event)
         return lines
+
+
+def _bar(part: SlotRows) -> list[Any]:
+    """Job, first row, number of rows, tier, begin and end in s, why it ends."""
+    use = part.use
+    times = (use.start_s, use.end_s)
+    job = shown(use.job_id)
+    return [job, part.first, part.n_rows, use.tier, *times, use.end]
 
 
 def _line(event: JobEvent) -> list[tuple[float, str]]:

@@ -5,7 +5,7 @@ folder.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,15 @@ from typing import Any
 from testbed.errors import BadInput, TestbedError
 from testbed.record.folder import SWEEP
 from testbed.record.stored_json import read_json
-from testbed.sweeps.sweep_comparison import stored_table
+from testbed.sweeps.sweep_comparison import SweepTable, stored_table
 from testbed.sweeps.sweep_tables import with_interval
 from testbed.sweeps.table_so_far import MOST_ROWS, TableSoFar, read_table
 from testbed.web.followed_run import ItemKind, Status
 from testbed.web.gauges import Gauge
 from testbed.web.run_state import shown
+
+STATES = ("asked", "computed", "kept", "failed")
+"""Numbers of a sweep's cells."""
 
 
 class FollowedSweep:
@@ -100,7 +103,7 @@ class FollowedSweep:
         """Its cells by what became of them."""
         cells = Gauge("sweep_cells", "", "Cells of a sweep.", ("state",))
         sweep = self._sweep()
-        for state in ("asked", "computed", "kept", "failed"):
+        for state in STATES:
             cells.add(sweep[state], state)
         yield cells
 
@@ -142,14 +145,8 @@ class FollowedSweep:
             return self._finished
         if self._table is None:
             return {**_EMPTY, "name": "sweep"}
-        return {
-            "name": self._table.name,
-            "backend": self._table.backend,
-            "asked": self._table.asked,
-            "computed": self._table.computed,
-            "kept": self._table.kept,
-            "failed": self._table.failed,
-            "n_keys": self._table.n_keys,
+        sweep = {key: getattr(self._table, key) for key in _EMPTY}
+        return sweep | {
             "columns": list(map(shown, self._table.columns)),
             "rows": [list(map(shown, row)) for row in self._table.rows],
         }
@@ -178,24 +175,27 @@ def _finished(folder: Path) -> dict[str, Any]:
     cells = written.get("cells")
     if not isinstance(cells, dict):
         raise BadInput(f"{folder / SWEEP} does not say how many cells")
-    table = stored_table(folder)
-    metrics = list(dict.fromkeys(chain(*table.means.values())))
-    rows = []
-    for values, means in islice(table.means.items(), MOST_ROWS):
-        row = list(map(shown, values))
-        for metric in metrics:
-            mean = means.get(metric)
-            row.append("–" if mean is None else with_interval(mean))
-        rows.append(row)
     numbers = {}
-    for state in ("asked", "computed", "kept", "failed"):
+    for state in STATES:
         count = cells.get(state)
         numbers[state] = count if isinstance(count, int) else 0
+    table = stored_table(folder)
+    metrics = list(dict.fromkeys(chain(*table.means.values())))
     return {
         "name": str(written.get("name", "")),
         "backend": str(written.get("backend", "")),
         **numbers,
         "n_keys": len(table.keys),
         "columns": list(map(shown, (*table.keys, *metrics))),
-        "rows": rows,
+        "rows": list(_rows(table, metrics)),
     }
+
+
+def _rows(table: SweepTable, metrics: Sequence[str]) -> Iterator[list[str]]:
+    """The combinations as people read them; of many the first."""
+    for values, means in islice(table.means.items(), MOST_ROWS):
+        row = list(map(shown, values))
+        for metric in metrics:
+            mean = means.get(metric)
+            row.append("–" if mean is None else with_interval(mean))
+        yield row

@@ -121,8 +121,12 @@ def _fidelity(state: RunState) -> Gauge:
     return gauge
 
 
+def _parts_down() -> Gauge:
+    return Gauge("parts_down", "", "Failed parts by kind.", ("part",))
+
+
 def _failures(state: RunState) -> Iterator[Gauge]:
-    down = Gauge("parts_down", "", "Failed parts by kind.", ("part",))
+    down = _parts_down()
     for kind in ("link", "server"):
         down.add(sum(part == kind for part, _ in state.down), kind)
     yield down
@@ -157,7 +161,7 @@ def network_gauges(
     yield _slots(last["slots"])
     yield _slots_used(last["slots_taken"])
     yield from _tenant_gauges(last["tenants"], last["interval_s"])
-    down = Gauge("parts_down", "", "Failed parts by kind.", ("part",))
+    down = _parts_down()
     down.add(len(last.get("down", ())), "link")
     yield down
     yield _switch_parts(last)

@@ -9,13 +9,13 @@ import pytest
 
 from testbed.audit import Audit, Result
 from testbed.expectations import Band, Expectation
+from testbed.record.conclusion import Results
 from testbed.record.failure_times import Outage
 from testbed.record.metrics import Fidelity, Recording, tally
 from testbed.record.verdicts import evaluate
 from testbed.report.headline import Headline, headline
 from testbed.report.labels import granted_text, reason_text, seconds_text
 from testbed.report.run_sentences import (
-    RunOutcome,
     failures_clause,
     outcome_clause,
 )
@@ -43,8 +43,8 @@ def message(
     summary = replace(taken.summary(), fidelity=fidelity, status=status)
     rows = tuple(taken.rows())
     verdicts = evaluate(expect, rows, fidelity)
-    outcome = RunOutcome(summary, rows, verdicts, expect, ())
-    return headline(outcome, audit)
+    results = Results(Path(), tuple(rows), summary, verdicts, (), expect)
+    return headline(results, audit)
 
 
 def moods(found: Headline) -> list[str]:
@@ -184,8 +184,10 @@ def _simulated(finished: int, *reasons: str) -> str:
         rows.append(rejected)
     summary = replace(TAKEN.summary(rows=rows), backend="sim")
     verdicts = evaluate(Expectation(), rows, Fidelity(None))
-    outcome = RunOutcome(summary, rows, verdicts, Expectation(), ())
-    return outcome_clause(outcome)
+    results = Results(
+        Path(), tuple(rows), summary, verdicts, (), Expectation()
+    )
+    return outcome_clause(results)
 
 
 def test_the_outcome_counts_jobs_and_has_the_commonest_reason() -> None:
@@ -210,14 +212,19 @@ def test_the_outcome_counts_jobs_and_has_the_commonest_reason() -> None:
 def test_killed_and_unfinished_jobs_are_counted() -> None:
     file = Recording(Path("events.jsonl"), failing.moving())
     verdicts = evaluate(Expectation(), file.rows, Fidelity(None))
-    outcome = RunOutcome(
-        file.summary(), file.rows, verdicts, Expectation(), file.failures
+    results = Results(
+        file.path,
+        file.rows,
+        file.summary(),
+        verdicts,
+        file.failures,
+        Expectation(),
     )
-    assert outcome_clause(outcome).startswith(
+    assert outcome_clause(results).startswith(
         "2 of 3 jobs finished, 1 was killed (stopped by a failure:"
     )
     # Five failures: their numbers.
-    found = headline(outcome, PASSED)
+    found = headline(results, PASSED)
     assert (
         "2 links lost, 1 switch restarted, 1 controller killed, 1 server"
         " lost; 3 of 3 lost parts came back." in found.sentence
@@ -246,8 +253,8 @@ def test_expectations_that_judge_no_job_are_not_missing() -> None:
     )
     expect = Expectation(estimate_ratio=Band(None, 1.12))
     verdicts = evaluate(expect, rows, Fidelity(None))
-    outcome = RunOutcome(summary, rows, verdicts, expect, ())
-    found = headline(outcome, PASSED)
+    results = Results(Path(), tuple(rows), summary, verdicts, (), expect)
+    found = headline(results, PASSED)
     assert (found.mood, found.word) == ("open", "not judged")
     assert "none of them had an estimate" in found.sentence
     assert "states no expectations" not in found.sentence

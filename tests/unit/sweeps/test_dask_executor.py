@@ -33,7 +33,6 @@ def worker(name: str, machine: str = "m", *, live: bool = False) -> Seat:
         name,
         f"host-{machine}",
         machine,
-        1,
         live,
         "digest",
         Path("/nowhere"),

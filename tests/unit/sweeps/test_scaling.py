@@ -16,6 +16,7 @@ from testbed.spec.document import SpecErrors, read_text
 from testbed.spec.experiment_file import parse_experiment
 from testbed.sweeps.measured_scaling import (
     Repetition,
+    ScaledRun,
     measured_scaling,
     repetitions_of,
 )
@@ -142,8 +143,8 @@ def test_another_workload_is_refused() -> None:
 
 
 def repetition(p_s: float, at_half_s: float) -> Repetition:
-    times = ((100 * MBPS, p_s), (50 * MBPS, at_half_s))
-    return Repetition("sort", 100 * MBPS, p_s, times)
+    runs = {100 * MBPS: ScaledRun(p_s), 50 * MBPS: ScaledRun(at_half_s)}
+    return Repetition("sort", 100 * MBPS, p_s, runs)
 
 
 def verdict(*pairs: tuple[float, float]) -> str:

@@ -13,6 +13,7 @@ from testbed.record.metrics import JobRow
 from testbed.sweeps.job_traffic import JobTraffic, job_traffic
 from testbed.sweeps.measured_scaling import (
     Repetition,
+    ScaledRun,
     ScalingPoint,
     measured_scaling,
     repetitions_of,
@@ -40,9 +41,7 @@ def repetitions(ratio: float, now: JobTraffic | None) -> list[Repetition]:
                 "sort",
                 100 * MBPS,
                 4.0,
-                ((50 * MBPS, 8.0 * ratio + off_s),),
-                ((50 * MBPS, 1.0),),
-                () if now is None else ((50 * MBPS, now),),
+                {50 * MBPS: ScaledRun(8.0 * ratio + off_s, 1.0, now)},
                 None if now is None else QUIET,
             )
         )
@@ -66,7 +65,11 @@ def test_reasons_follow_from_what_was_counted() -> None:
         "losses: 3.0 % sent again, 3 timeouts; used 95 % of b"
     )
     assert point(1.5, QUIET).reason.startswith("no losses, no more bytes")
-    elsewhere = replace(point(1.5, QUIET), network_shares=(0.2,))
+    slow = point(1.5, QUIET)
+    elsewhere = replace(
+        slow,
+        runs=tuple(replace(run, network_share=0.2) for run in slow.runs),
+    )
     assert elsewhere.reason.startswith("not the network: it limits 20 %")
     assert point(1.5, None).reason == ""
     at_b = replace(point(1.0, QUIET), scaled_down=False)
@@ -147,7 +150,7 @@ def test_a_printed_latency_is_an_application_of_its_own(
     (found,) = repetitions_of(latency_rows(rows, tmp_path))
     assert found.application == "serve-latency"
     assert found.profiled_s == 0.2
-    assert found.times == ((50 * MBPS, 0.5),)
+    assert found.runs[50 * MBPS].time_s == 0.5
 
 
 def serving(job_id: str, granted_bps: int | None) -> JobRow:
