@@ -129,7 +129,9 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
             _draw_estimate(axes, lane, estimated)
-            shown["estimated end"] = legend_key("|", TEXT, "estimated end", 9)
+            shown["estimated end"] = legend_key(
+                "|", TEXT, "estimated end", 9
+            )
         if row.deadline_s is not None:
             # A deadline may be days behind the run's end, and would squeeze
             # the run into a corner.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.job_lives import Stretch
@@ -16,26 +17,16 @@ if TYPE_CHECKING:
 Rows = Iterator[Sequence[Any]]
 
 
+_JOB = ("job_id", "granted_bps", "estimate_s", "measured_s", "ratio")
+_of_job = attrgetter(*_JOB)
+
+
 def scaling_rows(shown: Sequence[Application]) -> Rows:
     """A row per job of the applications."""
-    yield (
-        "application",
-        "job_id",
-        "granted_bps",
-        "estimate_s",
-        "measured_s",
-        "ratio",
-    )
+    yield ("application", *_JOB)
     for application in shown:
         for row in application.rows:
-            yield (
-                application.name,
-                row.job_id,
-                row.granted_bps,
-                row.estimate_s,
-                row.measured_s,
-                row.ratio,
-            )
+            yield (application.name, *_of_job(row))
 
 
 def profile_rows(measured: MeasuredSweep) -> Rows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from statistics import fmean, median
 from types import MappingProxyType
 from typing import Any
@@ -37,6 +38,10 @@ COLUMNS = (
     "resent_segments",
     "timeouts",
 )
+_counts = attrgetter(
+    "use", "packet_bytes", "sent_bytes", "resent", "timeouts"
+)
+NOT_COUNTED = (None,) * 5
 ROUNDING = 1e-9
 """Allowance for sums of floats: simulated times are equal to the estimate."""
 NO_TRAFFIC: Mapping[str, JobTraffic] = MappingProxyType({})
@@ -328,6 +333,9 @@ def table_lines(
         for number, profiled_s in enumerate(scaling.profiles_s):
             for point in scaling.points:
                 run = point.runs[number]
+                counts = NOT_COUNTED
+                if run.traffic is not None:
+                    counts = _counts(run.traffic)
                 yield (
                     scaling.application,
                     number + 1,
@@ -337,17 +345,5 @@ def table_lines(
                     run.time_s,
                     point.ratios[number],
                     run.network_share,
-                    *_counts(run.traffic),
+                    *counts,
                 )
-
-
-def _counts(traffic: JobTraffic | None) -> tuple[float | None, ...]:
-    if traffic is None:
-        return (None,) * 5
-    return (
-        traffic.use,
-        traffic.packet_bytes,
-        traffic.sent_bytes,
-        traffic.resent,
-        traffic.timeouts,
-    )

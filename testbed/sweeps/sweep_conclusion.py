@@ -7,15 +7,16 @@ have not decided.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from testbed.report.labels import capital, listed
 from testbed.report.metric_words import MetricWords, metric_words
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_tables import verdict_counts
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ def seeds_of(counts: Iterator[int] | Sequence[int]) -> str:
     if len(numbers) == 1:
         return number_of(numbers[0], "seed")
     return f"{numbers[0]} to {number_of(numbers[-1], 'seed')}"
+
+
+def verdict_counts(table: Sequence[TableRow]) -> Counter[str]:
+    """Verdicts on live cells, each with its number."""
+    return Counter(chain.from_iterable(row.fidelity for row in table))
 
 
 def _fidelity(table: Sequence[TableRow]) -> str:

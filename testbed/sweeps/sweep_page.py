@@ -17,6 +17,7 @@ from testbed.sweeps.sweep_conclusion import (
     least_accepted,
     printed_value,
     seeds_of,
+    verdict_counts,
 )
 from testbed.sweeps.sweep_pictures import has_cut_intervals, panels
 from testbed.sweeps.sweep_tables import (
@@ -24,7 +25,6 @@ from testbed.sweeps.sweep_tables import (
     outside_reasons,
     printed_count,
     printed_row,
-    verdict_counts,
 )
 from testbed.units import number_of
 

@@ -147,11 +147,6 @@ def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
     return tuple(chain.from_iterable(row.reasons for row in table))
 
 
-def verdict_counts(table: Sequence[TableRow]) -> Counter[str]:
-    """Verdicts on live cells, each with its number."""
-    return Counter(chain.from_iterable(row.fidelity for row in table))
-
-
 def _verdicts(records: Sequence[Record]) -> Iterator[str]:
     """Verdicts on the fidelity of live cells."""
     for record in records:

@@ -3,19 +3,21 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from testbed.expectations import Band, Expectation
 from testbed.record.conclusion import Results
+from testbed.report import result_tables
 from testbed.report.result_tables import verdict_table
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
 
 
-def shown(results: Results, max_rows: int = 60) -> list[str]:
+def shown(results: Results) -> list[str]:
     out = io.StringIO()
     Console(file=out, width=140, no_color=True).print(
-        verdict_table(results, max_rows)
+        verdict_table(results)
     )
     return out.getvalue().splitlines()
 
@@ -79,10 +81,13 @@ def test_markup_in_a_name_is_only_text(tmp_path: Path) -> None:
     assert "[/]" in text
 
 
-def test_of_many_jobs_those_outside_come_first(tmp_path: Path) -> None:
+def test_of_many_jobs_those_outside_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(result_tables, "MAX_ROWS", 4)
     expect = Expectation(Band(0.98, 1.01))
     _, results = write_run(tmp_path, sample.main_example(), expect)
-    lines = shown(results, max_rows=4)
+    lines = shown(results)
     assert sum("OUTSIDE" in line for line in lines) == 4
     assert lines[-1].startswith("and 6 more jobs: see jobs.csv")
 
