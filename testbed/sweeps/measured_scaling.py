@@ -216,6 +216,7 @@ class ScalingPoint:
             self.traffic,
             self.traffic_at_b,
             self.network_share,
+            self.measured.mean,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -10,7 +10,13 @@ BoundVerdict = Literal[
     "reference", "holds", "close", "violated", "undecided"
 ]
 LOSS = 0.01
-"""Share of segments sent again from which losses are a reason."""
+"""Share of segments sent again, or of the time in which TCP waited for its
+timeouts, from which losses are a reason.
+"""
+LEAST_TIMEOUT_S = 0.2
+"""The least time for which TCP waits before it sends again unasked (Linux's
+``TCP_RTO_MIN``).
+"""
 MORE = 1.05
 """Bytes over those at b from which a program is said to send more."""
 LIMITED = 0.5
@@ -22,6 +28,7 @@ def reason(
     now: JobTraffic | None,
     at_b: JobTraffic | None,
     network_share: float | None,
+    measured_s: float,
 ) -> str:
     """A few words; empty where nothing was counted, or nothing is scaled."""
     if now is None or at_b is None or verdict == "reference":
@@ -31,17 +38,22 @@ def reason(
         return f"computes or waits: {used}"
     if verdict == "close":
         return f"network-limited: {used}"
-    return f"{_excess(now, at_b, network_share)}; {used}"
+    return f"{_excess(now, at_b, network_share, measured_s)}; {used}"
 
 
 def _excess(
-    now: JobTraffic, at_b: JobTraffic, network_share: float | None
+    now: JobTraffic,
+    at_b: JobTraffic,
+    network_share: float | None,
+    measured_s: float,
 ) -> str:
     """The reason of a ratio above 1, or about it."""
     sent = now.sent_bytes / max(1, at_b.sent_bytes)
     if sent > MORE:
         return f"sends {sent:.2f} times its bytes at b"
-    if now.resent_share >= LOSS:
+    # Of a program in step, all wait for the one that waits for a timeout.
+    timeouts_s = now.timeouts * LEAST_TIMEOUT_S
+    if now.resent_share >= LOSS or timeouts_s >= LOSS * measured_s:
         share = 100 * now.resent_share
         return (
             f"losses: {share:.1f} % sent again, {now.timeouts:.0f} timeouts"

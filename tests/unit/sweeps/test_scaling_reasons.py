@@ -64,6 +64,13 @@ def test_reasons_follow_from_what_was_counted() -> None:
     assert point(1.5, lost).reason == (
         "losses: 3.0 % sent again, 3 timeouts; used 95 % of b"
     )
+    waited = replace(QUIET, resent=8, timeouts=8)
+    assert point(1.5, waited).reason == (
+        "losses: 0.8 % sent again, 8 timeouts; used 95 % of b"
+    )
+    # Two tenths of a second of twelve may not be what it is.
+    hardly = replace(QUIET, resent=0.5, timeouts=0.5)
+    assert point(1.5, hardly).reason.startswith("no losses, no more bytes")
     assert point(1.5, QUIET).reason.startswith("no losses, no more bytes")
     slow = point(1.5, QUIET)
     elsewhere = replace(
