@@ -20,11 +20,11 @@ SNMP = """\
 Ip: Forwarding DefaultTTL
 Ip: 1 64
 Tcp: ActiveOpens OutSegs RetransSegs
-Tcp: 1 44 2
+Tcp: 1 44 5
 """
 NETSTAT = """\
-TcpExt: SyncookiesSent TCPTimeouts
-TcpExt: 0 1
+TcpExt: SyncookiesSent TCPTimeouts TCPRetransFail
+TcpExt: 0 1 3
 IpExt: OutOctets
 IpExt: 5
 """
