@@ -320,30 +320,22 @@ def move_steps(
     (docs/decisions/05), no packet is lost if a step begins after the one before
     is confirmed, and the last after what was under way has arrived.
     """
-    added: Step = {}
-    turned: Step = {}
-    removed: Step = {}
+    added: Step = defaultdict(tuple)
+    turned: Step = defaultdict(tuple)
+    removed: Step = defaultdict(tuple)
     for dpid in sorted(old.keys() | new.keys()):
         before = {flow.key: flow for flow in old.get(dpid, ())}
         after = {flow.key: flow for flow in new.get(dpid, ())}
         for key, flow in after.items():
             if key not in before:
-                _append(added, dpid, AddFlow(flow))
+                added[dpid] += (AddFlow(flow),)
             elif flow != before[key]:
                 # The same packets, and another port.
-                _append(turned, dpid, AddFlow(flow))
+                turned[dpid] += (AddFlow(flow),)
         for key, flow in before.items():
             if key not in after:
-                _append(removed, dpid, RemoveFlow(flow))
+                removed[dpid] += (RemoveFlow(flow),)
     return added, turned, removed
-
-
-def _append(
-    step: Step,
-    dpid: int,
-    change: AddFlow | RemoveFlow,
-) -> None:
-    step[dpid] = (*step.get(dpid, ()), change)
 
 
 def is_ours(cookie: int) -> bool:

@@ -95,7 +95,6 @@ class UnknownTenant(LookupError):
     """There is no tenant with this id."""
 
     def __init__(self, tenant_id: int) -> None:
-        self.tenant_id = tenant_id
         super().__init__(f"there is no tenant {tenant_id}")
 
 
@@ -334,7 +333,7 @@ def load_adapters(*kinds: type) -> None:
 
 def from_json(
     kind: type[Value],
-    text: str | bytes,
+    text: bytes,
 ) -> Value:
     """Reads one value of type `kind` from JSON, strictly.
 
@@ -342,18 +341,17 @@ def from_json(
     wrong types, and whatever the value itself refuses; of a text with too many
     values, that alone.
     """
-    raw = text
-    if isinstance(raw, str):
-        raw = raw.encode(errors="surrogatepass")
     # Counted before anything is parsed: small texts can be many values.
-    count = raw.count(b",") + raw.count(b"[") + raw.count(b"{")
+    count = text.count(b",") + text.count(b"[") + text.count(b"{")
     if count > ELEMENTS_MAX:
         raise InvalidValues(
             [f"{count} commas and brackets, at most {ELEMENTS_MAX} go"]
         )
     try:
         # pydantic takes the last of repeated keys; this parser sees them all.
-        json.loads(_decoded(text), object_pairs_hook=_without_repeats)
+        # Decoded as UTF-8, which JSON is in: to guess at others needs modules
+        # that are out of reach by now.
+        json.loads(text.decode(), object_pairs_hook=_without_repeats)
         value: Value = _adapter(kind).validate_json(text)
     except ValidationError as error:
         raise InvalidValues(_explain(error)) from None
@@ -362,14 +360,6 @@ def from_json(
     except (ValueError, RecursionError) as error:
         raise InvalidValues([f"not JSON: {error}"]) from None
     return value
-
-
-def _decoded(text: str | bytes) -> str:
-    # As UTF-8, which JSON is in: to guess at others needs modules that are out
-    # of reach by now.
-    if isinstance(text, str):
-        return text
-    return text.decode()
 
 
 def to_json(value: Strict) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -78,17 +78,16 @@ class Source:
     def to_json(self) -> dict[str, Any]:
         """The origin's part of ``provenance.json``."""
         if not self.files:
-            found = {
+            return {
+                "source": self.written,
                 "distribution": self.distribution,
                 "version": self.version,
             }
-            return {"source": self.written, **found}
         own, *beside = [file.to_json() for file in self.files]
-        return {
-            "source": self.written,
-            **own,
-            **({"beside": beside} if beside else {}),
-        }
+        record: dict[str, Any] = {"source": self.written, **own}
+        if beside:
+            record["beside"] = beside
+        return record
 
 
 @dataclass(frozen=True)
@@ -150,23 +149,18 @@ def raised(error: BaseException, file: Path) -> PluginError:
 
     Line 0: the exception did not pass through that file.
     """
-    message = f"raises {type(error).__name__}: {' '.join(str(error).split())}".removesuffix(
-        ": "
-    )
+    text = " ".join(str(error).split())
+    message = f"raises {type(error).__name__}: {text}".removesuffix(": ")
+    line = column = 0
     if isinstance(error, SyntaxError) and error.filename == str(file):
-        return PluginError(
-            message, file, error.lineno or 0, error.offset or 0
-        )
-    lines = [
-        at
-        for at in extract_tb(error.__traceback__)
-        if at.filename == str(file)
-    ]
-    if not lines:
-        return PluginError(message, file)
-    return PluginError(
-        message, file, lines[-1].lineno or 0, (lines[-1].colno or 0) + 1
-    )
+        line = error.lineno or 0
+        column = error.offset or 0
+        return PluginError(message, file, line, column)
+    for at in extract_tb(error.__traceback__):
+        if at.filename == str(file):
+            line = at.lineno or 0
+            column = (at.colno or 0) + 1
+    return PluginError(message, file, line, column)
 
 
 def raised_anywhere(error: BaseException) -> str:
@@ -267,25 +261,25 @@ class _ModulesBeside:
         if path is not None and top not in self.packages:
             return None
         stem = name.replace(".", "/")
-        for file, is_package in (
-            (f"{stem}.py", False),
-            (f"{stem}/__init__.py", True),
-        ):
-            found = self.find(file)
-            if found is not None:
-                text = found.read_bytes()
-                self.files[file] = found.resolve(), text
+        for file in (f"{stem}.py", f"{stem}/__init__.py"):
+            path_there = self.find(file)
+            if path_there is not None:
                 self.packages.add(top)
-                folders = [str(found.parent)] if is_package else None
-                loader = _Executing(name, str(found))
-                loader.text = text
-                return spec_from_file_location(
-                    name,
-                    found,
-                    loader=loader,
-                    submodule_search_locations=folders,
-                )
+                return self._spec(name, file, path_there)
         return None
+
+    def _spec(self, name: str, file: str, path: Path) -> ModuleSpec | None:
+        """The specification of a module in a file, which is read now."""
+        text = path.read_bytes()
+        self.files[file] = path.resolve(), text
+        folders = None
+        if file.endswith("/__init__.py"):
+            folders = [str(path.parent)]
+        loader = _Executing(name, str(path))
+        loader.text = text
+        return spec_from_file_location(
+            name, path, loader=loader, submodule_search_locations=folders
+        )
 
 
 class _Executing(SourceFileLoader):
@@ -383,34 +377,31 @@ def imported_digest(module: str) -> str:
 
 def module_files(module: str) -> dict[Path, bytes]:
     """The Python file of a module, by its path; empty where there is none."""
-    try:
-        spec = find_spec(module)
-    except (ImportError, ValueError):
-        spec = None
-    if (
-        spec is None
-        or spec.origin is None
-        or not Path(spec.origin).is_file()
-    ):
+    spec = _spec_of(module)
+    path = Path("" if spec is None else spec.origin or "")
+    if not path.is_file():
         return {}
-    return {Path(spec.origin): Path(spec.origin).read_bytes()}
+    return {path: path.read_bytes()}
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    with suppress(ImportError, ValueError):  # __main__ has none
+        return find_spec(module)
+    return None
 
 
 def _sources(top: str) -> Iterator[tuple[str, Path]]:
     """The Python files of a package or module, by their names in it."""
-    try:
-        spec = find_spec(top)
-    except (ImportError, ValueError):  # __main__ has none
-        spec = None
-    if spec is not None and (path := Path(spec.origin or "")).is_file():
+    spec = _spec_of(top)
+    if spec is None:
+        return
+    path = Path(spec.origin or "")
+    if path.is_file():
         yield path.name, path
-    for folder in map(
-        Path, (spec and spec.submodule_search_locations) or ()
-    ):
-        found = (
-            path for path in sorted(folder.rglob("*.py")) if path.is_file()
-        )
-        yield from ((str(path.relative_to(folder)), path) for path in found)
+    for folder in map(Path, spec.submodule_search_locations or ()):
+        for path in sorted(folder.rglob("*.py")):
+            if path.is_file():
+                yield str(path.relative_to(folder)), path
 
 
 def _named(module: ModuleType, name: str, file: Path) -> Any:

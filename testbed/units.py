@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from difflib import get_close_matches
 from itertools import product
-from typing import Final
+from typing import Final, TypeGuard
 
 MAX_BANDWIDTH_BPS: Final = 10**15
 MAX_DURATION_S: Final = 100 * 365 * 86400
@@ -216,7 +216,7 @@ def parse_per_hour(value: object) -> float:
     """Events per hour from ``160 /h`` or ``2 /min``; a bare number already
     counts per hour.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if _is_number(value):
         return _plain(value, "a rate per hour")
     return float(_parse(PER_HOUR, value))
 
@@ -225,7 +225,7 @@ def parse_share(value: object) -> float:
     """A ratio from ``12 %`` or from the bare number 0.12. No upper bound: that
     is the caller's.
     """
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if _is_number(value):
         return _plain(value, "a share")
     if not isinstance(value, str):
         raise UnitError(
@@ -255,6 +255,10 @@ def quantity(text: str) -> tuple[str, str, float] | None:
     return None
 
 
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def _whole(amount: Decimal, value: object, noun: str) -> int:
     if amount != amount.to_integral_value():
         raise UnitError(f"{value} is not a whole number of {noun}")
@@ -271,15 +275,10 @@ def _plain(value: float, noun: str) -> float:
 
 def _parse(dimension: Dimension, value: object) -> Decimal:
     """The value in the dimension's base unit."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if _is_number(value):
         if isinstance(value, float) and not math.isfinite(value):
             raise UnitError(f"a {dimension.name} is finite, not {value}")
-        shown = (
-            _number_text(Decimal(repr(value)))
-            if isinstance(value, float)
-            else str(value)
-        )
-        raise _bare(dimension, shown)
+        raise _bare(dimension, _number_text(Decimal(repr(value))))
     if not isinstance(value, str):
         raise UnitError(
             f"a {dimension.name} such as 5 {dimension.example_unit} is wanted, not {_shown(value)}"

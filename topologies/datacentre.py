@@ -462,7 +462,8 @@ class DataCentre:
         return f"{lower} -> {upper}"
 
 
-def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
+def _edges(datacentre: DataCentre) -> IntArray:
+    """Parent, child and link of each edge of the trees, once, sorted."""
     edges: list[IntArray] = []
     # A link joins the same nodes in every tree: each is taken from the first
     # tree that has it. The last entry, of index -1, stands for "no link".
@@ -476,8 +477,6 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
         known[tree.uplink[child]] = True
         # Flat clusters have edges without links, which are all taken.
         known[-1] = False
-    if not edges:
-        return ()
     together = np.concatenate(edges, axis=1)
     # Duplicates are told by a number for each pair (parent, child), not by the
     # link, which edges of flat clusters do not have.
@@ -485,7 +484,13 @@ def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
     # Sorted by that number, thus by parent and then by child, as a layer's
     # edges are.
     _, first = np.unique(pair, return_index=True)
-    parent, child, link = together[:, first]
+    return together[:, first]
+
+
+def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
+    if not datacentre.trees:
+        return ()
+    parent, child, link = _edges(datacentre)
     layers = []
     parent_level = datacentre.level[parent]
     for level in range(1, datacentre.n_levels):

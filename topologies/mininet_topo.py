@@ -185,30 +185,31 @@ def _hosts(
     """
     hosts: list[HostNames] = []
     for server, count in slots.items():
-        names = [server]
-        if record.is_switch(server):
-            # A server's bridge: its hosts are the server's VMs.
-            names = _hosts_at(record, server)[:count]
-        elif count > 1:
-            names = [f"{server}-{index}" for index in range(count)]
-        if len(names) < count:
-            names += [f"{server}-{i}" for i in range(len(names), count)]
         # A host that stands for several slots is no VM of that name: its
         # addresses go to the first of them.
-        first = record.nodes.get(names[0], record.nodes[server])
-        hosts.append(_host(problems, names[0], first))
-        for name in names[1:]:
-            options = record.nodes.get(name, {})
+        default = record.nodes[server]
+        for name in _slot_names(record, server, count):
+            options = record.nodes.get(name, default)
             hosts.append(_host(problems, name, options))
-    names = [host.name for host in hosts]
-    repeated = {name for name in names if names.count(name) > 1}
-    _report(
-        problems,
-        "servers",
-        sorted(repeated),
-        "the name of several VM slots",
-    )
+            default = {}
+    counts = Counter(host.name for host in hosts)
+    repeated = sorted(name for name, n in counts.items() if n > 1)
+    _report(problems, "servers", repeated, "the name of several VM slots")
     return _without_repeated_addresses(hosts)
+
+
+def _slot_names(
+    record: MininetRecord, server: str, count: int
+) -> list[str]:
+    """Names of a server's slots: those of hosts, then numbered ones."""
+    names = []
+    if record.is_switch(server):
+        # A server's bridge: its hosts are the server's VMs.
+        names = _hosts_at(record, server)[:count]
+    elif count == 1:
+        names = [server]
+    names += [f"{server}-{i}" for i in range(len(names), count)]
+    return names
 
 
 def _without_repeated_addresses(
@@ -571,26 +572,7 @@ def _content(
         (n for n in joined if n not in slots), key=lambda name: -depth[name]
     )
     number = {name: i for i, name in enumerate([*slots, *switches])}
-    links: list[tuple[str, str]] = []
-    for name in number:
-        for other in joined[name]:
-            # Each link comes up at both ends. One between levels is kept at
-            # its lower end; one within a level at both, of which one is
-            # reported.
-            if depth[name] >= depth[other]:
-                links.append((name, other))
-    level = [
-        f"{a}<->{b}"
-        for a, b in links
-        if depth[a] == depth[b] and number[a] <= number[b]
-    ]
-    loop = "joins switches of one level: a loop, and no multi-rooted tree"
-    _report(
-        problems,
-        "links",
-        level,
-        f"{loop}; leave it out, or write kind: custom with roots",
-    )
+    links = _links_upward(problems, joined, number, depth)
     links.sort(key=lambda ends: (number[ends[0]], number[ends[1]]))
     return {
         "servers": [
@@ -608,6 +590,37 @@ def _content(
         ],
         "roots": roots,
     }
+
+
+def _links_upward(
+    problems: Problems,
+    joined: Joined,
+    number: Mapping[str, int],
+    depth: Mapping[str, int],
+) -> list[tuple[str, str]]:
+    """Links from their lower ends; those within a level are noted."""
+    links: list[tuple[str, str]] = []
+    level = []
+    for name in number:
+        for other in joined[name]:
+            # Each link comes up at both ends. One between levels is kept at
+            # its lower end; one within a level at both, of which one is
+            # reported.
+            if depth[name] >= depth[other]:
+                links.append((name, other))
+            if (
+                depth[name] == depth[other]
+                and number[name] <= number[other]
+            ):
+                level.append(f"{name}<->{other}")
+    loop = "joins switches of one level: a loop, and no multi-rooted tree"
+    _report(
+        problems,
+        "links",
+        level,
+        f"{loop}; leave it out, or write kind: custom with roots",
+    )
+    return links
 
 
 def _directions(qualities: Qualities, lower: str, upper: str) -> Directions:

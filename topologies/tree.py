@@ -14,6 +14,7 @@ from topologies.datacentre import (
     MAX_NODES,
     Capacity,
     DataCentre,
+    IntArray,
     Problems,
     TopologyError,
     at_least,
@@ -62,24 +63,19 @@ def tree(
         per_level = _oversubscribed(
             problems, fanout, link_bps, oversubscription
         )
+    n_servers = counts[0] if counts else None
     slots = slot_array(
-        problems,
-        slots_per_server,
-        counts[0] if counts else None,
-        "slots_per_server",
+        problems, slots_per_server, n_servers, "slots_per_server"
     )
     if problems:
         raise TopologyError(problems)
-    n_nodes = sum(counts)
-    first = np.concatenate(([0], np.cumsum(counts)))
+    root = sum(counts) - 1
     level = np.repeat(np.arange(levels + 1), counts)
-    parent = np.full(n_nodes, -1, dtype=np.int64)
-    for low in range(levels):
-        children = np.arange(counts[low])
-        parent[first[low] : first[low + 1]] = (
-            first[low + 1] + children // fanout[levels - 1 - low]
-        )
-    links = np.arange(n_nodes - 1)
+    parent = _parents(counts, fanout)
+    links = np.arange(root)
+    ratios = None
+    if oversubscription is not None:
+        ratios = list(oversubscription)
     # Levels are given from the top down, links numbered from the bottom up:
     # link l is the uplink of node l, for every node but the root.
     level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
@@ -89,20 +85,28 @@ def tree(
         level=frozen_array(level),
         slots=frozen_array(slots),
         link_lower=frozen_array(links),
-        link_upper=frozen_array(parent[:-1]),
+        link_upper=frozen_array(parent),
         directed_capacity_bps=frozen_array(
             np.repeat(level_bps, counts[:-1], axis=0).ravel()
         ),
-        trees=(make_tree(n_nodes - 1, level, links, parent[:-1], links),),
+        trees=(make_tree(root, level, links, parent, links),),
         parameters={
             "fanout": list(map(int, fanout)),
             "link_bps": per_level,
             "slots_per_server": np.asarray(slots_per_server).tolist(),
-            "oversubscription": None
-            if oversubscription is None
-            else list(oversubscription),
+            "oversubscription": ratios,
         },
     )
+
+
+def _parents(counts: Sequence[int], fanout: Sequence[int]) -> IntArray:
+    """The parent of each node but the core, in the nodes' order."""
+    parents = []
+    n_below = 0
+    for count, width in zip(counts, reversed(fanout), strict=False):
+        n_below += count
+        parents.append(n_below + np.arange(count) // width)
+    return np.concatenate(parents)
 
 
 def tree_names(counts: Sequence[int]) -> tuple[str, ...]:

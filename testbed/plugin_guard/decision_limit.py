@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import PurePath
 from types import FrameType
 from typing import Any, TypeVar
@@ -103,10 +104,9 @@ def _measured(
 
 def _place_above(caller: FrameType, frame: FrameType | None) -> str:
     """`` (mine.py:12)``: the innermost line of the module that was called."""
-    frames = []
-    while frame is not None and frame is not caller:
-        frames.append(frame)
-        frame = frame.f_back
+    frames = list(
+        takewhile(lambda outer: outer is not caller, _from(frame))
+    )
     if not frames:
         return ""
     called = frames[-1].f_globals
@@ -125,20 +125,22 @@ def _collects_garbage(frame: FrameType | None) -> bool:
     moment later, meets the plug-in.
     """
     callbacks = {getattr(call, "__code__", None) for call in gc.callbacks}
-    while frame is not None:
-        code = frame.f_code
+    for outer in _from(frame):
+        code = outer.f_code
         is_weak = code.co_filename == weakref.__file__
         if code in callbacks or is_weak or code.co_name == "__del__":
             return True
-        frame = frame.f_back
     return False
 
 
 def _compiles(frame: FrameType | None) -> bool:
     """True while a loop of the testbed's becomes machine code."""
     compiling = LazyLoop.compile_and_run.__code__
+    return any(outer.f_code is compiling for outer in _from(frame))
+
+
+def _from(frame: FrameType | None) -> Iterator[FrameType]:
+    """A frame, and those that have called it."""
     while frame is not None:
-        if frame.f_code is compiling:
-            return True
+        yield frame
         frame = frame.f_back
-    return False

@@ -29,7 +29,9 @@ class WatchingClient(ControllerClient):
         """A tenant as it was given."""
         return from_json(
             Tenant,
-            json.dumps(self._call("GET", f"/v1/tenants/{tenant_id}")),
+            json.dumps(
+                self._call("GET", f"/v1/tenants/{tenant_id}")
+            ).encode(),
         )
 
     def state(self) -> Any:

@@ -96,7 +96,7 @@ def test_all_problems_are_named_at_once_with_their_places() -> None:
     body["vms"][2]["port"] = 0
     body["vms"][3]["speed"] = 1
     with pytest.raises(InvalidValues) as caught:
-        from_json(Tenant, json.dumps(body))
+        from_json(Tenant, json.dumps(body).encode())
     assert sorted(caught.value.problems) == [
         "colour: unknown key",
         "name: input should be a valid string, not 5",
@@ -143,6 +143,8 @@ def test_all_problems_are_named_at_once_with_their_places() -> None:
     ],
 )
 def test_what_is_no_network(text: str | bytes, problem: str) -> None:
+    if isinstance(text, str):
+        text = text.encode(errors="surrogatepass")
     with pytest.raises(InvalidValues, match=problem):
         from_json(NetworkSwitches, text)
 
@@ -173,7 +175,7 @@ scalars = (
 )
 def test_any_json_is_read_or_refused(value: object) -> None:
     with pytest.raises(InvalidValues) as caught:
-        from_json(Tenant, json.dumps(value))
+        from_json(Tenant, json.dumps(value).encode())
     assert caught.value.problems
 
 
@@ -496,7 +498,7 @@ def test_the_rest_of_the_problems_is_counted() -> None:
     ports = ",".join(str(n) for n in range(70_000, 70_050))
     text = f'{{"switches":[{{"dpid":1,"name":"a","role":"core","ports":[{ports}]}}]}}'
     with pytest.raises(InvalidValues) as caught:
-        from_json(NetworkSwitches, text)
+        from_json(NetworkSwitches, text.encode())
     assert len(caught.value.problems) == PROBLEMS_MAX + 1
     assert "ports: 70000 is not within" in caught.value.problems[0]
     assert caught.value.problems[-1].endswith("and 30 more")
@@ -561,12 +563,12 @@ def _chain(length: int, vms: int) -> dict[str, Any]:
 
 def test_a_tree_may_be_deep_but_not_with_many_vms_at_its_end() -> None:
     """Every switch above a VM has a rule for it."""
-    tenant = from_json(Tenant, json.dumps(_chain(1000, 60)))
+    tenant = from_json(Tenant, json.dumps(_chain(1000, 60)).encode())
     assert len(tenant.dpids) == 1000
     with pytest.raises(
         InvalidValues, match=r"tree: 1000000 rules .* at most 65536 go"
     ):
-        from_json(Tenant, json.dumps(_chain(1000, 1000)))
+        from_json(Tenant, json.dumps(_chain(1000, 1000)).encode())
 
 
 def test_a_long_tree_is_looked_at_once() -> None:
