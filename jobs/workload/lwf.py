@@ -163,21 +163,10 @@ def _lease_of_line(
     line: int,
     complaints: Complaints,
 ) -> LeaseRecord | None:
-    words = list(re.finditer(r"\S+", text))
-    # Of any other text: one message, not one for each of its words.
-    if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
-        shown = quoted_text(text.strip())
-        message = (
-            f"{shown} is no line of this format: {len(LINE_FIELDS)} fields"
-        )
-        complaints.add(line, words[0].start() + 1, message)
-        return None
-    if not complaints.has_fields(
-        line, words[-1].end(), found=len(words), wanted=len(LINE_FIELDS)
-    ):
-        return None
+    words = _words(text, line, complaints)
     values = _line_values(words, line, complaints)
-    if values is None:
+    # None where one is wrong; empty where the line has not these fields.
+    if not values:
         return None
     arrival, start, duration, real, nodes, cores, memory, _ = values
     if 0 <= start < arrival:
@@ -201,6 +190,28 @@ def _lease_of_line(
         real_s=float(real) if real != duration else None,
         line=line,
     )
+
+
+def _words(
+    text: str,
+    line: int,
+    complaints: Complaints,
+) -> list[re.Match[str]]:
+    """A line's fields; empty, and reported, where it is no line of this format."""
+    words = list(re.finditer(r"\S+", text))
+    # Of any other text: one message, not one for each of its words.
+    if not words[0].group()[:1].isdigit() and words[0].group()[:1] != "-":
+        shown = quoted_text(text.strip())
+        message = (
+            f"{shown} is no line of this format: {len(LINE_FIELDS)} fields"
+        )
+        complaints.add(line, words[0].start() + 1, message)
+        return []
+    if not complaints.has_fields(
+        line, words[-1].end(), found=len(words), wanted=len(LINE_FIELDS)
+    ):
+        return []
+    return words
 
 
 def _line_values(

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from jobs.demand import Compute, Pattern, Transfer
 from jobs.request import JobRequest, JobStream
 from jobs.workload.distributions import Floats, Ints, stream
-from jobs.workload.traces import whole_number
 
 SHORTEST_S = 1.0
 CPU_STEPS = 10_000
@@ -45,11 +44,11 @@ class NoSpan(ValueError):
 class ParallelJobs:
     """Columns in order of submission, shapes ``(n,)``.
 
-    ``number`` names a job, ``line`` is where a file asks for it (0: nowhere).
-    ``stated_s`` is NaN where no running time was stated; ``user`` and ``queue``
-    are -1 where unknown. ``cpu_steps`` are the CPU uses of all processes, job
-    after job, in 1/10,000 of a node; None: all of it. ``stated_steps`` are the
-    uses that schedulers see, where they differ from the true ones.
+    ``number`` names a job. ``stated_s`` is NaN where no running time was
+    stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps`` are the
+    CPU uses of all processes, job after job, in 1/10,000 of a node; None: all
+    of it. ``stated_steps`` are the uses that schedulers see, where they differ
+    from the true ones.
     """
 
     number: Ints
@@ -60,7 +59,6 @@ class ParallelJobs:
     bandwidth_bps: Ints
     user: npt.NDArray[np.int32]
     queue: npt.NDArray[np.int32]
-    line: npt.NDArray[np.int32]
     cpu_steps: npt.NDArray[np.uint16] | None = None
     stated_steps: npt.NDArray[np.uint16] | None = None
 
@@ -200,21 +198,6 @@ class Requests(JobStream):
         # In blocks: whoever stops early has converted no more than one.
         for start in range(0, len(self), _BLOCK):
             yield from self._rows(start, min(start + _BLOCK, len(self)))
-
-    def id_of(self, row: int) -> str:
-        """The name of the job in a row."""
-        return f"job-{int(self.jobs.number[row]):0{self._digits}}"
-
-    def row_of(self, job_id: str) -> int | None:
-        """The row of a job by its name; None where there is none. O(n)."""
-        number = whole_number(job_id.removeprefix("job-"), 18)
-        if number is None:
-            return None
-        for row in np.flatnonzero(self.jobs.number == number).tolist():
-            # `7` and `job-7` are not `job-00007`.
-            if self.id_of(row) == job_id:
-                return int(row)
-        return None
 
     @property
     def _digits(self) -> int:
@@ -376,5 +359,4 @@ def in_order(
         bandwidth_bps=np.zeros(n, dtype=np.int64),
         user=unknown,
         queue=unknown,
-        line=np.zeros(n, dtype=np.int32),
     )

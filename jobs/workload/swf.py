@@ -439,42 +439,46 @@ def jobs_of(
     shortest_s: float = 0.0,
     longest_s: float = math.inf,
 ) -> JobsOfLog:
-    """The jobs of a log that ran from ``shortest_s`` to ``longest_s``.
-
-    Processors are those requested, else those allocated, else 1. A stated time
-    below the true one is raised to it: the machine would have ended the job,
-    and it did not.
-    """
+    """The jobs of a log that ran from ``shortest_s`` to ``longest_s``."""
     records = log.records
     keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
-    lines = log.lines
     # Nearly always all are kept: no copy of a million records then.
     if not keep.all():
         records = records[keep]
-        lines = lines[keep]
-    allocated = records["allocated"]
-    processes = np.where(
-        records["requested"] > 0, records["requested"], allocated
-    )
-    processes = np.where(processes > 0, processes, 1)
     run_s = np.maximum(records["run_s"], SHORTEST_S)
-    requested_s = records["requested_s"]
-    stated_s = np.where(
-        requested_s > 0, np.maximum(requested_s, run_s), np.nan
-    )
     # Copies: a view of one field would keep whole records in memory.
     jobs = ParallelJobs(
         number=records["number"].copy(),
         submit_s=records["submit_s"].copy(),
-        processes=processes.astype(np.int32),
+        processes=_processes(records),
         run_s=run_s,
-        stated_s=stated_s,
+        stated_s=_stated_s(records, run_s),
         bandwidth_bps=np.zeros(len(records), dtype=np.int64),
         user=records["user"].copy(),
         queue=records["queue"].copy(),
-        line=lines,
     )
     return JobsOfLog(jobs, skipped, _counts(_repairs(records, run_s)))
+
+
+def _processes(records: Records) -> npt.NDArray[np.int32]:
+    """Those requested, else those allocated, else 1."""
+    requested = records["requested"]
+    processes: npt.NDArray[np.int32] = np.where(
+        requested > 0, requested, records["allocated"]
+    )
+    return np.maximum(processes, 1).astype(np.int32)
+
+
+def _stated_s(
+    records: Records, run_s: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """The times requested; NaN where there is none.
+
+    One below the true time is raised to it: the machine would have ended the
+    job, and it did not.
+    """
+    requested_s = records["requested_s"]
+    return np.where(requested_s > 0, np.maximum(requested_s, run_s), np.nan)
 
 
 def _repairs(

@@ -99,15 +99,9 @@ def _job(
         line, len(text), found=len(words), wanted=len(FIELDS)
     ):
         return None
-    values: list[int] = []
-    for k, word in enumerate(words[1 : len(FIELDS)], 1):
-        value = whole_number(word, len(str(_GREATEST)))
-        if value is None or not 0 <= value <= _GREATEST:
-            message = f"field {k + 1} ({FIELDS[k]}): {_objection(word)}"
-            # Columns count from 1, after the tab.
-            complaints.add(line, len("\t".join(words[:k])) + 2, message)
-            return None
-        values.append(value)
+    values = _values(words, line, complaints)
+    if values is None:
+        return None
     if not check_name(complaints, line, 1, "field 1 (job)", words[0]):
         return None
     # The gap is the difference of two submissions, which are there.
@@ -120,6 +114,24 @@ def _job(
         output_bytes=output_bytes,
         line=line,
     )
+
+
+def _values(
+    words: list[str],
+    line: int,
+    complaints: Complaints,
+) -> list[int] | None:
+    """The numbers after the name. None, and reported, where one is wrong."""
+    values: list[int] = []
+    for k, word in enumerate(words[1 : len(FIELDS)], 1):
+        value = whole_number(word, len(str(_GREATEST)))
+        if value is None or not 0 <= value <= _GREATEST:
+            message = f"field {k + 1} ({FIELDS[k]}): {_objection(word)}"
+            # Columns count from 1, after the tab.
+            complaints.add(line, len("\t".join(words[:k])) + 2, message)
+            return None
+        values.append(value)
+    return values
 
 
 def _objection(word: str) -> str:

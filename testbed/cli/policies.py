@@ -261,41 +261,16 @@ def check(
     Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4
     the policy broke a run: it is impure, slow, or its answer is none.
     """
-    from testbed.policy_trials.policy_check import CHECKS, policy_findings
-    from testbed.policy_trials.policy_standing import (
-        QUICK_SEEDS,
-        SEEDS,
-        Contest,
-    )
+    from testbed.policy_trials.policy_standing import QUICK_SEEDS, SEEDS
     from testbed.policy_trials.policy_subject import QUICK, Effort
 
     subject = _subject(which, settings, seed, QUICK if quick else Effort())
-    contest = Contest(
-        subject.entry, subject.spec, (), QUICK_SEEDS if quick else SEEDS
-    )
-    # Checks and tables have half of the bar each.
-    per_check = max(1, contest.n_runs // len(CHECKS))
-    result = _Result(subject, [], [])
-    total = per_check * len(CHECKS) + contest.n_runs
-    label = f"checking {subject.spec.label}"
-    with console.counted(label, total) as advance:
-        for finding in policy_findings(subject):
-            result.findings.append(finding)
-            advance(per_check)
-            if not as_json:
-                _say(finding)
-        # Anew, with the families of cases that the policy plays, which the
-        # checks have found out.
-        contest = Contest(
-            subject.entry, subject.spec, subject.families, contest.seeds
-        )
-        for _ in contest.run(console.say):
-            advance()
+    seeds = QUICK_SEEDS if quick else SEEDS
+    result = _checked(subject, seeds, as_json=as_json)
     if live:
         result.findings.append(_live(subject, which, out))
         if not as_json:
             _say(result.findings[-1])
-    result.tables.extend(contest.tables())
     if page is not None:
         write_asked_for("--page", page, _page(result))
         console.say(f"page: {page}")
@@ -305,6 +280,37 @@ def check(
     _show(result, out, as_json=as_json)
     if result.exit_code:
         raise typer.Exit(result.exit_code)
+
+
+def _checked(
+    subject: Subject, seeds: tuple[int, ...], *, as_json: bool
+) -> _Result:
+    """The simulated checks and the tables, under one bar. Each finding is
+    printed as it comes, unless ``as_json``.
+    """
+    from testbed.policy_trials.policy_check import CHECKS, policy_findings
+    from testbed.policy_trials.policy_standing import Contest
+
+    contest = Contest(subject.entry, subject.spec, (), seeds)
+    # Checks and tables have half of the bar each.
+    per_check = max(1, contest.n_runs // len(CHECKS))
+    findings = []
+    total = per_check * len(CHECKS) + contest.n_runs
+    label = f"checking {subject.spec.label}"
+    with console.counted(label, total) as advance:
+        for finding in policy_findings(subject):
+            findings.append(finding)
+            advance(per_check)
+            if not as_json:
+                _say(finding)
+        # Anew, with the families of cases that the policy plays, which the
+        # checks have found out.
+        contest = Contest(
+            subject.entry, subject.spec, subject.families, seeds
+        )
+        for _ in contest.run(console.say):
+            advance()
+    return _Result(subject, findings, contest.tables())
 
 
 def _subject(

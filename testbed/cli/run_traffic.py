@@ -23,6 +23,7 @@ from testbed.units import human_bandwidth, human_duration
 if TYPE_CHECKING:
     from testbed.record.job_lives import JobLife
     from testbed.web.followed_run import FollowedRun
+    from testbed.web.run_state import RunState
 
 EVERY_S = 1.0
 AROUND = 12
@@ -131,24 +132,6 @@ def run_views(folder: Path) -> Iterator[RunView]:
 def _view(run: FollowedRun) -> RunView:
     state = run.state
     label = run.label()
-    links = []
-    if state.layout is not None:
-        sent_bps = state.sent_bps()
-        capacities_bps = state.layout.drawn_capacity_bps
-        reserved = state.layout.shares(state.reserved_bps())
-        sent = None if sent_bps is None else state.layout.shares(sent_bps)
-        for number, name in enumerate(state.layout.directed_names()):
-            capacity_bps = float(capacities_bps[number])
-            link = ShownLink(
-                name,
-                capacity_bps,
-                float(reserved[number]) * capacity_bps,
-                None
-                if sent is None
-                else float(sent[number]) * capacity_bps,
-            )
-            if link.fullest:
-                links.append(link)
     return RunView(
         label["run"],
         label["policy"],
@@ -157,8 +140,30 @@ def _view(run: FollowedRun) -> RunView:
         run.frame()["fidelity"]["verdict"],
         dict(state.ended),
         [_job(life) for life in state.active()],
-        sorted(links, key=lambda link: -link.fullest),
+        _used_links(state),
     )
+
+
+def _used_links(state: RunState) -> list[ShownLink]:
+    """Directed links that something is reserved or sent on, the fullest first."""
+    if state.layout is None:
+        return []
+    sent_bps = state.sent_bps()
+    capacities_bps = state.layout.drawn_capacity_bps
+    reserved = state.layout.shares(state.reserved_bps())
+    sent = None if sent_bps is None else state.layout.shares(sent_bps)
+    links = []
+    for number, name in enumerate(state.layout.directed_names()):
+        capacity_bps = float(capacities_bps[number])
+        link = ShownLink(
+            name,
+            capacity_bps,
+            float(reserved[number]) * capacity_bps,
+            None if sent is None else float(sent[number]) * capacity_bps,
+        )
+        if link.fullest:
+            links.append(link)
+    return sorted(links, key=lambda link: -link.fullest)
 
 
 def _job(life: JobLife) -> ShownJob:

@@ -24,7 +24,7 @@ from testbed.units import (
 
 if TYPE_CHECKING:
     from testbed.sweeps.intervals import Stop
-    from testbed.sweeps.sweep_folder import Sweep
+    from testbed.sweeps.sweep_folder import Sweep, SweepOptions
     from testbed.sweeps.sweep_plan import Asked
 
 SHOWN_ROWS = 60
@@ -122,15 +122,6 @@ def sweep(
     plan = plan_sweep(
         file, read_text(file), _asked(over, stop, metrics, live=live)
     )
-    if keep_runs and cluster is not None:
-        raise BadInput(
-            "--keep-runs keeps folders on this machine",
-            "leave --cluster or it away",
-        )
-    if again and not plan.live:
-        raise BadInput(
-            "--again is for live cells: simulated ones repeat themselves"
-        )
     options = SweepOptions(
         out=out or SweepOptions.out,
         # Of a container's processors, those that it may use.
@@ -141,6 +132,7 @@ def sweep(
         parquet=form == "parquet",
         command=["testbed", *sys.argv[1:]],
     )
+    _check_options(options, live=plan.live)
     if watch:
         start_page(str(table_file(options.out.absolute())), os.getpid())
     with shown_progress(plan.name, "cells") as report:
@@ -151,6 +143,19 @@ def sweep(
         _show(done)
     if done.exit_code:
         raise typer.Exit(done.exit_code)
+
+
+def _check_options(options: SweepOptions, *, live: bool) -> None:
+    """Raises BadInput where options exclude each other."""
+    if options.keep_runs and options.cluster is not None:
+        raise BadInput(
+            "--keep-runs keeps folders on this machine",
+            "leave --cluster or it away",
+        )
+    if options.again and not live:
+        raise BadInput(
+            "--again is for live cells: simulated ones repeat themselves"
+        )
 
 
 def _asked(

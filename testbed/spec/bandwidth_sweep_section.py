@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -40,6 +41,7 @@ from testbed.spec.unit_types import (
     PositiveDuration,
     Share,
 )
+from testbed.spec.validation import Section
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import format_bandwidth, human_bandwidth
 
@@ -111,7 +113,6 @@ class SweepWorkload(WorkloadSection):
         """The application's runs: rounds over the bandwidths, the greatest
         first, one at a time.
         """
-        document = here.document
         application: Any = self["application"]
         if application is not None:
             check_entry(here / "application", application, context)
@@ -122,22 +123,11 @@ class SweepWorkload(WorkloadSection):
             here.report(_NO_LINKS, "kind")
         if application is None or not here.is_sound():
             return LoadedWorkload()
-        # The entry was checked as a job's is: constructing it does not
-        # repeat that.
-        values = {
-            name: application[name]
-            for name in SweepApplication.model_fields
-        }
-        entry = JobEntry.model_construct(**values)
-        (request,) = requests(
-            entry, {}, document.folder, Profiles(), PluginDemands()
-        )
-        request = replace(request, application=request.id)
+        request = _request(application, here.document.folder)
         points_bps, notes = _points(here, self.bandwidths, request, context)
         if not here.is_sound():
             return LoadedWorkload()
         jobs = _runs(request, points_bps, self.repetitions)
-        place = (here / "application").place
         sweep = BandwidthSweep(
             request.id,
             points_bps,
@@ -147,11 +137,22 @@ class SweepWorkload(WorkloadSection):
         )
         return LoadedWorkload(
             jobs,
-            {job.id: place for job in jobs},
-            (request.id,),
+            applications=(request.id,),
             notes=(*notes, *launcher_notes([request])),
             sweep=sweep,
         )
+
+
+def _request(application: Section, folder: FilePath) -> JobRequest:
+    """The application as a job; files that it names lie in ``folder``."""
+    # The entry was checked as a job's is: constructing it does not repeat
+    # that.
+    values = {
+        name: application[name] for name in SweepApplication.model_fields
+    }
+    entry = JobEntry.model_construct(**values)
+    (request,) = requests(entry, {}, folder, Profiles(), PluginDemands())
+    return replace(request, application=request.id)
 
 
 def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:

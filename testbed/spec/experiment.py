@@ -16,7 +16,6 @@ from testbed.expectations import Expectation
 from testbed.failures import Failure
 from testbed.plugins import PluginUse
 from testbed.spec.controller_choice import ControllerChoice
-from testbed.spec.document import Place
 from topologies.datacentre import DataCentre
 
 if TYPE_CHECKING:
@@ -104,8 +103,7 @@ class Experiment:
 
     ``topology`` are the resolved keys of that section, ``datacentre`` what they
     build (``topology_notes``: what that leaves out or adds, in sentences).
-    ``job_places`` are the jobs' positions in the file; ``source_text``
-    is the file as given. ``workload_facts`` is the provenance of the jobs of a
+    ``source_text`` is the file as given. ``workload_facts`` is the provenance of the jobs of a
     trace or a model (``workload_notes``: in sentences); those jobs are made
     when they are looked at. ``sweep`` is set where the jobs are the runs of a
     profile measurement. ``interference``: the slowdown of two VMs on one
@@ -131,7 +129,6 @@ class Experiment:
     enforcement: Enforcement = "strict"
     interference: Interference = Interference()  # noqa: RUF009 - frozen
     overrides: tuple[tuple[str, str], ...] = ()
-    job_places: Mapping[str, Place] = field(default_factory=dict)
     workload_facts: Mapping[str, Any] = field(default_factory=dict)
     workload_notes: tuple[str, ...] = ()
     topology_notes: tuple[str, ...] = ()

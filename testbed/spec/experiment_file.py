@@ -353,7 +353,6 @@ def _checked(
         enforcement=known.enforcement,
         interference=interference,
         overrides=tuple(overrides.items()),
-        job_places=workload.places,
         workload_facts=workload.facts,
         workload_notes=workload.notes,
         topology_notes=context.notes,

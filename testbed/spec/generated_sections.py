@@ -215,9 +215,7 @@ class TenantWorkload(WorkloadSection):
             self.arrivals_s(here, context.seed), context.seed
         )
         # None would be names that are not known; these jobs have none.
-        return LoadedWorkload(
-            jobs, {job.id: here.place for job in jobs}, ()
-        )
+        return LoadedWorkload(jobs, applications=())
 
 
 class PoissonWorkload(TenantWorkload):
@@ -349,9 +347,7 @@ class SyntheticLeases(LeaseWorkload):
             "immediate": immediate,
             "sizes": list(self.sizes or SIZES),
         }
-        return self.of_leases(
-            leases, {lease.name: here.place for lease in leases}, facts
-        )
+        return self.of_leases(leases, facts)
 
     def draw(self, seed: int, slots: int) -> tuple[LeaseRecord, ...]:
         """The leases in order of arrival: Σ(cores · duration) / (slots · span)
@@ -381,24 +377,22 @@ class SyntheticLeases(LeaseWorkload):
         )
         work = float(cores @ duration_s)
         arrival_s = self._arrivals_s(seed, work / (slots * self.load))
+        # Advance ones start after their lead time, immediate ones at once;
+        # best-effort ones, when there is room.
+        start_s = np.where(type_ == 0, arrival_s + lead_s, arrival_s)
         # Padded, so that names sort as numbers do.
         digits = max(5, len(str(count)))
-        columns = (arrival_s, duration_s, lead_s, size, type_)
         leases = []
-        for number, (at_s, long_s, ahead_s, which, of) in enumerate(
-            zip(*(column.tolist() for column in columns), strict=True), 1
-        ):
-            n_cores, memory_mb = sizes[which]
-            # Advance ones start after their lead time, immediate ones at once,
-            # best-effort ones when there is room.
-            start_s = (at_s + ahead_s, at_s, None)[of]
+        for k in range(count):
+            kind = LEASE_KINDS[type_[k]]
+            n_cores, memory_mb = sizes[size[k]]
             lease = LeaseRecord(
-                f"lease-{number:0{digits}}",
-                LEASE_KINDS[of],
-                at_s,
-                start_s,
-                long_s,
-                1,
+                name=f"lease-{k + 1:0{digits}}",
+                kind=kind,
+                arrival_s=float(arrival_s[k]),
+                start_s=None if kind == "BE" else float(start_s[k]),
+                duration_s=float(duration_s[k]),
+                nodes=1,
                 cores=n_cores,
                 memory_mb=memory_mb,
             )

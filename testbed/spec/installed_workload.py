@@ -76,14 +76,15 @@ class InstalledWorkload(WorkloadSection):
                 applications[job.application] = None
         return LoadedWorkload(
             jobs,
-            {job.id: here.place for job in jobs},
-            tuple(applications),
-            {
+            applications=tuple(applications),
+            facts={
                 **plugin.use.to_json(),
                 "parameters": parameters,
                 "jobs": len(jobs),
             },
-            (f"{number_of(len(jobs), 'job')} by {plugin.use.source}",),
+            notes=(
+                f"{number_of(len(jobs), 'job')} by {plugin.use.source}",
+            ),
             plugins=(plugin.use,),
         )
 

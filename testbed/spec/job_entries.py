@@ -209,37 +209,31 @@ class JobListWorkload(WorkloadSection):
         self, here: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
-        document = here.document
         profiles = Profiles()
         demands = PluginDemands()
         entries: list[JobEntry] = self["jobs"] or []
         # All entries are checked before any job is made: one pass tells of
         # everything.
+        where = here / "jobs"
         for index, entry in enumerate(entries):
-            where = here / "jobs" / index
-            demands.check(where, entry)
-            check_entry(where, entry, context)
-            profiles.check(where, entry)
-        _check_ids(here / "jobs", entries)
-        _check_followers(here / "jobs", entries)
+            demands.check(where / index, entry)
+            check_entry(where / index, entry, context)
+            profiles.check(where / index, entry)
+        _check_ids(where, entries)
+        _check_followers(where, entries)
         applications = _applications(entries)
         if not here.is_sound():
             return LoadedWorkload(applications=applications)
         # Who waits for a sweep waits for the last of its jobs.
         last = {entry.id: _ids(entry)[-1] for entry in entries}
-        jobs = []
-        places = {}
-        for index, entry in enumerate(entries):
-            place = (here / "jobs" / index).place
-            for job in requests(
-                entry, last, document.folder, profiles, demands
-            ):
-                jobs.append(job)
-                places[job.id] = place
+        jobs: list[JobRequest] = []
+        for entry in entries:
+            jobs += requests(
+                entry, last, here.document.folder, profiles, demands
+            )
         return LoadedWorkload(
             tuple(jobs),
-            places,
-            applications,
+            applications=applications,
             notes=launcher_notes(jobs),
             plugins=demands.uses,
         )

@@ -52,13 +52,8 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
     ``workload`` is its kind: not every policy schedules leases, and a bandwidth
     sweep is given.
     """
-    # A default has to be able to play the workload.
     if here.path[-1] not in here.document.data:
-        if workload == SWEEP_WORKLOAD:
-            return SWEEP_POLICIES
-        if workload in LEASE_WORKLOADS:
-            return LEASE_POLICIES
-        return DEFAULT_POLICIES
+        return _default_policies(workload)
     if not here.is_readable:
         return ()
     if not isinstance(here.value, list):
@@ -85,6 +80,15 @@ def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
         elif entry.is_sound():
             entry.report(_twice(policy, policies[policy.label]))
     return tuple(policies.values())
+
+
+def _default_policies(workload: str) -> tuple[PolicySpec, ...]:
+    """Those that can play a workload of this kind."""
+    if workload == SWEEP_WORKLOAD:
+        return SWEEP_POLICIES
+    if workload in LEASE_WORKLOADS:
+        return LEASE_POLICIES
+    return DEFAULT_POLICIES
 
 
 def _check_made(here: Location, policy: PolicySpec) -> None:

@@ -9,7 +9,7 @@ measurements.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
@@ -19,10 +19,16 @@ from pydantic import Field
 from jobs.demand import Pattern, Transfer
 from jobs.job_profile import STEEPEST, linear_profile
 from jobs.request import JobRequest
-from jobs.workload.distributions import Floats, Sample, stratified, stream
+from jobs.workload.distributions import (
+    Floats,
+    Ints,
+    Sample,
+    stratified,
+    stream,
+)
 from jobs.workload.swim import BLOCK_BYTES, SwimJob, read_swim
 from jobs.workload.traces import Trace
-from testbed.spec.document import Location, Place
+from testbed.spec.document import Location
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.trace_sections import TraceWorkload
 from testbed.spec.unit_types import (
@@ -108,7 +114,10 @@ class SwimWorkload(TraceWorkload):
             "parameters": self._parameters(link_bps),
         }
         return LoadedWorkload(
-            jobs, _places(jobs, trace), (), facts, tuple(_swim_notes(facts))
+            jobs,
+            applications=(),
+            facts=facts,
+            notes=tuple(_swim_notes(facts)),
         )
 
     def _check(self, here: Location) -> None:
@@ -169,11 +178,9 @@ class SwimWorkload(TraceWorkload):
         order = stream(seed, "swim", "order").permutation(
             len(sample.chosen)
         )
-        # Batches as equal as whole numbers can be.
-        bounds = np.linspace(0, len(order), self.batches + 1).round()
         jobs = []
-        for batch, (first, last) in enumerate(pairwise(bounds.astype(int))):
-            for at in order[first:last].tolist():
+        for batch, members in enumerate(self._batches(order)):
+            for at in members.tolist():
                 row = sample.chosen[at]
                 values = {
                     name: float(column[row])
@@ -183,6 +190,14 @@ class SwimWorkload(TraceWorkload):
                     self._request(names[at], trace.jobs[row], values, batch)
                 )
         return tuple(jobs), sample
+
+    def _batches(self, order: Ints) -> Iterator[Ints]:
+        """The members of each batch; batches are as equal as whole numbers can
+        be.
+        """
+        bounds = np.linspace(0, len(order), self.batches + 1).round()
+        for first, last in pairwise(bounds.astype(int)):
+            yield order[first:last]
 
     def _sample(self, trace: Trace[SwimJob], seed: int) -> Sample:
         """Which jobs. Raises ValueError where the trace has not enough for the
@@ -295,20 +310,6 @@ def _names(chosen: Sequence[str]) -> list[str]:
         times[name] += 1
         out.append(name if times[name] == 1 else f"{name}-{times[name]}")
     return out
-
-
-def _places(
-    jobs: tuple[JobRequest, ...], trace: Trace[SwimJob]
-) -> Mapping[str, Place]:
-    line = {job.name: job.line for job in trace.jobs}
-    places = {}
-    for job in jobs:
-        # A job taken again bears a number after its name.
-        # A name of the trace may hold a dash and a number itself: the whole
-        # id is tried first.
-        at = line.get(job.id) or line[job.id.rpartition("-")[0]]
-        places[job.id] = Place(str(trace.path), at, 1)
-    return places
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:

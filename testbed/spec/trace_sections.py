@@ -170,9 +170,8 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             return NO_JOBS
         taken = jobs_of(log, self.zero_run_time, shortest_s, longest_s)
         facts = self._facts(log, taken, path)
-        place = Place(str(log.path))
         return fitted(
-            self, here, taken.jobs, context, place, facts, _log_notes(facts)
+            self, here, taken.jobs, context, facts, _log_notes(facts)
         )
 
     def _facts(
@@ -256,10 +255,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
                 f"line {p.line}: {p.message}" for p in file.examples
             ],
         }
-        places = {
-            lease.name: Place(str(path), lease.line, 1) for lease in leases
-        }
-        return self.of_leases(leases, places, facts)
+        return self.of_leases(leases, facts)
 
 
 # ------------------------------------------------------------------ published traces

@@ -216,6 +216,14 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
         return {key: _partly(sections[0], here / key) for key in value}
     if origin is not None:
         raise _UnreadableError
+    return _one_of(sections, here)
+
+
+def _one_of(sections: Sequence[type[Section]], here: Location) -> Section:
+    """The section of the kind that a mapping names, else of the one that its
+    keys suggest; :class:`_UnreadableError` where none does.
+    """
+    value = here.value
     if isinstance(value, dict):
         chosen = _of_kind(sections, value)
         if chosen is not None:

@@ -142,7 +142,7 @@ class ModelWorkload(ParallelWorkload):
             f"{self.kind.capitalize()}-style jobs",
             *map(str, calibration),
         )
-        return fitted(self, here, jobs, context, here.place, known, notes)
+        return fitted(self, here, jobs, context, known, notes)
 
 
 class FeitelsonWorkload(ModelWorkload):

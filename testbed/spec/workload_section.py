@@ -27,7 +27,7 @@ from jobs.workload.parallel_jobs import (
     Requests,
 )
 from testbed.plugins import PluginUse
-from testbed.spec.document import Location, Place
+from testbed.spec.document import Location
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.size_limits import within
 from testbed.spec.topology_section import LoadContext
@@ -51,9 +51,8 @@ class LoadedWorkload:
     """The jobs of a ``workload`` section.
 
     ``jobs`` are empty where anything is wrong with the section; those of a
-    trace are made when they are looked at. ``places`` are by job id: the line
-    of a trace or the entry of the file that asked for it. ``applications`` are
-    the names that the jobs bear; None where they could not all be read.
+    trace are made when they are looked at. ``applications`` are the names that
+    the jobs bear; None where they could not all be read.
     ``facts`` is the provenance of a trace's or a model's jobs, for JSON,
     ``notes`` the same in sentences; both are empty where the file lists the
     jobs itself. ``sweep`` is set where the jobs are the runs of a profile
@@ -61,7 +60,6 @@ class LoadedWorkload:
     """
 
     jobs: Sequence[JobRequest] = ()
-    places: Mapping[str, Place] = field(default_factory=dict)
     applications: tuple[str, ...] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -155,15 +153,13 @@ def fitted(
     here: Location,
     jobs: ParallelJobs,
     context: LoadContext,
-    place: Place,
     known: Mapping[str, Any],
     notes: Sequence[str],
 ) -> LoadedWorkload:
     """Jobs in VMs, at the load, with bandwidth and CPU use; none where that
     cannot be.
 
-    ``place`` is that of jobs which no line asks for, else their file; ``known``
-    and ``notes`` are what is known of their origin.
+    ``known`` and ``notes`` are what is known of their origin.
     """
     before = len(here.document.problems)
     datacentre = context.datacentre
@@ -172,22 +168,19 @@ def fitted(
         return NO_JOBS
     jobs = jobs.in_vms(section.processes_per_vm)
     slots = datacentre.total_slots
+    natural: float | None = None
+    # Jobs that all come at once have no load; where none is asked for, they
+    # are taken as they are.
     try:
-        natural: float | None = jobs.load(slots)
+        natural = jobs.load(slots)
     except NoSpan as objection:
-        # Jobs that all come at once have no load.
         if section.load is not None:
             here.report(f"{objection}, which nothing can stretch", "load")
             return NO_JOBS
-        # Jobs that all come at once have nothing to stretch, and are taken
-        # as they are.
-        natural = None
     # Distances between arrivals are multiplied: order and bursts stay.
-    scaled = (
-        jobs.from_zero()
-        if section.load is None
-        else jobs.at_load(section.load, slots)
-    )
+    scaled = jobs.from_zero()
+    if section.load is not None:
+        scaled = jobs.at_load(section.load, slots)
     # After scaling: a low load stretches arrivals over ages.
     if not _countable(section, here, scaled):
         return NO_JOBS
@@ -202,9 +195,11 @@ def fitted(
     facts = _facts(scaled, slots, natural, section, demand)
     # Columns until somebody looks: a log's requests are made one by one.
     requests = Requests(scaled, pattern=section.pattern)
-    notes = (*notes, *_sentences(facts))
     return LoadedWorkload(
-        requests, JobPlaces(requests, place), (), {**known, **facts}, notes
+        requests,
+        applications=(),
+        facts={**known, **facts},
+        notes=(*notes, *_sentences(facts)),
     )
 
 
@@ -347,32 +342,6 @@ def _load_sentence(facts: Mapping[str, Any]) -> str:
     return sentence
 
 
-class JobPlaces(Mapping[str, Place]):
-    """The place that asks for each job, by its id, found when it is looked up.
-
-    That is a line of a trace, or ``place`` for jobs that no line asks for.
-    """
-
-    def __init__(self, jobs: Requests, place: Place) -> None:
-        self._jobs = jobs
-        self._place = place
-
-    def __getitem__(self, job_id: str) -> Place:
-        row = self._jobs.row_of(job_id)
-        if row is None:
-            raise KeyError(job_id)
-        line = int(self._jobs.jobs.line[row])
-        if line:
-            return Place(self._place.source, line, 1)
-        return self._place
-
-    def __iter__(self) -> Iterator[str]:
-        return map(self._jobs.id_of, range(len(self._jobs)))
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-
 # ------------------------------------------------------------------ leases
 
 
@@ -389,7 +358,6 @@ class LeaseWorkload(WorkloadSection):
     def of_leases(
         self,
         leases: Sequence[LeaseRecord],
-        places: Mapping[str, Place],
         facts: Mapping[str, Any],
     ) -> LoadedWorkload:
         """The leases as jobs; the facts tell their number, by type too, and the
@@ -410,7 +378,9 @@ class LeaseWorkload(WorkloadSection):
         jobs = requests_of(
             leases, memory=self.memory, margin_s=self.margin or 0.0
         )
-        return LoadedWorkload(jobs, places, (), facts, _lease_notes(facts))
+        return LoadedWorkload(
+            jobs, applications=(), facts=facts, notes=_lease_notes(facts)
+        )
 
 
 def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:

@@ -75,7 +75,6 @@ def test_the_short_form_has_defaults() -> None:
             duration_s=2.0,
         ),
     )
-    assert str(experiment.job_places["a"]).endswith("some file.yaml:5:7")
 
 
 def test_the_bandwidth_scaling_example() -> None:

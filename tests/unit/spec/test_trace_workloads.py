@@ -67,7 +67,7 @@ def errors(folder: Path, workload: str, topology: str = FLAT) -> list[str]:
     return [str(p).replace(f"{folder}/", "") for p in caught.value.problems]
 
 
-def test_a_log_beside_the_file_becomes_jobs_with_their_lines(
+def test_a_log_beside_the_file_becomes_jobs(
     folder: Path,
 ) -> None:
     experiment = parse(folder, "kind: swf, path: log.swf")
@@ -80,14 +80,6 @@ def test_a_log_beside_the_file_becomes_jobs_with_their_lines(
         ("job-00003", 20.0, 1, 1.0, None),
     ]
     assert {job.bandwidth_bps for job in experiment.jobs} == {0}
-    assert (
-        str(experiment.job_places["job-00003"]) == f"{folder}/log.swf:4:1"
-    )
-    assert list(experiment.job_places) == [
-        job.id for job in experiment.jobs
-    ]
-    with pytest.raises(KeyError):
-        experiment.job_places["job-00009"]
 
 
 def test_where_the_jobs_come_from_is_in_the_resolved_file_and_in_words(
@@ -300,7 +292,6 @@ def test_models_say_what_they_were_set_to_and_what_was_drawn(
     for job in experiment.jobs:
         assert job.duration_s <= job.stated_s <= 3 * job.duration_s
         assert job.n_vms == len(job.cpu_uses)
-    assert str(experiment.job_places["job-00001"]).endswith("x.yaml:2:11")
 
 
 def test_a_job_larger_than_the_data_centre_is_submitted_and_rejected_with_its_reason(

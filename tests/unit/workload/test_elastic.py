@@ -166,7 +166,7 @@ def written(folder: Path, section: str, lines: str) -> Path:
     return path
 
 
-def test_a_section_becomes_jobs_that_know_their_lines(
+def test_a_section_becomes_jobs(
     tmp_path: Path,
 ) -> None:
     lines = "".join(
@@ -178,11 +178,6 @@ def test_a_section_becomes_jobs_that_know_their_lines(
     )
     assert len(loaded.jobs) == 4
     assert loaded.workload_facts["mean_vms"] == pytest.approx(9.0)
-    first = loaded.jobs[0]
-    assert (
-        loaded.job_places[first.id].line
-        == int(first.id.removeprefix("job").split("-")[0]) + 1
-    )
 
 
 def test_errors_of_the_section_and_of_the_trace_are_reported_together(
