@@ -98,7 +98,7 @@ def _draw(
             [point.ratio.mean for point in points],
             yerr=[point.ratio.half_width or 0.0 for point in points],
             color=COLOURS[number % len(COLOURS)],
-            marker=MARKERS[number % len(MARKERS)],
+            marker=_marker(number),
             linestyle="none",
             capsize=3,
             label=scaling.application,
@@ -110,6 +110,16 @@ def _draw(
         ylabel="measured / (p·b/b')",
         xscale=panel.scale,
     )
+    if panel.scale == "log":
+        # matplotlib's own labels are formulas, which names of programs forbid.
+        axes.xaxis.set_major_formatter("{x:,.0f}")
+        axes.xaxis.set_minor_formatter("")
+
+
+def _marker(number: int) -> str:
+    """The marker of a program: where colours repeat, it is another one."""
+    rounds = number // len(COLOURS)
+    return MARKERS[(number + rounds) % len(MARKERS)]
 
 
 def _draw_lines(axes: Axes, measured: Sequence[MeasuredScaling]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.record.metrics import JobRow
+from testbed.report.plot_files import COLOURS
 from testbed.sweeps.job_traffic import JobTraffic, job_traffic
 from testbed.sweeps.measured_scaling import (
     Repetition,
@@ -20,7 +21,7 @@ from testbed.sweeps.measured_scaling import (
     table_lines,
 )
 from testbed.sweeps.printed_latency import latency_rows
-from testbed.sweeps.reason_pictures import reason_pictures
+from testbed.sweeps.reason_pictures import _marker, reason_pictures
 
 MBPS = 1_000_000
 QUIET = JobTraffic(
@@ -135,7 +136,16 @@ def test_the_picture_is_of_programs_that_were_counted() -> None:
     counted = measured_scaling(repetitions(1.5, QUIET))
     pictures = reason_pictures(counted)
     assert pictures["svg"].startswith(b"<?xml")
+    # The labels of packets' sizes are numbers.
+    assert b"mathdefault" not in pictures["svg"]
     assert reason_pictures(measured_scaling(repetitions(1.0, None))) == {}
+
+
+def test_thirteen_programs_look_unlike_each_other() -> None:
+    looks = set()
+    for number in range(13):
+        looks.add((COLOURS[number % len(COLOURS)], _marker(number)))
+    assert len(looks) == 13
 
 
 def test_a_printed_latency_is_an_application_of_its_own(
