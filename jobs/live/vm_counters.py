@@ -33,7 +33,7 @@ def vm_traffic() -> VmTraffic | None:
             check=True,
         )
         return traffic_of(done.stdout.decode("ascii"))
-    except (OSError, subprocess.SubprocessError, ValueError):
+    except (OSError, subprocess.SubprocessError, ValueError, KeyError):
         return None
 
 

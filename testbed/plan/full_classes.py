@@ -213,10 +213,10 @@ def drops_of(classes: Mapping[int, FullClass]) -> dict[int, ClassDrops]:
     None was of a full class unless all of them together have been seen to send
     at their rates.
     """
-    seen = {link: one.seen() for link, one in classes.items()}
-    sent = sum(one.sent for one in seen.values())
-    due = sum(one.due for one in seen.values())
-    stretches = sum(one.stretches for one in seen.values())
+    seen = {link: full_class.seen() for link, full_class in classes.items()}
+    sent = sum(class_seen.sent for class_seen in seen.values())
+    due = sum(class_seen.due for class_seen in seen.values())
+    stretches = sum(class_seen.stretches for class_seen in seen.values())
     # Half a packet more or less for each stretch, by chance; what was seen is
     # to be so much that this is no more than the share itself. Where nothing
     # was seen it is not enough.
@@ -224,8 +224,8 @@ def drops_of(classes: Mapping[int, FullClass]) -> dict[int, ClassDrops]:
     was_enough = chance <= (1.0 - KEPT_UP) * due
     kept_up = was_enough and sent + chance >= KEPT_UP * due
     result = {}
-    for link, one in seen.items():
-        result[link] = one.drops
+    for link, class_seen in seen.items():
+        result[link] = class_seen.drops
         if not kept_up:
-            result[link] = ClassDrops(one.drops.packets, 0)
+            result[link] = ClassDrops(class_seen.drops.packets, 0)
     return result

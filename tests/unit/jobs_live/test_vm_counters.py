@@ -61,3 +61,13 @@ def test_this_machines_counters_have_the_form(
     monkeypatch.setattr(vm_counters, "READER", text)
     here = vm_traffic()
     assert here is None or here.segments >= 0
+
+
+def test_a_kernel_without_a_counter_counts_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    other = TEXT.replace("TCPRetransFail", "TCPOther")
+    monkeypatch.setattr(vm_counters, "READER", ("printf", "%s", TEXT))
+    assert vm_traffic() is not None
+    monkeypatch.setattr(vm_counters, "READER", ("printf", "%s", other))
+    assert vm_traffic() is None
