@@ -38,6 +38,10 @@ REQUEST_TIMEOUT_S = 5.0
 REPLY_TIMEOUT_S = 300.0
 
 Reply = TypeVar("Reply")
+
+# Kept, as ``testbed top`` reads a reply each second: a Ctrl-C that comes while
+# pydantic builds an adapter is lost, or raised as a SchemaError.
+_ADAPTERS: dict[object, TypeAdapter[Any]] = {}
 # Descriptors of open files -> what to call when one becomes readable.
 Watched = Mapping[int, Callable[[], object]]
 
@@ -217,7 +221,10 @@ def read_reply(text: bytes, kind: type[Reply]) -> Reply:
     record = json.loads(text)
     if "error" in record:
         raise error_of(record)
-    return TypeAdapter(kind).validate_python(record["done"])
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    reply: Reply = _ADAPTERS[kind].validate_python(record["done"])
+    return reply
 
 
 def error_of(record: dict[str, Any]) -> TestbedError:

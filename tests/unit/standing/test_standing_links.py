@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput, DoesNotFit, RunFailed
+from testbed.standing import keeper_protocol
 from testbed.standing.keeper_protocol import (
     AddTenant,
     read_reply,
@@ -323,6 +324,10 @@ def test_plans_travel_whole(network: Network) -> None:
     assert read_reply(reply_line(plans), TenantPlans) == plans
     links = network.links.states()
     assert read_reply(reply_line(links), tuple[LinkState, ...]) == links
+    with pytest.MonkeyPatch.context() as patched:
+        # Ctrl-C while pydantic builds one would be lost: none is built anew.
+        patched.setattr(keeper_protocol, "TypeAdapter", None)
+        assert read_reply(reply_line(layout), NetworkLayout) == layout
 
 
 # ------------------------------------------------------------------------- to another root
