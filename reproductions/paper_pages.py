@@ -475,14 +475,14 @@ def _machine(record: Mapping[str, Any]) -> str:
 # -- files ---------------------------------------------------------------------
 
 
-def updated(text: str, generated: str) -> str:
+def updated(text: str, generated: str, begin: str = BEGIN) -> str:
     """The page's text with its generated part replaced."""
     pattern = re.compile(
-        f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL
+        f"{re.escape(begin)}.*?{re.escape(END)}", re.DOTALL
     )
     if not pattern.search(text):
-        raise ValueError(f"the page has no {BEGIN} … {END}")
-    return pattern.sub(lambda _: f"{BEGIN}\n\n{generated}\n\n{END}", text)
+        raise ValueError(f"the page has no {begin} … {END}")
+    return pattern.sub(lambda _: f"{begin}\n\n{generated}\n\n{END}", text)
 
 
 def by_hand(text: str) -> str:

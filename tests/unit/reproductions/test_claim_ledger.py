@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -21,23 +20,13 @@ from reproductions.stored_results import (
     verdicts_of,
 )
 from testbed.record.provenance import unsound_commit
+from tests.support.history import require_history
 from tests.support.made_figures import YIELD
 
 ROOT = Path(__file__).parents[3]
 PAGES = ROOT / "docs" / "papers"
 HEAD = "figure: made\nwhere: nowhere\nseeds: 3\nclaims:\n"
 RULED = "- claim: made\n  published: made\n  status: {status}\n  rule: [{rule}]\n"
-
-
-def _require_history() -> None:
-    shallow = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if shallow.stdout.strip() != "false":
-        pytest.skip("no history here: git fetch --unshallow")
 
 
 def test_a_file_for_every_figure_and_for_nothing_else() -> None:
@@ -127,7 +116,7 @@ def test_a_rule_that_changes_is_another_and_a_quotation_is_none() -> None:
 
 
 def test_rules_are_first_where_the_named_ledger_has_them() -> None:
-    _require_history()
+    require_history(ROOT)
     verdicts = read_verdicts(PAGES)
     for name, result in stored(PAGES).items():
         assert verdicts[name]["rules_first"] == rules_first(result), (
@@ -177,14 +166,14 @@ def test_results_name_a_ledger_that_is_in_the_history() -> None:
         if ledger is None or result.old:
             continue
         assert ledger["commit"], name
-        _require_history()
+        require_history(ROOT)
         state = {"commit": ledger["commit"], "dirty": False}
         assert unsound_commit(state) == "", name
 
 
 @pytest.mark.slow
 def test_results_can_be_checked_out_or_are_said_to_be_old() -> None:
-    _require_history()
+    require_history(ROOT)
     for name, result in stored(PAGES).items():
         assert bool(result.old) == bool(standing(result)), (
             f"{name}: {standing(result)}; run python -m reproductions.paper_pages"
