@@ -38,7 +38,7 @@ FILE_HEADINGS = ("file", "fidelity of its repetitions", "runs", "commit")
 
 
 def take_in(out: Path) -> list[dict[str, Any]]:
-    """What the newest sweep folder of each file below ``out`` measured.
+    """Measurements of the newest sweep folder of each file below ``out``.
 
     Raises ValueError where the code that ran had uncommitted changes.
     """
@@ -84,7 +84,7 @@ def generated_part(files: Sequence[Mapping[str, Any]]) -> str:
             rows += _rows(application)
     # The nearest to the rule first.
     rows.sort(key=_least_ratio, reverse=True)
-    programs = _table(HEADINGS, [cells for _, cells in rows])
+    programs = _table(HEADINGS, [texts for _, texts in rows])
     taken = _table(FILE_HEADINGS, [_taken(file) for file in files])
     return f"{programs}\n\n{taken}"
 
@@ -92,14 +92,14 @@ def generated_part(files: Sequence[Mapping[str, Any]]) -> str:
 def _rows(
     application: Mapping[str, Any],
 ) -> Iterator[tuple[float, list[str]]]:
-    """Cells of each b', and the application's ratio at the least of them."""
+    """Texts of each b', and the application's ratio at the least of them."""
     points = application["points"]
     least = min(points, key=_bandwidth)
     for point in sorted(points, key=_bandwidth, reverse=True):
-        yield least["ratio"], _cells(application, point)
+        yield least["ratio"], _columns(application, point)
 
 
-def _cells(
+def _columns(
     application: Mapping[str, Any], point: Mapping[str, Any]
 ) -> list[str]:
     profiled = _with_interval(
@@ -151,12 +151,12 @@ def _least_ratio(row: tuple[float, list[str]]) -> float:
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [_line(headings), _line(["---"] * len(headings))]
-    lines += [_line(cells) for cells in rows]
+    lines += [_line(texts) for texts in rows]
     return "\n".join(lines)
 
 
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def _line(texts: Sequence[str]) -> str:
+    return f"| {' | '.join(texts)} |"
 
 
 if __name__ == "__main__":
