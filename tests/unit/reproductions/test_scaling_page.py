@@ -12,8 +12,11 @@ from reproductions.paper_pages import updated
 from reproductions.scaling_page import (
     BEGIN,
     PAGE,
+    PICTURE,
     VALUES,
     generated_part,
+    merged,
+    picture,
     take_in,
 )
 from testbed.record.provenance import unsound_commit
@@ -90,6 +93,28 @@ def test_results_of_uncommitted_code_are_refused(tmp_path: Path) -> None:
     sweep(tmp_path, "20261129T01Z-a-scaling-sweep", 0.1, dirty=True)
     with pytest.raises(ValueError, match="uncommitted"):
         take_in(tmp_path)
+
+
+def test_values_of_files_that_were_not_measured_again_stay() -> None:
+    stored = [{"file": "b", "runs": 1}, {"file": "a", "runs": 1}]
+    taken = [{"file": "b", "runs": 2}, {"file": "c", "runs": 2}]
+    assert merged(stored, taken) == [
+        {"file": "a", "runs": 1},
+        {"file": "b", "runs": 2},
+        {"file": "c", "runs": 2},
+    ]
+
+
+def test_the_picture_names_all_programs_whose_traffic_was_counted() -> None:
+    values = json.loads((ROOT / VALUES).read_text("utf-8"))
+    drawn = picture(values).decode("utf-8")
+    stored = (ROOT / PICTURE).read_text("utf-8")
+    for file in values:
+        for application in file["applications"]:
+            counted = application["points"][0]["traffic_at_b"] is not None
+            label = f">{application['application']}<"
+            assert (label in drawn) == counted, label
+            assert (label in stored) == counted, label
 
 
 def test_the_page_has_the_table_of_the_stored_values() -> None:
