@@ -9,8 +9,8 @@ fi
 LD_PRELOAD="$PWD/hpcc_ends.so:${LD_PRELOAD-}" hpcc
 # The first rank alone writes results. RandomAccess says "passed" of each of its two kinds, PTRANS and HPL once each.
 [ -s hpccoutf.txt ] || exit 0
-grep -e 'errors in .*passed' -e 'completed and passed' -e '||.*PASSED' hpccoutf.txt
+grep -e 'errors in .*passed' -e 'completed and passed' hpccoutf.txt
 [ "$(grep -c 'errors in .*passed' hpccoutf.txt)" -ge 2 ]
 [ "$(grep -c 'completed and passed' hpccoutf.txt)" -ge 2 ]
 if grep 'ERROR: ' hpccoutf.txt; then exit 1; fi
-grep -q 'Success=1' hpccoutf.txt && echo "HPCC is done"
+grep -q 'Success=1' hpccoutf.txt && echo "PASSED"
