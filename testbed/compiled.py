@@ -87,10 +87,14 @@ def _raise_interrupt(error: SystemError) -> None:
     the error is about.
 
     Numba returns its result although a signal's handler has raised meanwhile,
-    which Python then reports as a fault of Numba's.
+    which Python then reports as a fault of Numba's. Where one such call was
+    within another, so are the faults.
     """
-    if isinstance(error.__cause__, KeyboardInterrupt):
-        raise error.__cause__ from None
+    cause = error.__cause__
+    while cause is not None:
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        cause = cause.__cause__
 
 
 def _numba_is_there() -> bool:

@@ -68,13 +68,20 @@ def test_an_interrupt_during_machine_code_is_one() -> None:
             "a result with an exception set"
         ) from KeyboardInterrupt()
 
+    def interrupted_deeply() -> None:
+        try:
+            interrupted()
+        except SystemError as fault:
+            raise SystemError("of the call around it") from fault
+
     def broken() -> None:
         raise SystemError("a fault")
 
     loop = LazyLoop(_doubled)
-    loop._run = interrupted
-    with pytest.raises(KeyboardInterrupt):
-        loop(0)
+    for run in (interrupted, interrupted_deeply):
+        loop._run = run
+        with pytest.raises(KeyboardInterrupt):
+            loop(0)
     loop._run = broken
     with pytest.raises(SystemError, match="a fault"):
         loop(0)
