@@ -41,8 +41,8 @@ class TokenBucket:
         """
         with self._lock:
             now_s = self._clock()
-            # Nothing refills it: what has come since the last request is added
-            # now.
+            # No timer adds tokens: those gained since the last call are added
+            # here.
             gained = (now_s - self._at_s) * self._rate_per_s
             self._tokens = min(self._burst, self._tokens + gained)
             self._at_s = now_s
@@ -53,10 +53,11 @@ class TokenBucket:
 
 
 class SparseLog:
-    """Log of warnings that anybody can cause as often as he likes.
+    """Log of warnings that others can cause as often as they like.
 
-    It writes LINES_MAX in a row, then one whenever their number doubles. A
-    minute without one ends the row. ``clock`` as above.
+    It writes the first LINES_MAX of a row, then those whose number in it is
+    a power of two. PAUSE_S without a warning ends the row. ``clock`` is as in
+    :class:`TokenBucket`.
     """
 
     def __init__(
@@ -111,7 +112,10 @@ class Places:
                 shut_down(first)
 
     def leave(self, connection: socket.socket) -> bool:
-        """Holds it no longer. False if it was not held: it had to make room."""
+        """Gives up a connection's place.
+
+        Returns False if it had none: it was shut down to make room.
+        """
         with self._lock:
             was_held = connection in self._held
             self._held.pop(connection, None)

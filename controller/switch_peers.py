@@ -51,7 +51,7 @@ class LocalConnection:
         option: int,
         value: int,
     ) -> None:
-        """Sets an option that is not TCP's."""
+        """Sets an option; ignores one of TCP."""
         if level != socket.IPPROTO_TCP:
             self._connection.setsockopt(level, option, value)
 
@@ -78,7 +78,14 @@ def switch_connections(
             connection = LocalConnection(accepted)
             address = ("unix", pid)
         else:
-            uid = tcp_peer_uid(accepted, peer)
+            try:
+                uid = tcp_peer_uid(accepted, peer)
+            except OSError as error:
+                # Of short resources: this connection is lost, and the
+                # listener stays.
+                LOG.warning(f"OpenFlow connection not checked: {error}")
+                accepted.close()
+                continue
         if uid in uids:
             yield connection, address
             continue
@@ -114,8 +121,11 @@ def tcp_peer_uid(connection: socket.socket, peer: Address) -> int | None:
     ) as kernel:
         kernel.send(request)
         answer = kernel.recv(ANSWER_BYTES)
-    _, kind, *_, state, uid = ANSWER.unpack_from(answer.ljust(ANSWER.size))
-    # One that its user has closed is shown as root's.
+    # The answer of an error is shorter; its kind tells it apart.
+    padded = answer.ljust(ANSWER.size, b"\0")
+    _, kind, *_, state, uid = ANSWER.unpack_from(padded)
+    # The kernel shows a closed socket with user 0: it must not count as
+    # root's.
     if kind != BY_FAMILY or state != ESTABLISHED:
         return None
     return int(uid)

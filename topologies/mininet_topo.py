@@ -155,8 +155,8 @@ def from_mininet(
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
     qualities = _qualities(problems, record)
-    # Only of links that could be read: one that was left out would seem to
-    # part the network.
+    # Only where nothing else is wrong: a host without a link was reported
+    # already, and would be unreached as well.
     if not problems:
         reached = distances(joined, list(joined)[:1])
         unreached = [name for name in joined if name not in reached]
@@ -187,7 +187,9 @@ def _hosts(
     for server, count in slots.items():
         # A host that stands for several slots is no VM of that name: its
         # addresses go to the first of them.
-        default = record.nodes[server]
+        default: Options = {}
+        if not record.is_switch(server):
+            default = record.nodes[server]
         for name in _slot_names(record, server, count):
             options = record.nodes.get(name, default)
             hosts.append(_host(problems, name, options))
@@ -298,8 +300,11 @@ def notes_of(
     """
     notes = [*record.left_out, *_lost_addresses(record, hosts)]
     by_default = 0
-    for _, _, options in record.links:
-        if not any(_mbit(options)):
+    vms, _ = _servers(record, slots_per_server=1)
+    for end, other, options in record.links:
+        # A VM's link to its server's bridge has no capacity.
+        is_vms = not vms.isdisjoint((end, other))
+        if not is_vms and None in _mbit(options):
             by_default += 1
     if by_default and default_bps is not None:
         mbit = default_bps / MBIT_BPS
@@ -603,9 +608,9 @@ def _links_upward(
     level = []
     for name in number:
         for other in joined[name]:
-            # Each link comes up at both ends. One between levels is kept at
-            # its lower end; one within a level at both, of which one is
-            # reported.
+            # The loop meets each link at both ends. Between levels the lower
+            # end keeps it. Within a level one end reports it: `<=`, since a
+            # link may join a node to itself.
             if depth[name] >= depth[other]:
                 links.append((name, other))
             if (

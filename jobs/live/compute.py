@@ -15,15 +15,15 @@ from jobs.live.agent_protocol import (
     Plan,
 )
 
-# Longest sleep: the share is kept over periods of this length. A backlog beyond
-# the limit, as of a throttled VM, is not caught up.
+# Longest sleep: the share is kept over periods of this length.
 _PERIOD_S = 0.010
+# A larger backlog, as of a throttled VM, is counted as lost.
 _BACKLOG_LIMIT_NS = 50_000_000
 # An agent that did not look at the clock for longer was frozen.
 _LONGEST_STEP_NS = 200_000_000
 
 
-# A plan needs some work above 0.
+# Above 0: the share that is done is a quotient by it.
 _LEAST_CPU_S = 1e-6
 
 
@@ -36,7 +36,8 @@ class ComputePlan(Plan):
     share: float = 1.0
 
     def done_share(self, progress: AgentProgress) -> float | None:
-        return progress.cpu_s / self.cpu_s
+        # The process's other threads use a little more than is planned.
+        return min(1.0, progress.cpu_s / self.cpu_s)
 
     def remaining(
         self,
@@ -49,10 +50,11 @@ class ComputePlan(Plan):
 
 
 class Pacing:
-    """CPU time that is due at a share of a core.
+    """Keeps the CPU time that is due at a share of a core.
 
-    Pacing itself uses CPU time, at a small share more than is due. Work is
-    therefore done when its time is due, not when it has been used.
+    The pacing loop uses CPU time, too. At a small share that alone is more
+    than the time due. The work therefore ends when its time is used and also
+    due.
     """
 
     def __init__(
@@ -146,7 +148,7 @@ _BLOCK = bytes(range(256)) * 64
 
 
 def burn_until(cpu_ns: int) -> None:
-    """Hash until this thread's CPU time is ``cpu_ns``, or for one slice."""
+    """Hashes until the thread's CPU time is ``cpu_ns``, SLICE_NS at most."""
     # Work that no interpreter leaves out, and that takes no memory.
     digest = hashlib.sha256()
     end_ns = min(cpu_ns, time.thread_time_ns() + SLICE_NS)

@@ -109,8 +109,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # A file's name may hold bytes that are no text.
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # So a script's shell starts what it puts in the background. Asked to
-        # end, we clean up.
+        # A script's shell starts background processes with SIGINT ignored.
+        # With Python's handler they clean up when it is sent.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:] if arguments is None else arguments)
     raise SystemExit(_written(code))
@@ -177,12 +177,15 @@ def _completed(arguments: Sequence[str]) -> Sequence[str]:
     line = os.environ.get("COMP_WORDS")
     if line is None:
         line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+    # Not empty: without words the caller would print help and end.
     return line.split()[1:] or ["--help"]
 
 
 def _from_home(arguments: Sequence[str]) -> list[str]:
-    """Arguments whose ``~`` a shell has left as it is: in quotes, or after
-    ``=``.
+    """Returns the arguments with ``~`` replaced by the home folder.
+
+    A shell leaves it as it is in quotes, and after ``--option=``. Another
+    program's words are not changed.
     """
     if _verb_in(arguments) in _OTHERS_WORDS:
         return list(arguments)
@@ -347,16 +350,17 @@ def _usage_error(
 
 
 def _names_a_run(argument: str) -> bool:
-    """True for the folder of a run or of its policy, as a shell puts several of
-    them in the place of a pattern.
+    """Returns True for a path inside a run's folder.
+
+    Several of them on a line are mostly a pattern that a shell expanded.
     """
     from testbed.record.folder import is_a_runs
 
     return any(map(is_a_runs, Path(argument).parts))
 
 
-# What the verbs with --out write lies below it.
-_WITH_OUT = frozenset(
+# Verbs whose --out names the folder below which they write everything.
+_WITH_OUT_FOLDER = frozenset(
     ("run", "profile", "scaling", "simulate", "sweep", "reproduce")
 )
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
@@ -390,7 +394,7 @@ def _hint_on(error: OSError, verb: str) -> str | None:
     """A hint on a place that cannot be read or written, for a verb's user."""
     if error.filename in (None, console.STANDARD_OUTPUT):
         return ELSEWHERE
-    if verb in _WITH_OUT and error.errno in _NO_PLACE:
+    if verb in _WITH_OUT_FOLDER and error.errno in _NO_PLACE:
         return "name a folder you may write to with --out"
     if isinstance(error, PermissionError):
         return "change who may read and write there, or copy the folder to a place of your own"
@@ -400,8 +404,10 @@ def _hint_on(error: OSError, verb: str) -> str | None:
 
 
 def _written(code: int) -> int:
-    """The exit code when what was printed has left; 2 where there was no room
-    for it, and instead of 0 that of a closed output.
+    """Flushes both streams; returns the exit code to end with.
+
+    A closed output turns 0 into 141. Any other failure to write turns the
+    code into 2.
     """
     try:
         sys.stdout.flush()
@@ -409,6 +415,7 @@ def _written(code: int) -> int:
         code = code or OUTPUT_CLOSED
         _discard(sys.stdout)
     except OSError as error:
+        # An error with code 2 has been printed already.
         if code != BadInput.exit_code:
             why = f"{console.STANDARD_OUTPUT}: {error.strerror}"
             console.print_error(BadInput(why, ELSEWHERE), as_json=False)

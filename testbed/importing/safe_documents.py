@@ -23,7 +23,7 @@ YAML_BYTES = 1 << 20
 
 @dataclass
 class Element:
-    """An XML element, without the prefix of its namespace."""
+    """An XML element; its names are without their namespaces."""
 
     tag: str
     attributes: dict[str, str]
@@ -58,7 +58,7 @@ class _Refused(Exception):
 
 
 def read_xml(content: bytes, path: Path) -> Element:
-    """The root element. Raises BadInput with the line.
+    """The root element. Raises BadInput, with the line where it is known.
 
     A document type without declarations is skipped, since SimGrid's platforms
     have one. Declarations and uses of entities are refused.
@@ -125,8 +125,7 @@ class _XmlReader:
             )
         local = {}
         for name, value in attributes.items():
-            # A namespace stands before the name, which alone tells the
-            # element.
+            # expat writes "NAMESPACE NAME": only the local name is kept.
             local[name.rpartition(" ")[2]] = value
         element = Element(
             tag.rpartition(" ")[2], local, self._parser.CurrentLineNumber
@@ -141,8 +140,8 @@ class _XmlReader:
         self._open.pop()
 
     def _data(self, text: str) -> None:
-        # Joined later: a text that grows with each of a million parts would be
-        # copied as often.
+        # Joined when it is read: joining at each part would copy the whole
+        # text.
         self._open[-1].parts.append(text)
 
 
@@ -152,7 +151,8 @@ class _XmlReader:
 def read_yaml(content: bytes, path: Path) -> Any:
     """The content of a YAML file as mappings, lists and texts.
 
-    Numbers stay texts, as they are written. Raises BadInput with the line.
+    Numbers stay texts, as they are written. Raises BadInput, with the line
+    where it is known.
     """
     if len(content) > YAML_BYTES:
         raise refusal(path, f"is larger than {YAML_BYTES >> 20} MiB")
@@ -176,18 +176,15 @@ def read_yaml(content: bytes, path: Path) -> Any:
 class _YamlReader:
     """Values of YAML nodes.
 
-    An anchor's value is read once and shared, so that aliases of aliases take
-    no more memory than they do in the file.
+    An alias is read again and counts like a copy. The bounds therefore hold
+    for the expanded value, and an endless one is refused.
     """
 
     def __init__(self) -> None:
-        self._known: dict[int, Any] = {}
         self._values = 0
 
     def value(self, node: yaml.Node | None, depth: int) -> Any:
         """A node's value. Raises ValueError."""
-        if id(node) in self._known:
-            return self._known[id(node)]
         self._count(1)
         if depth > DEEPEST:
             raise ValueError("it is nested too deeply")
@@ -198,19 +195,12 @@ class _YamlReader:
         return "" if node is None else str(node.value)
 
     def _sequence(self, node: yaml.SequenceNode, depth: int) -> list[Any]:
-        # Kept before its items are read: an alias inside the anchor's own
-        # value ends there.
-        items: list[Any] = []
-        self._known[id(node)] = items
-        for item in node.value:
-            items.append(self.value(item, depth + 1))
-        return items
+        return [self.value(item, depth + 1) for item in node.value]
 
     def _mapping(
         self, node: yaml.MappingNode, depth: int
     ) -> dict[str, Any]:
         mapping: dict[str, Any] = {}
-        self._known[id(node)] = mapping
         merged: dict[str, Any] = {}
         for key, item in node.value:
             value = self.value(item, depth + 1)
@@ -220,7 +210,8 @@ class _YamlReader:
             if key.value == "<<":
                 # Earlier merges win over later ones, as YAML's merge key
                 # says.
-                merged = {**self._merged(value), **merged}
+                for name, part in self._merged(value).items():
+                    merged.setdefault(name, part)
             else:
                 mapping[str(key.value)] = value
         for name, value in merged.items():
@@ -236,7 +227,8 @@ class _YamlReader:
                 # Merging copies: each copy counts, or a small file could
                 # make millions.
                 self._count(len(part))
-                merged = {**part, **merged}
+                for name, item in part.items():
+                    merged.setdefault(name, item)
         return merged
 
     def _count(self, values: int) -> None:

@@ -81,12 +81,14 @@ def check(
     number: int,
     folder: str | os.PathLike[str] | None = None,
 ) -> CheckedFolder:
-    """Checks a folder of lab ``number``: lab-NN-NAME or this one, unless given.
+    """Checks a student's folder of lab ``number``.
 
-    The code runs confined where bubblewrap is installed; as root also on the
-    wire. Raises BadInput, MachineCannot.
+    Without ``folder``: the working directory if it is a lab's folder, else
+    ``lab-NN-NAME`` in it. The code runs confined where bubblewrap is
+    installed. The live checks run for root alone. Raises BadInput,
+    MachineCannot.
     """
-    return check_folder(_opened(number, folder))
+    return check_folder(_student_folder(number, folder))
 
 
 def start(
@@ -94,23 +96,26 @@ def start(
     folder: str | os.PathLike[str] | None = None,
 ) -> Path:
     """Makes a folder with the lab's page and starting point. Raises BadInput."""
-    started = lab(number)
-    path = student_folder.default_path(started)
+    lab_to_start = lab(number)
+    path = student_folder.default_path(lab_to_start)
     if folder is not None:
         path = Path(folder)
-    return student_folder.make(started, path).path
+    return student_folder.make(lab_to_start, path).path
 
 
 def hint(
     number: int,
     folder: str | os.PathLike[str] | None = None,
 ) -> str:
-    """The next hint of three. Raises BadInput."""
-    _, _, text = student_folder.next_hint(_opened(number, folder))
+    """Returns the next hint, and records that it was read.
+
+    After the last one it returns that one again. Raises BadInput.
+    """
+    _, _, text = student_folder.next_hint(_student_folder(number, folder))
     return text
 
 
-def _opened(
+def _student_folder(
     number: int,
     folder: str | os.PathLike[str] | None,
 ) -> StudentFolder:
@@ -125,9 +130,11 @@ def check_folder(
     report: Callable[[CheckOutcome], object] = lambda _: None,
 ) -> CheckedFolder:
     """Runs a folder's checks, and reports each outcome at once."""
-    # Without bubblewrap all the same: it is one's own code.
+    # Without bubblewrap it runs unconfined: the code is the caller's own.
     submission = Submission(
-        folder.path, folder.lab.files, confined=not sandbox.unavailable()
+        folder.path,
+        folder.lab.files,
+        confined=sandbox.unavailable() == "",
     )
     network = live_network(folder.lab)
     outcomes = []
@@ -140,7 +147,11 @@ def check_folder(
 
 
 def live_network(checked_lab: Lab) -> BringUp | str:
-    """Brings up the lab's network; a text where this process may not."""
+    """Returns a function that brings up the lab's network.
+
+    Without root it returns a sentence that says why there is none. A lab
+    without a network gets an empty context.
+    """
     if os.geteuid() != 0:
         return "the network needs root"
     if checked_lab.network is None:

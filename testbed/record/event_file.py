@@ -91,9 +91,10 @@ class EventLog:
 
 @dataclass(frozen=True)
 class EventFile:
-    """Content of ``events.jsonl``: the n-th event is line n + 1.
+    """Content of ``events.jsonl``: ``events[n]`` is line ``n + 1``.
 
-    ``broken_line``: the last, cut short by a killed process.
+    ``broken_line``: the number of a last line that a killed process cut
+    short; None if there is none.
     """
 
     path: Path
@@ -176,11 +177,11 @@ Check = Callable[[Any], Any]
 
 @dataclass(frozen=True)
 class _Checks:
-    """Checks of what a line holds.
+    """Checks of a line's content.
 
-    ``of_event``: by an event's name, what makes the event of its fields.
-    ``of_record``: by an event's type, its field that holds a record of which
-    only some fields are known, and the check of it.
+    ``of_event``: by an event's name, the function that makes the event of
+    its fields. ``of_record``: by an event's type, the name of a field with a
+    record that is only partly known, and the function that checks it.
     """
 
     of_event: Mapping[str, Check]
@@ -220,10 +221,11 @@ def event_from_json(record: Mapping[str, Any]) -> Event:
     where = name
     try:
         event: Event = _checks().of_event[name](fields)
-        also = _checks().of_record.get(type(event))
-        if also is not None:
-            where, validate = also
-            validate(getattr(event, where))
+        record_check = _checks().of_record.get(type(event))
+        if record_check is not None:
+            field, validate = record_check
+            where = field
+            validate(getattr(event, field))
     except ValidationError as error:
         raise ValueError(first_fault(error, where)) from None
     return event
@@ -347,9 +349,9 @@ def _quickly_parsed(raw: bytes) -> Event:
     record = quick_json(raw, allow_inf_nan=False, cache_strings="keys")
     checks = _checks()
     event: Event = checks.of_event[record.pop("event")](record)
-    also = checks.of_record.get(type(event))
-    if also is not None:
-        field, validate = also
+    record_check = checks.of_record.get(type(event))
+    if record_check is not None:
+        field, validate = record_check
         validate(getattr(event, field))
     return event
 

@@ -13,14 +13,15 @@ from pydantic import TypeAdapter
 
 from testbed.events import Int, Number
 from testbed.expectations import ApplicationExpectation, Expectation
-from testbed.record import folder as names
+from testbed.record import folder as run_files
 from testbed.record.metrics import Fidelity, JobRow, Recording, severity
 from testbed.record.reading import RecordedRun, claims_of
 from testbed.record.stored_json import typed_record
 
 Answer = Literal["ok", "outside", "held", "late", "early", "killed", "open"]
-"""By the file's ``expect``: ``ok``, ``outside``; else by a live job's
-reservation, or ``open``.
+"""``ok`` and ``outside`` are by the file's ``expect``. ``held``, ``late``,
+``early`` and ``killed`` are by a live job's reservation. ``open``: no rule
+applies.
 """
 BAD = frozenset[Answer]({"outside", "late", "early", "killed"})
 MUST_START = "every-job-starts"
@@ -96,7 +97,7 @@ def stored_verdicts(run: RecordedRun) -> Verdicts:
     """
     stored = (run.stored_summary or {}).get("expectations")
     if isinstance(stored, dict):
-        path = run.path / names.SUMMARY
+        path = run.path / run_files.SUMMARY
         return typed_record(_VERDICTS, stored, path, "expectations")
     expect = stored_expectation(run)
     claims = claims_of(run.resolved)
@@ -108,9 +109,10 @@ def stored_expectation(run: RecordedRun) -> Expectation:
     block = (run.resolved or {}).get("expect")
     if not isinstance(block, dict):
         return Expectation()
-    path = run.path / names.RESOLVED
+    path = run.path / run_files.RESOLVED
+    # A policy's folder may leave the file to its run's folder above it.
     if not path.is_file():
-        path = run.path.parent / names.RESOLVED
+        path = run.path.parent / run_files.RESOLVED
     return typed_record(EXPECTATION, block, path, "expect")
 
 
@@ -120,10 +122,13 @@ def evaluate(
     fidelity: Fidelity,
     claims: Collection[str] = (),
 ) -> Verdicts:
-    """Judges each job by the file, a live one else by its reservation.
+    """Returns the verdicts on all jobs, and the complaints.
 
-    Then fidelity, then names that match nothing. A file that accepts
-    ``invalid`` accepts what follows from it: reservations that did not hold.
+    A job that is rejected or without a reservation is open, unless the file
+    names its application or every job must start. Any other job is judged
+    by the file's bands, else by its reservation. Complaints about fidelity
+    and about names that match nothing follow. A file that accepts
+    ``invalid`` also accepts reservations that did not hold.
     """
     rows = tuple(rows)
     expect = applicable(expect, fidelity)
@@ -229,15 +234,15 @@ def _verdict(
         judgement = by_reservation(expect, row)
     answer, why = judgement
     return Verdict(
-        row.job_id,
-        row.application or row.job_id,
-        row.requested_bps,
-        row.granted_bps,
-        row.estimate_s,
-        row.measured_s,
-        row.ratio,
-        answer,
-        why,
+        job_id=row.job_id,
+        application=row.application or row.job_id,
+        requested_bps=row.requested_bps,
+        granted_bps=row.granted_bps,
+        estimate_s=row.estimate_s,
+        measured_s=row.measured_s,
+        ratio=row.ratio,
+        verdict=answer,
+        why=why,
     )
 
 

@@ -40,6 +40,8 @@ APART = 0.008
 """Distance of two lines' bars at one value, as a share of the axis, so that all
 show.
 """
+NAMES_WIDTH = 0.8
+"""Room for all lines' bars at one name; names are 1 apart."""
 
 
 @dataclass(frozen=True)
@@ -64,16 +66,16 @@ def sweep_pictures(
     estimates = chain.from_iterable(row.estimates for row in table)
     if not any(estimate.n for estimate in estimates):
         return {}
-    with _empty(plan) as made:
-        draw(made, plan, table)
-        return files(made)
+    with _empty(plan) as picture:
+        draw(picture, plan, table)
+        return files(picture)
 
 
 def sweep_figure(plan: SweepPlan, table: Sequence[TableRow]) -> Figure:
     """The picture as a figure, for a notebook."""
-    with _empty(plan) as made:
-        draw(made, plan, table)
-    return made
+    with _empty(plan) as picture:
+        draw(picture, plan, table)
+    return picture
 
 
 def _empty(plan: SweepPlan) -> AbstractContextManager[Figure]:
@@ -86,19 +88,21 @@ def _grid(plan: SweepPlan) -> tuple[int, int]:
     return columns, -(-len(plan.metrics) // columns)
 
 
-def draw(made: Figure, plan: SweepPlan, table: Sequence[TableRow]) -> None:
+def draw(
+    picture: Figure, plan: SweepPlan, table: Sequence[TableRow]
+) -> None:
     """Draws a sweep's panels into an empty figure."""
     x = across(plan, table)
     lines = _lines(plan, table, x)
     columns, rows = _grid(plan)
     for panel in panels(plan, table):
-        axes = made.add_subplot(rows, columns, panel.metric + 1)
+        axes = picture.add_subplot(rows, columns, panel.metric_index + 1)
         _panel(axes, lines[:MOST_LINES], x, panel)
         axes.set_title(panel.title)
     title = _title(plan, table, len(lines))
     # All panels have the same lines.
-    handles, labels = made.axes[0].get_legend_handles_labels()
-    made.legend(
+    handles, labels = picture.axes[0].get_legend_handles_labels()
+    picture.legend(
         handles,
         labels,
         loc="outside upper left",
@@ -123,11 +127,13 @@ def _title(plan: SweepPlan, table: Sequence[TableRow], n_lines: int) -> str:
 
 @dataclass(frozen=True)
 class Panel:
-    """A metric's y axis: its place among the metrics, its unit, what is possible
-    at most, in the metric's own unit.
+    """A metric's y axis.
+
+    ``metric_index``: its place among the metrics. ``least`` and ``most``
+    bound possible values, in the metric's own unit.
     """
 
-    metric: int
+    metric_index: int
     words: MetricWords
     scale: MetricScale
 
@@ -143,15 +149,15 @@ class Panel:
     def most(self) -> float:
         return 1.0 if self.words.kind == "share" else math.inf
 
-    def ends(self, around: Estimate) -> tuple[float, float]:
+    def ends(self, estimate: Estimate) -> tuple[float, float]:
         """The ends of an interval, cut at what is possible."""
-        return around.within(self.least, self.most)
+        return estimate.within(self.least, self.most)
 
-    def cuts(self, around: Estimate) -> bool:
+    def cuts(self, estimate: Estimate) -> bool:
         """True where a part of the interval is impossible."""
-        half_width = around.half_width or 0.0
-        whole = (around.mean - half_width, around.mean + half_width)
-        return bool(around.n) and self.ends(around) != whole
+        half_width = estimate.half_width or 0.0
+        whole = (estimate.mean - half_width, estimate.mean + half_width)
+        return bool(estimate.n) and self.ends(estimate) != whole
 
 
 def panels(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[Panel]:
@@ -159,9 +165,9 @@ def panels(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[Panel]:
     for index, metric in enumerate(plan.metrics):
         largest = 0.0
         for row in table:
-            around = row.estimates[index]
-            if around.n and math.isfinite(around.mean):
-                largest = max(largest, around.mean)
+            estimate = row.estimates[index]
+            if estimate.n and math.isfinite(estimate.mean):
+                largest = max(largest, estimate.mean)
         words = metric_words(metric)
         yield Panel(index, words, words.scale(largest))
 
@@ -169,16 +175,18 @@ def panels(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[Panel]:
 def has_cut_intervals(plan: SweepPlan, table: Sequence[TableRow]) -> bool:
     """True where intervals are drawn shorter than the table has them."""
     for panel in panels(plan, table):
-        if any(panel.cuts(row.estimates[panel.metric]) for row in table):
+        index = panel.metric_index
+        if any(panel.cuts(row.estimates[index]) for row in table):
             return True
     return False
 
 
 @dataclass(frozen=True)
 class Across:
-    """The x axis: its title, the places of keys along it, and what a row's x is.
+    """The x axis.
 
-    ``names``: of the places 0, 1, …; empty on an axis of numbers.
+    ``keys``: indices of the swept keys along it. ``x_of`` gives a row's x.
+    ``names``: labels of x = 0, 1, …; empty on an axis of numbers.
     """
 
     title: str
@@ -188,48 +196,64 @@ class Across:
 
 
 def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
-    """The first key of numbers or quantities; else the names of all keys but
-    the policy, or of policies where nothing else varies.
+    """Returns the x axis: the first key of numbers or quantities.
+
+    Without one, it has names: the values of all keys but the policy, or the
+    policies where nothing else varies.
     """
-    for place, swept in enumerate(plan.combined):
+    for index, swept in enumerate(plan.combined):
         axis = swept.axis
         if axis is not None:
-            return Across(axis.title, (place,), partial(_x, axis, place))
+            return Across(axis.title, (index,), partial(_x, axis, index))
     # Policies are told apart by colour: they stand along x only where
     # nothing else varies.
     columns = plan.combined_columns
-    keys = tuple(at for at, name in enumerate(columns) if name != "policy")
+    keys = tuple(
+        index for index, name in enumerate(columns) if name != "policy"
+    )
     keys = keys or tuple(range(len(columns)))
-    numbers: dict[str, int] = {}
+    return across_names(plan, table, keys)
+
+
+def across_names(
+    plan: SweepPlan, table: Sequence[TableRow], keys: tuple[int, ...]
+) -> Across:
+    """The x axis with a name for each combination of the ``keys``' values."""
+    columns = plan.combined_columns
+    # By values, not by names: long names are cut, and may then be the same.
+    places: dict[tuple[Any, ...], int] = {}
     for row in table:
-        numbers.setdefault(_name(_of(row, keys)), len(numbers))
+        places.setdefault(_of(row, keys), len(places))
     return Across(
-        ", ".join(columns[at] for at in keys),
-        keys,
-        lambda row: numbers[_name(_of(row, keys))],
-        tuple(numbers),
+        title=", ".join(columns[index] for index in keys),
+        keys=keys,
+        x_of=lambda row: places[_of(row, keys)],
+        names=tuple(map(_name, places)),
     )
 
 
-def _x(axis: Axis, place: int, row: TableRow) -> float:
-    return axis.places[row.values[place]]
+def _x(axis: Axis, index: int, row: TableRow) -> float:
+    return axis.places[row.values[index]]
 
 
 def _of(row: TableRow, keys: Sequence[int]) -> tuple[Any, ...]:
-    return tuple(row.values[at] for at in keys)
+    return tuple(row.values[index] for index in keys)
 
 
 def _lines(
     plan: SweepPlan, table: Sequence[TableRow], x: Across
 ) -> list[Line]:
-    """Points by the values of the keys that are not along x: a colour a policy,
-    or a value of the first of them.
+    """Returns a line for each combination of the keys that are not along x.
+
+    The policy chooses its colour, or, without one, the first of these keys.
+    The others choose its dashes.
     """
     columns = plan.combined_columns
-    rest = [at for at in range(len(columns)) if at not in x.keys]
-    by_colour = [at for at in rest if columns[at] == "policy"] or rest[:1]
-    by_dashes = [at for at in rest if at not in by_colour]
-    names = [columns[at] for at in rest]
+    rest = [index for index in range(len(columns)) if index not in x.keys]
+    by_colour = [index for index in rest if columns[index] == "policy"]
+    by_colour = by_colour or rest[:1]
+    by_dashes = [index for index in rest if index not in by_colour]
+    names = [columns[index] for index in rest]
     colours: dict[Any, int] = {}
     dashes: dict[Any, int] = {}
     lines = []
@@ -274,18 +298,21 @@ class _Bars:
     above: list[float] = field(default_factory=list)
 
 
-def _bars(line: Line, panel: Panel) -> _Bars:
+def _bars(line: Line, x: Across, panel: Panel) -> _Bars:
     bars = _Bars()
     size = panel.scale.size
     for place, estimates in zip(line.xs, line.estimates, strict=True):
-        around = estimates[panel.metric]
+        # Places beyond the last name that is shown are not drawn.
+        if x.names and place >= MOST_NAMES:
+            continue
+        estimate = estimates[panel.metric_index]
         # Where all cells failed there is no mean.
-        if around.n:
-            low, high = panel.ends(around)
+        if estimate.n:
+            low, high = panel.ends(estimate)
             bars.places.append(place)
-            bars.means.append(around.mean / size)
-            bars.below.append((around.mean - low) / size)
-            bars.above.append((high - around.mean) / size)
+            bars.means.append(estimate.mean / size)
+            bars.below.append((estimate.mean - low) / size)
+            bars.above.append((high - estimate.mean) / size)
     return bars
 
 
@@ -293,17 +320,16 @@ def _draw_line(
     axes: Axes, line: Line, x: Across, panel: Panel, aside: float
 ) -> None:
     """Draws the means and their intervals of one combination."""
-    bars = _bars(line, panel)
-    # A line between names would tell of values between them.
-    shown = slice(MOST_NAMES if x.names else None)
+    bars = _bars(line, x, panel)
     colour, dashes = line.looks
     axes.errorbar(
-        [place + aside for place in bars.places[shown]],
-        bars.means[shown],
-        yerr=[bars.below[shown], bars.above[shown]],
+        [place + aside for place in bars.places],
+        bars.means,
+        yerr=[bars.below, bars.above],
         label=line.label,
         color=COLOURS[colour % len(COLOURS)],
         marker=MARKERS[colour % len(MARKERS)],
+        # Nothing lies between two names: their points are not joined.
         linestyle="none" if x.names else DASHES[dashes % len(DASHES)],
         markersize=5,
         linewidth=1.4,
@@ -311,10 +337,10 @@ def _draw_line(
     )
 
 
-def _has_values(lines: Sequence[Line], metric: int) -> bool:
+def _has_values(lines: Sequence[Line], metric_index: int) -> bool:
     for line in lines:
         for estimates in line.estimates:
-            if estimates[metric].n:
+            if estimates[metric_index].n:
                 return True
     return False
 
@@ -322,14 +348,17 @@ def _has_values(lines: Sequence[Line], metric: int) -> bool:
 def _panel(
     axes: Axes, lines: Sequence[Line], x: Across, panel: Panel
 ) -> None:
-    every = list(chain.from_iterable(line.xs for line in lines))
-    apart = APART * (max(every) - min(every)) if every else 0.0
+    xs = list(chain.from_iterable(line.xs for line in lines))
+    apart = APART * (max(xs) - min(xs)) if xs else 0.0
+    if x.names:
+        # All lines of a name stay nearer to it than to the next one.
+        apart = min(apart, NAMES_WIDTH / max(1, len(lines)))
     for number, line in enumerate(lines):
         # Lines side by side around the place, so that bars do not hide bars.
         aside = (number - (len(lines) - 1) / 2) * apart
         _draw_line(axes, line, x, panel, aside)
     axes.set_xlabel(x.title)
-    if _has_values(lines, panel.metric):
+    if _has_values(lines, panel.metric_index):
         _set_ends(axes, panel)
     else:
         # Its scale would be of nothing.
@@ -343,7 +372,10 @@ def _panel(
 
 
 def _set_ends(axes: Axes, panel: Panel) -> None:
-    """Shares from 0 to 100 %; times and counts from 0."""
+    """Sets the y axis: shares show 0 to 100 %, times and counts begin at 0.
+
+    Any other number keeps the ends that matplotlib chose.
+    """
     if panel.words.kind == "share":
         most = max(100.0, axes.dataLim.y1)
     elif panel.words.kind == "number":

@@ -52,6 +52,7 @@ APART = ("reproductions", "bench")
 FEATURE_TOKENS: dict[str, int] = {
     "readers of replies that are kept between questions": 30,
     "interrupts of machine code within machine code": 15,
+    "faults that a fresh reader of twelve modules found": 200,
     "reasons of more than seven programs, sizes as numbers": 60,
     "timeouts as a reason of scaling; refused segments": 50,
     "drops of classes that a program's own VMs fill": 2_500,

@@ -33,7 +33,11 @@ from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.limiter_counters import CounterReader, Limiter
 from testbed.backends.emu.netlink import DeviceEvents, RouteSocket
 from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
-from testbed.backends.emu.part_switches import Part, start_daemons, taken
+from testbed.backends.emu.part_switches import (
+    Part,
+    name_taken,
+    start_daemons,
+)
 from testbed.backends.emu.part_switches import (
     start_again as start_part_again,
 )
@@ -290,8 +294,10 @@ class EmulatedNetwork:
             self._refuse_taken_devices()
         for slot in self.plan.slots:
             if (traffic_control.NETNS_DIR / slot.netns).exists():
-                raise taken(
-                    "network namespace", slot.netns, "ip netns delete"
+                raise name_taken(
+                    "network namespace",
+                    slot.netns,
+                    removal_command="ip netns delete",
                 )
 
     def _refuse_taken_devices(self) -> None:
@@ -303,9 +309,15 @@ class EmulatedNetwork:
         ]
         for thing in planned:
             if thing.name in bridges:
-                raise taken("bridge", thing.name, "ovs-vsctl del-br")
+                raise name_taken(
+                    "bridge", thing.name, removal_command="ovs-vsctl del-br"
+                )
             if thing.name in devices:
-                raise taken("network device", thing.name, "ip link delete")
+                raise name_taken(
+                    "network device",
+                    thing.name,
+                    removal_command="ip link delete",
+                )
 
     @property
     def offloads(self) -> bool:

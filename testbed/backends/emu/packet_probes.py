@@ -45,6 +45,7 @@ FORGED_MAC = "02:48:4e:ff:ff:fe"
 MOST_IN_PAIRS = 8
 ROUNDS = 5
 ROUND_S = 0.3
+DRAIN_S = 0.1
 AT_ONCE = 64
 # A packet that must not arrive is sent in this many rounds, as a single one may
 # be lost for another reason.
@@ -91,13 +92,13 @@ class Probe:
         icmp = _with_checksum(echo + body, at=2)
         ip = _IP.pack(
             0x45,  # version 4, five words of header
-            0,
+            0,  # type of service
             _IP.size + len(icmp),
-            0,
-            0,
+            0,  # identification
+            0,  # flags, offset of a fragment
             64,  # hops
             socket.IPPROTO_ICMP,
-            0,
+            0,  # checksum, set below
             socket.inet_aton(self.source_ip),
             socket.inet_aton(self.receiver.ip),
         )
@@ -139,7 +140,9 @@ def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
     for vms in tenants:
         for sender, receiver in pairs(vms):
             yield _probe("reachability", sender, receiver)
-        for sender, receiver in zip(vms, (*vms[1:], vms[0]), strict=True):
+        # Each sends forged probes to the next one, the last one to the first.
+        for index, sender in enumerate(vms):
+            receiver = vms[(index + 1) % len(vms)]
             if sender is not receiver:
                 yield from _forged_probes(sender, receiver)
     # One pair of VMs for each pair of tenants, a different one each time: all
@@ -207,15 +210,16 @@ class _Rounds:
                 self._sockets[vm.name] = opened
 
     def send(self, attempt: int) -> int:
-        """Sends the probes of a round; how many those are."""
+        """Sends the probes of a round, and returns how many those are."""
         n_sent = 0
         for number, probe in enumerate(self._tried):
             if not self.arrivals.wants(number, probe, attempt):
                 continue
-            # Without room in the socket the next round sends it.
+            # Without room in the device's queue the next round tries again.
             with suppress(OSError):
                 frame = probe.frame(self.arrivals.mark(number))
                 self._sockets[probe.sender.name].send(frame)
+                self.arrivals.sent.add(number)
             n_sent += 1
             # Sockets' buffers hold few frames: read arrivals in between.
             if n_sent % AT_ONCE == 0:
@@ -231,11 +235,14 @@ def _receive(
     arrivals: ProbeArrivals,
     timeout_s: float,
 ) -> None:
-    """Notes arrivals until none has come for the rest of the time."""
+    """Notes arrivals until the time is over.
+
+    Frames that wait then are read too, for ``DRAIN_S`` at most: a program in
+    a VM may send frames of a probe's length without end.
+    """
     until_s = time.monotonic() + timeout_s
-    while True:
-        left_s = max(0.0, until_s - time.monotonic())
-        ready = selector.select(left_s)
+    while (now_s := time.monotonic()) < until_s + DRAIN_S:
+        ready = selector.select(max(0.0, until_s - now_s))
         if not ready:
             return
         for key, _ in ready:
@@ -250,7 +257,13 @@ class ProbeArrivals:
 
     def __init__(self, token: bytes) -> None:
         self._token = token
-        self._at: dict[tuple[int, bool], set[str]] = defaultdict(set)
+        self.sent: set[int] = set()
+        """Numbers of probes that a device took."""
+        # By a probe's number, and True for its request, False for its
+        # answer.
+        self._vms_reached: dict[tuple[int, bool], set[str]] = defaultdict(
+            set
+        )
 
     def mark(self, number: int) -> bytes:
         """The beginning of a probe's body."""
@@ -258,14 +271,17 @@ class ProbeArrivals:
 
     def note(self, vm: str, frame: bytes) -> None:
         """Records a frame's arrival if it is one of these probes."""
-        at = frame.find(self._token)
-        if at < _ICMP.size:
+        mark_start = frame.find(self._token)
+        if mark_start < _ICMP.size:
             return
-        number = int.from_bytes(frame[at + 8 : at + 12], "big")
+        number_start = mark_start + len(self._token)
+        number = int.from_bytes(
+            frame[number_start : number_start + 4], "big"
+        )
         # An answer has the request's body, but another ICMP type: the first
         # byte of the ICMP header, which ends where the mark begins.
-        is_request = frame[at - _ICMP.size] == ECHO_REQUEST
-        self._at[number, is_request].add(vm)
+        is_request = frame[mark_start - _ICMP.size] == ECHO_REQUEST
+        self._vms_reached[number, is_request].add(vm)
 
     def wants(
         self,
@@ -276,13 +292,15 @@ class ProbeArrivals:
         """True if a probe is to be sent in this round, the first being 0."""
         if probe.kind == "reachability":
             return bool(self.fault(number, probe))
-        return attempt < FORBIDDEN_ROUNDS
+        return attempt < FORBIDDEN_ROUNDS or number not in self.sent
 
     def fault(self, number: int, probe: Probe) -> str:
         """The fault of a probe's arrival so far; empty if there is none."""
-        asked = self._at[number, True]
-        answered = self._at[number, False]
+        asked = self._vms_reached[number, True]
+        answered = self._vms_reached[number, False]
         if probe.kind != "reachability":
+            if number not in self.sent:
+                return f"{probe}: could not be sent"
             places = " ".join(sorted(asked | answered))
             return f"{probe}: arrives at {places}" if places else ""
         if probe.receiver.name not in asked:

@@ -85,15 +85,19 @@ class Part:
                 copy.write(log.read_bytes())
 
 
-def taken(
+def name_taken(
     kind: str,
     name: str,
-    removal: str,
+    *,
+    removal_command: str,
 ) -> MachineCannot:
-    """The error for a name that is in use by others."""
+    """Returns the error for a name that others use.
+
+    ``removal_command`` removes such a thing when its name is appended.
+    """
     return MachineCannot(
         f"{kind} {name} exists and is not of this testbed's making",
-        f"if nobody needs it: sudo {removal} {name}; or give the experiment another prefix",
+        f"if nobody needs it: sudo {removal_command} {name}; or give the experiment another prefix",
     )
 
 
@@ -116,7 +120,9 @@ def switch_in_parts(
     names = [part.netns for part in planned]
     for name in names:
         if (NETNS_DIR / name).exists():
-            raise taken("network namespace", name, "ip netns delete")
+            raise name_taken(
+                "network namespace", name, removal_command="ip netns delete"
+            )
     journal.add(
         [JournalEntry("part", str(folder / name)) for name in names]
     )
@@ -136,28 +142,30 @@ def switch_in_parts(
 
 
 def _make_namespaces(names: Sequence[str], journal: CleanupJournal) -> None:
-    # Twice: before, so that a crash leaves none behind, and by inode after, so
-    # that another one of the same name is never taken for it.
+    # Recorded by name before, so that a crash leaves none behind. Recorded
+    # with its inode after, so that a later namespace of the same name is not
+    # removed in its place.
     journal.add([JournalEntry("netns", name) for name in names])
     ip_batch([f"netns add {name}" for name in names])
-    made = []
+    with_inodes = []
     for name in names:
         inode = (NETNS_DIR / name).stat().st_ino
-        made.append(JournalEntry("netns", name, inode))
-    journal.add(made)
+        with_inodes.append(JournalEntry("netns", name, inode))
+    journal.add(with_inodes)
 
 
 def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
     """Starts both daemons of each part, in parallel. Raises MachineCannot."""
     if not parts:
         return
-    # Made once and copied: two processes in place of two for each part.
+    # Made once and copied: making one takes two processes.
     database = parts[0].switch.run_dir.parent / "empty.db"
     _make_database(database)
     interval_s = pass_interval_s(network, os.cpu_count() or 1)
     for part in parts:
         shutil.copyfile(database, part.switch.run_dir / "conf.db")
     with preload() as library, ThreadPoolExecutor(STARTED_AT_ONCE) as pool:
+        # Taking the results raises the first error of a thread.
         list(
             pool.map(lambda part: _start(part, library, interval_s), parts)
         )

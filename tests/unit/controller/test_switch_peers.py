@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -120,6 +121,32 @@ def test_another_users_connection_is_closed_and_the_next_is_served(
         switch.communicate("")
         assert connection.recv(1) == b""
         stranger.communicate("")
+        connection.close()
+
+
+def test_the_next_is_served_after_one_that_could_not_be_checked(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    answers = [OSError(errno.EMFILE, "Too many open files"), os.getuid()]
+
+    def answered(*_: object) -> int:
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr("controller.switch_peers.tcp_peer_uid", answered)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()) as first,
+        socket.create_connection(listener.getsockname()) as second,
+    ):
+        connection, address = next(
+            switch_connections(listener, {os.getuid()})
+        )
+        assert address == second.getsockname()
+        assert "not checked: [Errno 24]" in caplog.text
+        assert first.recv(1) == b""
         connection.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import selectors
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -121,6 +122,12 @@ def test_what_must_not_arrive_is_named_with_its_place(vlan: int) -> None:
         ProbeArrivals(TOKEN),
         Probe("anti-spoofing", A, B, A.ip, A.mac, vlan, " with a tag"),
     )
+    # One that no device took shows nothing.
+    assert (
+        seen.fault(1, forged) == "a.0 to a.1 with a tag: could not be sent"
+    )
+    assert seen.wants(1, forged, FORBIDDEN_ROUNDS)
+    seen.sent.add(1)
     assert seen.fault(1, forged) == ""
     assert seen.wants(1, forged, 0)
     assert not seen.wants(1, forged, FORBIDDEN_ROUNDS)
@@ -150,3 +157,12 @@ def test_a_device_that_was_taken_down_ends_no_others_probes() -> None:
         arrivals = ProbeArrivals(TOKEN)
         _receive(selector, arrivals, timeout_s=0.0)
         assert selector.select(timeout=0) == []
+
+
+def test_frames_without_end_do_not_hold_up_the_probes() -> None:
+    with (
+        selectors.SelectSelector() as selector,
+        Path("/dev/zero").open("rb") as endless,
+    ):
+        selector.register(endless, selectors.EVENT_READ, A.name)
+        _receive(selector, ProbeArrivals(TOKEN), timeout_s=0.0)

@@ -160,15 +160,18 @@ def test_what_is_no_lab_is_told(
 
 
 @pytest.mark.slow
-def test_aliases_of_aliases_take_no_more_room_than_the_file(
-    imported: Import,
-) -> None:
+def test_aliases_of_aliases_count_like_copies(imported: Import) -> None:
     lines = ["a0: &a0 {k: v}"]
     for number in range(1, 40):
         many = ", ".join([f"*a{number - 1}"] * 20)
         lines.append(f"a{number}: &a{number} {{<<: [{many}], l: [{many}]}}")
-    lines.append(CLOS)
-    assert len(network(imported("\n".join(lines))).servers) == 2
+    few = "\n".join([*lines[:3], CLOS])
+    assert len(network(imported(few)).servers) == 2
+    said = refused(imported, "\n".join([*lines, CLOS]))
+    assert "more than 1,000,000 values" in said
+    # An alias within its own anchor has no end.
+    said = refused(imported, f"endless: &e [*e]\n{CLOS}")
+    assert "nested too deeply" in said
 
 
 # ------------------------------------------------------------------ GraphML

@@ -409,6 +409,24 @@ def test_what_is_left_out_is_said() -> None:
     assert notes_of(record) == ("nat0 is left out",)
 
 
+def test_links_of_vms_to_their_servers_bridge_have_no_bw_to_miss() -> None:
+    record = MininetRecord(
+        nodes={
+            "h1": {},
+            "b1": {"slots": 2, "isSwitch": True},
+            "s1": {"isSwitch": True},
+            "s2": {"isSwitch": True},
+        },
+        links=[
+            ("h1", "b1", {}),
+            ("b1", "s1", {}),
+            ("s1", "s2", {"params1": {"bw": 1}}),
+        ],
+    )
+    (note,) = notes_of(record, default_bps=20_000_000)
+    assert note == "2 links without bw: 20 Mbit/s, by default_bw"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "head",

@@ -10,7 +10,15 @@ import pytest
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_conclusion import conclusion
 from testbed.sweeps.sweep_page import sweep_page
-from testbed.sweeps.sweep_pictures import has_cut_intervals, sweep_figure
+from testbed.sweeps.sweep_pictures import (
+    MOST_NAMES,
+    Line,
+    _bars,
+    across_names,
+    has_cut_intervals,
+    panels,
+    sweep_figure,
+)
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.sweep_tables import TableRow
 from tests.unit.sweeps.small_sweep import planned
@@ -181,3 +189,39 @@ def test_the_legend_is_above_the_panels_and_names_the_seeds() -> None:
     (axes,) = made.axes
     below = axes.get_window_extent().y1
     assert legend.get_window_extent().y0 >= below
+
+
+def long_row(name: str) -> TableRow:
+    values = (f"a long value of {'x' * 28}{name}", "fcfs")
+    estimate = Estimate(mean=0.5, half_width=0.1, n=SEEDS)
+    return TableRow(
+        values,
+        estimates=(estimate,),
+        cells=SEEDS,
+        failed=0,
+        outside=0,
+        needed=None,
+    )
+
+
+def test_values_whose_names_are_cut_alike_keep_their_places() -> None:
+    plan = plan_of("acceptance_rate")
+    table = [long_row("1"), long_row("2"), long_row("1")]
+    places = across_names(plan, table, keys=(0,))
+    assert [places.x_of(row) for row in table] == [0, 1, 0]
+    assert len(places.names) == 2
+
+
+def test_points_beyond_the_names_that_are_shown_are_not_drawn() -> None:
+    plan = plan_of("acceptance_rate")
+    table = [long_row(str(number)) for number in range(MOST_NAMES + 3)]
+    x = across_names(plan, table, keys=(0,))
+    (panel,) = panels(plan, table)
+    line = Line(
+        label="",
+        looks=(0, 0),
+        xs=tuple(map(x.x_of, reversed(table))),
+        estimates=tuple(row.estimates for row in table),
+    )
+    drawn = _bars(line, x, panel).places
+    assert sorted(drawn) == list(range(MOST_NAMES))
