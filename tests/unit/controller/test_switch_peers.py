@@ -127,13 +127,16 @@ def test_another_users_connection_is_closed_and_the_next_is_served(
 def test_the_next_is_served_after_one_that_could_not_be_checked(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    answers = [OSError(errno.EMFILE, "Too many open files"), os.getuid()]
+    uids: list[OSError | int] = [
+        OSError(errno.EMFILE, "Too many open files"),
+        os.getuid(),
+    ]
 
     def answered(*_: object) -> int:
-        answer = answers.pop(0)
-        if isinstance(answer, OSError):
-            raise answer
-        return answer
+        outcome = uids.pop(0)
+        if isinstance(outcome, OSError):
+            raise outcome
+        return outcome
 
     monkeypatch.setattr("controller.switch_peers.tcp_peer_uid", answered)
     with (
