@@ -159,6 +159,24 @@ def test_a_device_that_was_taken_down_ends_no_others_probes() -> None:
         assert selector.select(timeout=0) == []
 
 
+def test_all_that_waits_is_read_by_a_process_that_was_held_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock_s = iter(range(0, 100_000, 10))
+    monkeypatch.setattr("time.monotonic", lambda: next(clock_s))
+    arrivals = ProbeArrivals(TOKEN)
+    sender, receiver = socket.socketpair(type=socket.SOCK_DGRAM)
+    with sender, receiver, selectors.DefaultSelector() as selector:
+        selector.register(receiver, selectors.EVENT_READ, B.name)
+        forged = Probe("anti-spoofing", A, B, A.ip, A.mac)
+        for number in range(100):
+            arrivals.sent.add(number)
+            sender.send(forged.frame(arrivals.mark(number)))
+        _receive(selector, arrivals, timeout_s=0.3)
+    for number in range(100):
+        assert "arrives at a.1" in arrivals.fault(number, forged)
+
+
 def test_frames_without_end_do_not_hold_up_the_probes() -> None:
     with (
         selectors.SelectSelector() as selector,
