@@ -23,7 +23,7 @@ counted singly. Flows between VMs of one server load no link.
 from __future__ import annotations
 
 import math
-from collections.abc import KeysView, Mapping
+from collections.abc import KeysView, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from random import Random
@@ -262,18 +262,109 @@ class _BestEffortJob:
         cap = np.array([0.0 if self.cut else self.cap_bps])
         return np.array([len(links)]), links, load, cap, self.job_priority
 
-    def bundles(self) -> Units:
+
+NEGLIGIBLE = 1e-9
+"""Share of a flow's volume that is left by rounding alone."""
+
+
+class _AllBundles:
+    """The bundles of several jobs, one after the other, in an array for each of
+    their values.
+
+    ``left_bits`` and ``flow_bps`` of the jobs become views of the arrays here:
+    an operation on all flows is one operation, however many jobs there are.
+    """
+
+    def __init__(self, jobs: Sequence[_BestEffortJob]) -> None:
+        sizes = np.array([job.flows.n_bundles for job in jobs])
+        self._n_bundles = sizes
+        ends = np.cumsum(sizes)
+        self._with_flows = np.flatnonzero(sizes)
+        self._first = (ends - sizes)[self._with_flows]
+        self._per_vm = np.array([job.flows.per_vm for job in jobs])
+        self._cap_bps = np.array([job.cap_bps for job in jobs])
+        volumes = np.array([job.flow_bits for job in jobs])
+        self._negligible_bits = np.repeat(NEGLIGIBLE * volumes, sizes)
+        self._wanted_bps = np.repeat(self._cap_bps / self._per_vm, sizes)
+        cut = np.array([job.cut for job in jobs])
+        self._connected = np.repeat(~cut, sizes)
+        self._width = np.concatenate([job.width for job in jobs])
+        self._link = np.concatenate([job.flows.links for job in jobs])
+        self._weight = np.concatenate([job.weight for job in jobs])
+        self._priority = np.concatenate([job.priority for job in jobs])
+        self.flows = np.concatenate([job.flows.count for job in jobs])
+        self.sending = np.concatenate([job.sending for job in jobs])
+        self.left_bits = np.concatenate([job.left_bits for job in jobs])
+        self.flow_bps = np.concatenate([job.flow_bps for job in jobs])
+        self._share_out(jobs, ends)
+
+    def _share_out(
+        self, jobs: Sequence[_BestEffortJob], ends: IntArray
+    ) -> None:
+        """Makes the jobs' own values views of the arrays of all."""
+        first = 0
+        for job, last in zip(jobs, ends.tolist(), strict=True):
+            job.left_bits = self.left_bits[first:last]
+            job.flow_bps = self.flow_bps[first:last]
+            first = last
+
+    def units(self) -> Units:
         """A unit for each bundle, at one flow's rate; finished ones want 0."""
-        active = (self.left_bits > 0) & (not self.cut)
-        keep = np.repeat(active, self.width)
-        flow_bps = self.cap_bps / self.flows.per_vm
+        active = (self.left_bits > 0) & self._connected
+        keep = np.repeat(active, self._width)
         return (
-            np.where(active, self.width, 0),
-            self.flows.links[keep],
-            self.weight[keep],
-            np.where(active, flow_bps, 0.0),
-            self.priority[keep],
+            np.where(active, self._width, 0),
+            self._link[keep],
+            self._weight[keep],
+            np.where(active, self._wanted_bps, 0.0),
+            self._priority[keep],
         )
+
+    def set_rates(self, flow_bps: FloatArray) -> FloatArray:
+        """Takes the rates of all bundles' flows; the jobs' rates per VM, each
+        that of its slowest flow.
+        """
+        self.flow_bps[:] = flow_bps
+        # A job without flows, all of its VMs on a server, is as fast as it
+        # can be.
+        slowest = self._of_jobs(np.minimum, flow_bps, without=math.inf)
+        vm_bps: FloatArray = np.minimum(
+            slowest * self._per_vm, self._cap_bps
+        )
+        return vm_bps
+
+    def for_bundles(self, vm_bps: FloatArray) -> FloatArray:
+        """The rate of a flow of each bundle where jobs have these per VM."""
+        return np.repeat(vm_bps / self._per_vm, self._n_bundles)
+
+    def advance(self, elapsed_s: float) -> bool:
+        """Lets all flows send for ``elapsed_s``; True where one has ended."""
+        was_active = self.left_bits > 0
+        self.left_bits -= self.flow_bps * elapsed_s
+        # What is left by rounding alone would ask for a share of its own.
+        self.left_bits[self.left_bits < self._negligible_bits] = 0.0
+        return bool(np.any(was_active & (self.left_bits <= 0)))
+
+    def longest_left_s(self) -> FloatArray:
+        """Time until each job's last flow ends at its present rate."""
+        active = self.left_bits > 0
+        left_s = np.where(active, math.inf, 0.0)
+        sending = active & (self.flow_bps > 0)
+        np.divide(self.left_bits, self.flow_bps, out=left_s, where=sending)
+        return self._of_jobs(np.maximum, left_s, without=0.0)
+
+    def _of_jobs(
+        self, reduction: np.ufunc, values: FloatArray, *, without: float
+    ) -> FloatArray:
+        """A value of each job from those of its bundles; ``without`` where it
+        has none.
+        """
+        of_jobs = np.full(len(self._per_vm), without)
+        if len(values):
+            of_jobs[self._with_flows] = reduction.reduceat(
+                values, self._first
+            )
+        return of_jobs
 
 
 class SharedNetwork:
@@ -293,6 +384,8 @@ class SharedNetwork:
         )
         self._held: dict[str, Mapping[int, int]] = {}
         self._jobs: dict[str, _BestEffortJob] = {}
+        # Made when rates are computed after a job has come, gone or changed.
+        self._bundles: _AllBundles | None = None
         self._stale = False
 
     @property
@@ -335,6 +428,7 @@ class SharedNetwork:
         self._jobs[job.id] = _BestEffortJob(
             job, flows, cap_bps, bits, left, bps, priority
         )
+        self._bundles = None
         self._stale = True
 
     def cut(
@@ -345,13 +439,15 @@ class SharedNetwork:
     ) -> None:
         """Stops a best-effort job from sending, or lets it send again."""
         self._jobs[job_id].cut = cut
+        self._bundles = None
         self._stale = True
 
     def leave(self, job_id: str) -> None:
         """Removes a best-effort job, or a reserved job's hose; no error where
         it has none.
         """
-        self._jobs.pop(job_id, None)
+        if self._jobs.pop(job_id, None) is not None:
+            self._bundles = None
         for link, bps in self._held.pop(job_id, {}).items():
             self._left[link] += bps
         self._stale = True
@@ -386,38 +482,39 @@ class SharedNetwork:
 
     def _recompute(self) -> None:
         """Computes all rates. Units are bundles, with ``lockstep`` jobs."""
-        coupled = self.model.flow_dependency == "lockstep"
-        jobs = self._jobs.values()
-        units = [
-            job.as_unit() if coupled else job.bundles() for job in jobs
-        ]
-        # All jobs' units in one array each, as the compiled loop takes them.
-        width, link, weight, cap, priority = map(
-            np.concatenate, zip(*units, strict=True)
-        )
+        jobs = list(self._jobs.values())
+        if self.model.flow_dependency == "lockstep":
+            units = [job.as_unit() for job in jobs]
+            # All jobs' units in one array each, as the compiled loop takes
+            # them.
+            width, link, weight, cap, priority = map(
+                np.concatenate, zip(*units, strict=True)
+            )
+            vm_bps = self._rates((width, link, weight, cap, priority))
+        else:
+            bundles = self._all_bundles()
+            vm_bps = bundles.set_rates(self._rates(bundles.units()))
+        for job, bps in zip(jobs, vm_bps.tolist(), strict=True):
+            job.vm_bps = bps
+
+    def _rates(self, units: Units) -> FloatArray:
+        """The units' rates in what reserved jobs leave."""
+        width, link, weight, cap, priority = units
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
+        if self.model.allocation == "even":
+            return even_rates(self._left, start, link, weight, cap)
         priorities = None
         if self.model.weights == "proximate":
             priorities = priority
-        if self.model.allocation == "even":
-            rates = even_rates(self._left, start, link, weight, cap)
-        else:
-            rates = max_min_rates(
-                self._left, start, link, weight, cap, priorities
-            )
-        first = 0
-        for job, unit in zip(jobs, units, strict=True):
-            last = first + len(unit[0])
-            bps = rates[first:last]
-            first = last
-            if coupled:
-                job.vm_bps = float(bps[0])
-                continue
-            job.flow_bps = bps
-            # A job without flows, all of its VMs on a server, is as fast as it
-            # can be.
-            slowest = float(bps.min(initial=math.inf)) * job.flows.per_vm
-            job.vm_bps = min(slowest, job.cap_bps)
+        return max_min_rates(
+            self._left, start, link, weight, cap, priorities
+        )
+
+    def _all_bundles(self) -> _AllBundles:
+        """The bundles of the jobs that run now, of which there is one."""
+        if self._bundles is None:
+            self._bundles = _AllBundles(list(self._jobs.values()))
+        return self._bundles
 
     # -- independent flows -----------------------------------------------------
 
@@ -427,53 +524,44 @@ class SharedNetwork:
 
     def advance(self, elapsed_s: float) -> None:
         """Lets all flows send for ``elapsed_s`` (``independent``)."""
-        for job in self._jobs.values():
-            was_active = job.left_bits > 0
-            left_bits = job.left_bits - job.flow_bps * elapsed_s
-            # What is left by rounding alone would ask for a share of its own.
-            left_bits[left_bits < 1e-9 * job.flow_bits] = 0.0
-            job.left_bits = left_bits
-            # The share of a flow that has ended is free for others.
-            if np.any(was_active & (left_bits <= 0)):
-                self._stale = True
+        # The share of a flow that has ended is free for others.
+        if self._jobs and self._all_bundles().advance(elapsed_s):
+            self._stale = True
 
-    def longest_left_s(self, job_id: str) -> float:
-        """Time until the job's last flow ends at its present rate
+    def longest_left_s(self) -> dict[str, float]:
+        """Time until each job's last flow ends at its present rate
         (``independent``).
         """
-        job = self._jobs[job_id]
-        active = job.left_bits > 0
-        if not np.any(active):
-            return 0.0
-        rate = job.flow_bps[active]
-        if np.any(rate <= 0):
-            return math.inf
-        return float(np.max(job.left_bits[active] / rate))
+        if not self._jobs:
+            return {}
+        left_s = self._all_bundles().longest_left_s().tolist()
+        return dict(zip(self._jobs, left_s, strict=True))
 
     # -- load -----------------------------------------------------------
 
     def server_uplink_bps(self) -> float:
         """Sum of the best-effort jobs' present rates up the servers' own links."""
-        return sum(
-            float(np.dot(job.sending, self._carried_bps(job)))
-            for job in self._jobs.values()
-        )
+        if not self._jobs:
+            return 0.0
+        bundles = self._all_bundles()
+        return float(np.sum(bundles.sending * self._carried_bps(bundles)))
 
     def between_vms_bps(self) -> float:
         """Sum of the best-effort jobs' present rates, those inside servers
         included.
         """
-        return sum(
-            float(np.dot(job.flows.count, self._carried_bps(job)))
-            for job in self._jobs.values()
-        )
+        if not self._jobs:
+            return 0.0
+        bundles = self._all_bundles()
+        return float(np.sum(bundles.flows * self._carried_bps(bundles)))
 
-    def _carried_bps(self, job: _BestEffortJob) -> FloatArray:
+    def _carried_bps(self, bundles: _AllBundles) -> FloatArray:
         """The rate at which each flow of a bundle makes use of its share."""
         if self.model.flow_dependency == "independent":
-            return job.flow_bps
-        of_job = np.full(job.flows.n_bundles, job.vm_bps / job.flows.per_vm)
+            return bundles.flow_bps
+        vm_bps = np.array([job.vm_bps for job in self._jobs.values()])
+        of_job = bundles.for_bundles(vm_bps)
         if self.model.flow_dependency == "lockstep":
             return of_job
-        carried: FloatArray = np.minimum(job.flow_bps, of_job)
+        carried: FloatArray = np.minimum(bundles.flow_bps, of_job)
         return carried

@@ -479,11 +479,14 @@ class SimulatedBackend:
         """Gives best-effort jobs their present share."""
         if self._shared is None or not self._sharers:
             return
-        for job_id, rate in self._shared.recompute().items():
+        rates = self._shared.recompute()
+        left_s = {}
+        if self._shared.independent:
+            left_s = self._shared.longest_left_s()
+        for job_id, rate in rates.items():
             job = self._jobs[job_id]
             if self._flow_by_flow(job):
-                left_s = self._shared.longest_left_s(job_id)
-                job.end_s = self._now_s + left_s
+                job.end_s = self._now_s + left_s[job_id]
             elif rate != job.rate_bps:
                 self._bring_up_to_date(job)
                 job.rate_bps = rate
