@@ -2,7 +2,8 @@
 live.
 
 Three jobs of ``cmbf-interference.yaml``: ``alone``, the same once more as
-``front``, and in its background ``rear``, which could use the whole processor.
+``front``, before it or after it, and in its background ``rear``, which could
+use the whole processor.
 What ``rear`` got follows from its end: after ``front`` has ended it has the
 processor to itself.
 """
@@ -13,7 +14,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.configuration import Variant
+from reproductions.configuration import Settings, Variant
 from reproductions.grid_quantities import Measure
 from reproductions.live_figure import (
     FIDELITY,
@@ -87,29 +88,40 @@ def _use(run: RecordedRun) -> float:
 BURSTS = "bursts of 10 ms"
 USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
 WALL_S, QUICK_S = 6.0, 3.0
+TIME_SCALE = 30.0
+"""Of the file."""
 
 
 def _interference(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one series
-    """At one CPU use: alone, then with a background VM that has as much to do."""
+    """At one CPU use: alone, and with a background VM that has as much to do.
+
+    Alone first or last, as the seed draws: machines drift.
+    """
     wall_s = QUICK_S if quick else WALL_S
-    burst = f'"{x / 100:g}", "{wall_s:g}"'
-    settings = [
-        (f"workload.jobs[{k}].duration", f"{30 * wall_s:g} s")
-        for k in range(3)
-    ]
-    for k in range(2):
-        settings += [
-            (f"workload.jobs[{k}].cpu", f"{x:g} %"),
-            (
-                f"workload.jobs[{k}].command",
-                f"[python3, ./apps/bursts.py, {burst}]",
-            ),
-        ]
     return Variant(
         "cmbf/cmbf-interference.yaml",
         "{name: cmcbf, cpu: unknown, migration_cost: 0 s}",
-        tuple(settings),
+        orders=(
+            _jobs(x, wall_s, first="alone"),
+            _jobs(x, wall_s, first="front"),
+        ),
     )
+
+
+def _jobs(x: float, wall_s: float, first: str) -> Settings:
+    """The file's jobs at ``x`` % CPU use, each of ``wall_s`` of wall time."""
+    duration = f"duration: {TIME_SCALE * wall_s:g} s"
+    bursts = f'[python3, ./apps/bursts.py, "{x / 100:g}", "{wall_s:g}"]'
+    program = f"{duration}, kind: compute, vms: 1, cpu: {x:g} %, command: {bursts}"
+    alone, both = "", ", after: alone"
+    if first == "front":
+        alone, both = ", after: rear", ""
+    jobs = (
+        f"{{id: alone, {program}{alone}}}",
+        f"{{id: front, {program}{both}}}",
+        f"{{id: rear, {duration}, kind: compute, vms: 1{both}}}",
+    )
+    return (("workload.jobs", f"[{', '.join(jobs)}]"),)
 
 
 STUDY = LiveFigure(

@@ -1,12 +1,15 @@
 """DCloud's Figure 11: a day of arrivals on 16 servers, measured on the live
-network.
+network; and a part of that day on a fat-tree.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from itertools import pairwise
 
 from reproductions.configuration import Variant
+from reproductions.grid_quantities import Measure, Measures
 from reproductions.interpretations import DCLOUD as INTERPRETATION
 from reproductions.live_figure import (
     ACCEPTED,
@@ -23,11 +26,13 @@ from reproductions.live_figure import (
     Curve,
     Curves,
     LiveFigure,
+    last_arrival_s,
     mean_until,
     simulated,
     slots_in_use,
 )
 from reproductions.published_figure import Panel
+from testbed import events
 from testbed.record.metrics import JobRow
 from testbed.record.reading import RecordedRun
 
@@ -38,10 +43,30 @@ AS_G = (
     ("workload.duration", "{mean: 1 h}"),
     ("scale.time", "200"),
 )
+FAT_TREE = (
+    (
+        "topology",
+        "{kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 2}",
+    ),
+    ("workload.hours", "8"),
+)
 X = 10.0
 XS = (X,)
 HOUR_S = 3600.0
 HOURS = 24
+MUCH_EARLIER = 5.0
+"""Deadline over finish time."""
+
+EARLY = Measure(
+    "early", "jobs that end in a fifth of the time to their deadline", "%",
+    100.0,
+)  # fmt: skip
+TRAFFIC = Measure(
+    "traffic_day",
+    "traffic among VMs in the hours of arrivals, of the servers' links",
+    "%",
+    100.0,
+)
 
 
 def deadline_over_finish(run: RecordedRun) -> Curve:
@@ -66,7 +91,11 @@ def _ratio(row: JobRow) -> float:
 
 def slots_by_hour(run: RecordedRun) -> Curve:
     """Figure 11(b): the share of VM slots in use, the mean of every hour."""
-    curve = slots_in_use(run)
+    return _by_hour(slots_in_use(run))
+
+
+def _by_hour(curve: Curve) -> Curve:
+    """The mean of every hour of the day, in percent."""
     until = [
         hour * mean_until(curve, hour * HOUR_S)
         for hour in range(1, HOURS + 1)
@@ -78,6 +107,63 @@ def slots_by_hour(run: RecordedRun) -> Curve:
     ]
 
 
+def traffic_among_vms(run: RecordedRun) -> Curve:
+    """The traffic that jobs' VMs receive, as a share of what the servers' links
+    carry, from every change on.
+
+    A job sends evenly from its start to its end. What a job that did not finish
+    had received is known on the live network alone; simulated, it counts as
+    nothing.
+    """
+    shares = {
+        event.job_id: event.share
+        for event in run.file.events
+        if isinstance(event, events.JobProgress)
+    }
+    changes: dict[float, float] = {}
+    for row in run.rows:
+        if row.start_s is None or row.end_s is None or row.n_vms < 2:
+            continue
+        share = shares.get(row.job_id, 0.0)
+        if row.outcome == "finished":
+            share = 1.0
+        running_s = row.end_s - row.start_s
+        if running_s <= 0:
+            continue
+        bits = share * row.n_vms * row.requested_bps * row.duration_s
+        rate_bps = bits / running_s / _server_links_bps(run)
+        changes[row.start_s] = changes.get(row.start_s, 0.0) + rate_bps
+        changes[row.end_s] = changes.get(row.end_s, 0.0) - rate_bps
+    points = [(0.0, 0.0)]
+    for at_s, change in sorted(changes.items()):
+        points.append((at_s, points[-1][1] + change))
+    return points
+
+
+def _server_links_bps(run: RecordedRun) -> float:
+    """The capacity of all servers' own links, one way."""
+    topology = run.started.topology
+    links = topology["links"]
+    pairs = zip(links["lower"], links["capacity_bps"], strict=True)
+    n_servers = len(topology["slots"])
+    return float(sum(bps for lower, bps in pairs if lower < n_servers))
+
+
+def measures(run: RecordedRun) -> Measures:
+    """Jobs that end much earlier than they must, and the traffic meanwhile."""
+    early = sum(_ratio(row) >= MUCH_EARLIER for row in run.rows)
+    until_s = last_arrival_s(run)
+    return {
+        EARLY.name: early / len(run.rows) if run.rows else math.nan,
+        TRAFFIC.name: mean_until(traffic_among_vms(run), until_s),
+    }
+
+
+def traffic_by_hour(run: RecordedRun) -> Curve:
+    """Traffic among VMs, the mean of every hour."""
+    return _by_hour(traffic_among_vms(run))
+
+
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one x
     less = (("workload.hours", "2"),) if quick else ()
     return Variant(
@@ -87,6 +173,59 @@ def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - o
     )
 
 
+def _on_a_fat_tree(series: str, x: float, quick: bool) -> Variant:
+    of_tree = _variant(series, x, quick)
+    less = (("workload.hours", "2"),) if quick else ()
+    return replace(
+        of_tree, settings=(*of_tree.settings, *FAT_TREE, *less)
+    )
+
+
+CURVES = (
+    Curves(
+        "share of jobs [%]",
+        "deadline / finish time, at most",
+        deadline_over_finish,
+        X,
+        (0.0, 20.0),
+    ),
+    Curves(
+        "VM slots in use, by hour [%]",
+        "time [h]",
+        slots_by_hour,
+        X,
+        (0.0, 24.0),
+    ),
+    Curves(
+        "traffic among VMs, by hour [% of the servers' links]",
+        "time [h]",
+        traffic_by_hour,
+        X,
+        (0.0, 24.0),
+    ),
+)
+BESIDE = (
+    ACCEPTED,
+    MEDIAN,
+    P95,
+    WORST,
+    POINTS,
+    COMPLETION,
+    START_UP,
+    FIDELITY,
+    WALL,
+)
+PRINTED = (
+    SUCCESS,
+    simulated(SUCCESS),
+    SLOTS,
+    simulated(SLOTS),
+    MEDIAN,
+    P95,
+    WORST,
+    FIDELITY,
+)
+
 FIGURE_11 = LiveFigure(
     name="dcloud-fig11",
     title="A day of arrivals on 16 servers",
@@ -95,50 +234,43 @@ FIGURE_11 = LiveFigure(
     xs=XS,
     series=(DCLOUD, VC, BL),
     variant=_variant,
-    curves=(
-        Curves(
-            "share of jobs [%]",
-            "deadline / finish time, at most",
-            deadline_over_finish,
-            X,
-            (0.0, 20.0),
-        ),
-        Curves(
-            "VM slots in use, by hour [%]",
-            "time [h]",
-            slots_by_hour,
-            X,
-            (0.0, 24.0),
-        ),
-    ),
+    own=measures,
+    curves=CURVES,
     panels=(
         Panel(SUCCESS, {(DCLOUD, X): 55.0, (VC, X): 37.0, (BL, X): 4.0}),
         Panel(SLOTS),
+        Panel(TRAFFIC),
+        Panel(EARLY),
         Panel(simulated(SUCCESS)),
         Panel(simulated(SLOTS)),
     ),
-    also=(
-        ACCEPTED,
-        MEDIAN,
-        P95,
-        WORST,
-        POINTS,
-        COMPLETION,
-        START_UP,
-        FIDELITY,
-        WALL,
-    ),
-    printed=(
-        SUCCESS,
-        simulated(SUCCESS),
-        SLOTS,
-        simulated(SLOTS),
-        MEDIAN,
-        P95,
-        WORST,
-        FIDELITY,
-    ),
+    also=BESIDE,
+    printed=PRINTED,
     size="16 servers of 2 VMs, every link 1 Gbit/s, 4:1; 24 h of arrivals, live",
     quick_size="the same with 2 h of arrivals, live",
+    seeds=1,
+)
+
+FIGURE_11_FAT_TREE = LiveFigure(
+    name="dcloud-fig11-fat-tree",
+    title="Arrivals on 16 servers of a fat-tree",
+    source="DCloud, Fig. 11",
+    x_label="jobs an hour",
+    xs=XS,
+    series=(DCLOUD, VC),
+    variant=_on_a_fat_tree,
+    own=measures,
+    panels=(
+        Panel(SUCCESS),
+        Panel(SLOTS),
+        Panel(TRAFFIC),
+        Panel(simulated(SUCCESS)),
+        Panel(simulated(SLOTS)),
+    ),
+    also=BESIDE,
+    printed=PRINTED,
+    size="fat-tree of 16 servers of 2 VMs, every link 1 Gbit/s; 8 h of arrivals, live",
+    quick_size="the same with 2 h of arrivals, live",
+    reduced="8 hours of arrivals, and a network that the paper does not have.",
     seeds=1,
 )
