@@ -7,6 +7,7 @@ from reproductions.adaba.adaba_interpretations import (
     INTERPRETATIONS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
 )
+from reproductions.adaba.adaba_live import FIGURE_4_LIVE
 from reproductions.adaba.bgmbf_live import KTH_LIVE
 from reproductions.adaba.bgmbf_scheduling import (
     FIGURE_6,
@@ -23,4 +24,4 @@ FIGURES = (
     INTERPRETATIONS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
 )
-LIVE_FIGURES = (KTH_LIVE,)
+LIVE_FIGURES = (FIGURE_4_LIVE, KTH_LIVE)

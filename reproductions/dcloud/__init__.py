@@ -9,7 +9,10 @@ from reproductions.dcloud.dcloud_arrivals import (
     REQUESTS,
     REVENUE_INTERPRETATIONS,
 )
-from reproductions.dcloud.dcloud_live import FIGURE_11
+from reproductions.dcloud.dcloud_live import (
+    FIGURE_11,
+    FIGURE_11_FAT_TREE,
+)
 from reproductions.dcloud.dcloud_pricing import CHARGING
 from reproductions.dcloud.dcloud_profiles import PROFILES
 from reproductions.dcloud.dcloud_scaling import FIGURES_10
@@ -33,4 +36,4 @@ FIGURES = (
     PROFILES,
     REVENUE_INTERPRETATIONS,
 )
-LIVE_FIGURES = (*FIGURES_10, FIGURE_11)
+LIVE_FIGURES = (*FIGURES_10, FIGURE_11, FIGURE_11_FAT_TREE)

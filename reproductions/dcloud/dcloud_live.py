@@ -176,9 +176,7 @@ def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - o
 def _on_a_fat_tree(series: str, x: float, quick: bool) -> Variant:
     of_tree = _variant(series, x, quick)
     less = (("workload.hours", "2"),) if quick else ()
-    return replace(
-        of_tree, settings=(*of_tree.settings, *FAT_TREE, *less)
-    )
+    return replace(of_tree, settings=(*of_tree.settings, *FAT_TREE, *less))
 
 
 CURVES = (

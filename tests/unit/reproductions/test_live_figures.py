@@ -14,6 +14,7 @@ from reproductions.configuration import FOLDER
 from reproductions.dcloud import dcloud_live
 from reproductions.dcloud.dcloud_live import deadline_over_finish
 from reproductions.jsa.jsa_live import REWARD, rewarded
+from reproductions.live_figure import digest
 from testbed import events
 from testbed.record.folder import EVENTS
 from testbed.record.reading import RecordedRun, load_run
@@ -89,3 +90,56 @@ def test_use_by_hour_is_each_hours_mean(
     assert [curve[hour] for hour in (0.0, 1.0, 2.0, 24.0)] == pytest.approx(
         [25.0, 25.0, 50.0, 50.0]
     )
+
+
+def test_traffic_is_what_jobs_moved_over_the_time_that_it_took(
+    run: RecordedRun,
+) -> None:
+    curve = dcloud_live.traffic_among_vms(run)
+    # Two VMs of a bit a second for five seconds, in 20 s and in 50 s, by two
+    # links of a Gbit/s.
+    assert [at_s for at_s, _ in curve] == [0.0, 10.0, 30.0, 60.0]
+    assert [2e9 * share for _, share in curve] == pytest.approx(
+        [0.0, 0.7, 0.2, 0.0], abs=1e-9
+    )
+
+
+def test_a_killed_jobs_traffic_is_what_had_arrived(tmp_path: Path) -> None:
+    told: list[events.Event] = [
+        events.RunStarted(0.0, "r", "p", "live", 1, TOPOLOGY),
+        job("a", 1.0),
+        events.JobStarted(10.0, "a", 1, "foreground"),
+        events.JobProgress(12.0, "a", 100, 0.25),
+        events.JobProgress(14.0, "a", 200, 0.5),
+        events.JobEnded(15.0, "a", "killed", "late", None, {}),
+        events.RunEnded(60.0, "completed", ""),
+    ]
+    with (tmp_path / EVENTS).open("w") as file:
+        for event in told:
+            file.write(json.dumps(event.to_json()) + "\n")
+    curve = dcloud_live.traffic_among_vms(load_run(tmp_path))
+    assert [2e9 * share for _, share in curve] == pytest.approx(
+        [0.0, 1.0, 0.0], abs=1e-9
+    )
+
+
+def test_jobs_that_end_much_earlier_than_they_must(run: RecordedRun) -> None:
+    measures = dcloud_live.measures(run)
+    # Due after 40 s they took 20 s and 50 s.
+    assert measures["early"] == 0.0
+    assert measures["traffic_day"] == 0.0
+
+
+def test_a_seed_draws_the_order_of_a_figures_runs() -> None:
+    figure = LIVE_FIGURES["cmbf-interference"]
+    orders = set()
+    for x in figure.xs:
+        variant = figure.variant(figure.series[0], x, False)
+        played = [digest(variant.repetition(1)) for _ in range(2)]
+        assert played[0] == played[1]
+        jobs = {job.id: job for job in variant.repetition(1).jobs}
+        orders.add(jobs["alone"].after == "rear")
+        assert (jobs["front"].after == "alone") is (
+            jobs["alone"].after != "rear"
+        )
+    assert orders == {True, False}
