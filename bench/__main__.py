@@ -55,6 +55,10 @@ BENCHMARKS = {
         "bench.enforcement",
         "bandwidth lent, given back and kept, in each mode",
     ),
+    "mpi-behind": (
+        "bench.mpi_behind",
+        "MPI programs behind MPI programs: efficiency, and loss",
+    ),
     "link-loss": (
         "bench.link_loss",
         "from a link's loss to the guarantee, k=4 and k=6",

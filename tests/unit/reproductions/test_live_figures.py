@@ -123,7 +123,9 @@ def test_a_killed_jobs_traffic_is_what_had_arrived(tmp_path: Path) -> None:
     )
 
 
-def test_jobs_that_end_much_earlier_than_they_must(run: RecordedRun) -> None:
+def test_jobs_that_end_much_earlier_than_they_must(
+    run: RecordedRun,
+) -> None:
     measures = dcloud_live.measures(run)
     # Due after 40 s they took 20 s and 50 s.
     assert measures["early"] == 0.0
@@ -132,9 +134,10 @@ def test_jobs_that_end_much_earlier_than_they_must(run: RecordedRun) -> None:
 
 def test_a_seed_draws_the_order_of_a_figures_runs() -> None:
     figure = LIVE_FIGURES["cmbf-interference"]
+    quick = False
     orders = set()
     for x in figure.xs:
-        variant = figure.variant(figure.series[0], x, False)
+        variant = figure.variant(figure.series[0], x, quick)
         played = [digest(variant.repetition(1)) for _ in range(2)]
         assert played[0] == played[1]
         jobs = {job.id: job for job in variant.repetition(1).jobs}
