@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import yaml
@@ -51,14 +50,12 @@ class Variant:
     values by dotted key.
 
     ``policy`` is read as an entry of the file's ``policies``: a name, or
-    ``{name: dcloud, …}``. Of ``orders``, settings too, the seed draws one: what
-    runs first is drawn where a machine drifts.
+    ``{name: dcloud, …}``.
     """
 
     file: str
     policy: str
     settings: Settings = ()
-    orders: tuple[Settings, ...] = ()
 
     @property
     def path(self) -> Path:
@@ -68,15 +65,12 @@ class Variant:
         """All that is played but the seed; ``content`` is the file without its
         comments.
         """
-        played: dict[str, Any] = {
+        return {
             "file": self.file,
             "content": _content_digest(self.path.read_bytes()),
             "policy": self.policy,
             "settings": dict(self.settings),
         }
-        if self.orders:
-            played["orders"] = [dict(order) for order in self.orders]
-        return played
 
     def experiment(self, seed: int | None = None) -> Experiment:
         """The experiment, by default under the file's own seed.
@@ -86,14 +80,7 @@ class Variant:
         values = {**dict(self.settings), "policies": f"[{self.policy}]"}
         if seed is not None:
             values["seed"] = str(seed)
-        experiment = load_experiment(self.path, values)
-        if not self.orders:
-            return experiment
-        # Points of one seed are drawn apart: their orders differ.
-        stream = Random(f"{experiment.seed}/{self.orders}")  # noqa: S311 - no secret
-        return load_experiment(
-            self.path, {**values, **dict(stream.choice(self.orders))}
-        )
+        return load_experiment(self.path, values)
 
     def repetition(self, number: int) -> Experiment:
         """The experiment under the file's seed for the first repetition, then

@@ -13,9 +13,10 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any
 
-from reproductions.configuration import Variant
+from reproductions.configuration import Settings, Variant
 from reproductions.grid_quantities import Measure, Measures
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
@@ -40,6 +41,30 @@ def digest(experiment: Experiment) -> str:
     }
     text = json.dumps(played, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
+
+
+@dataclass(frozen=True)
+class DrawnOrder(Variant):
+    """A variant whose seed draws one of ``orders``, settings too: what runs
+    first, where machines drift.
+    """
+
+    orders: tuple[Settings, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        orders = [dict(order) for order in self.orders]
+        return {**super().to_json(), "orders": orders}
+
+    def experiment(self, seed: int | None = None) -> Experiment:
+        """The experiment in the order that its seed draws.
+
+        Points of one seed are drawn apart, as their orders differ.
+        """
+        seed = super().experiment(seed).seed
+        stream = Random(f"{seed}/{self.orders}")  # noqa: S311 - no secret
+        drawn = stream.choice(self.orders)
+        ordered = replace(self, settings=(*self.settings, *drawn))
+        return Variant.experiment(ordered, seed)
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from reproductions.configuration import Settings, Variant
+from reproductions.configuration import Settings
 from reproductions.grid_quantities import Measure
 from reproductions.live_figure import (
     FIDELITY,
     WALL,
+    DrawnOrder,
     LiveFigure,
     simulated,
 )
@@ -92,13 +93,13 @@ TIME_SCALE = 30.0
 """Of the file."""
 
 
-def _interference(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one series
+def _interference(series: str, x: float, quick: bool) -> DrawnOrder:  # noqa: ARG001 - one series
     """At one CPU use: alone, and with a background VM that has as much to do.
 
     Alone first or last, as the seed draws: machines drift.
     """
     wall_s = QUICK_S if quick else WALL_S
-    return Variant(
+    return DrawnOrder(
         "cmbf/cmbf-interference.yaml",
         "{name: cmcbf, cpu: unknown, migration_cost: 0 s}",
         orders=(
