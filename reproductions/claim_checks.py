@@ -106,15 +106,15 @@ def chances(
         inside = band.holds(mean)
         return Chances(float(not inside), float(inside))
     freedom = len(values) - 1
-    above_low = _tail((mean - band.low) / error, freedom)
-    below_high = _tail((band.high - mean) / error, freedom)
+    above_low = tail((mean - band.low) / error, freedom)
+    below_high = tail((band.high - mean) / error, freedom)
     return Chances(
         inside=max(above_low, below_high),
         outside=min(1.0 - above_low, 1.0 - below_high),
     )
 
 
-def _tail(t: float, freedom: int) -> float:
+def tail(t: float, freedom: int) -> float:
     """The share of Student's distribution above t."""
     from scipy.stats import t as student
 

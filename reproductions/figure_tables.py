@@ -8,6 +8,7 @@ from typing import Any
 
 from reproductions.claim_checks import JudgedClaim
 from reproductions.claim_ledger import named
+from reproductions.claim_power import MOST_SEEDS, seeds_to_decide
 from reproductions.published_figure import Panel, Reproduced
 from testbed.sweeps.intervals import Estimate
 
@@ -150,15 +151,32 @@ def claims_table(done: Reproduced) -> str:
     own = [j for j in done.judged if j.claim.status == "own check"]
     parts = []
     if papers:
-        parts.append(_claims(HEADER, papers))
+        parts.append(_claims(HEADER, papers, seeds_to_decide(done)))
     if own:
-        parts.append(_claims(("own check", *HEADER[1:]), own))
+        parts.append(_claims(("own check", *HEADER[1:]), own, {}))
     return "\n\n".join(parts)
 
 
-def _claims(header: Sequence[str], rows: Sequence[JudgedClaim]) -> str:
+def _claims(
+    header: Sequence[str],
+    rows: Sequence[JudgedClaim],
+    to_decide: Mapping[str, float],
+) -> str:
+    """``to_decide``: seeds that would decide those that are undecided."""
     lines = [_row(header), f"|{'---|' * len(header)}"]
-    return "\n".join([*lines, *(_row(_texts(judged)) for judged in rows)])
+    for judged in rows:
+        seeds = to_decide.get(judged.claim.text, math.nan)
+        lines.append(_row(_texts(judged, _would_decide(seeds))))
+    return "\n".join(lines)
+
+
+def _would_decide(seeds: float) -> str:
+    """An addition to the number of seeds; empty where nothing can be said."""
+    if math.isnan(seeds):
+        return ""
+    if math.isinf(seeds):
+        return f" (over {MOST_SEEDS:,} would decide)"
+    return f" (some {seeds:.0f} would decide)"
 
 
 def _row(texts: Sequence[str]) -> str:
@@ -166,7 +184,7 @@ def _row(texts: Sequence[str]) -> str:
     return f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
 
 
-def _texts(judged: JudgedClaim) -> tuple[str, ...]:
+def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
     claim = judged.claim
     text = claim.text
     if claim.quote.startswith(DRAWN):
@@ -186,7 +204,7 @@ def _texts(judged: JudgedClaim) -> tuple[str, ...]:
         ours,
         MARKS[judged.verdict],
         claim.rule,
-        str(judged.seeds),
+        f"{judged.seeds}{would_decide}",
         claim.status,
     )
 

@@ -9,9 +9,11 @@ hand, and has no number of a result in it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +21,7 @@ from typing import Any
 
 from reproductions.catalogue import PAPERS, paper_of
 from reproductions.claim_checks import STATUSES, JudgedClaim
+from reproductions.claim_power import seeds_to_decide
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import (
     MARKS,
@@ -53,6 +56,13 @@ TAKEN_AGAIN = (
     "these commands. Minutes are those of the stored runs: another "
     "interpretation may take longer."
 )
+UNDECIDED = (
+    "The undecided claims of results that count, by the seeds that would "
+    "decide them, were means and deviations those of the seeds so far. Where "
+    "it takes over a hundred, the mean lies near an end of its band:"
+)
+STEPS = (10, 20, 40, 100)
+"""Numbers of seeds by which undecided claims are counted."""
 COUNTED = " | ".join(MARKS)
 NAMES = {
     "dcloud": "DCloud",
@@ -112,6 +122,8 @@ def _overview(every: Stored) -> str:
         _headlines(every),
         "All verdicts:",
         counts_by_paper(every),
+        UNDECIDED,
+        _seeds_to_decide(every),
         _table(simulated, "link"),
     ]
     if live:
@@ -243,6 +255,38 @@ def counts_by_paper(every: Stored) -> str:
     for status, judged in _groups(every):
         lines.append(_counts(f"**all** | {status}", judged))
     return "\n".join(lines)
+
+
+def _seeds_to_decide(every: Stored) -> str:
+    """Undecided claims of the papers by the number of seeds that would decide
+    them.
+    """
+    columns = [f"up to {step}" for step in STEPS]
+    columns += [f"over {STEPS[-1]}", "one seed tells nothing"]
+    lines = [
+        f"| paper | undecided | {' | '.join(columns)} |",
+        f"|{'---|' * (len(columns) + 2)}",
+    ]
+    for paper in PAPERS:
+        wanted = [
+            seeds
+            for result in _of_paper(every, paper).values()
+            if not result.old
+            for seeds in seeds_to_decide(result.done).values()
+        ]
+        places = Counter(_column(seeds) for seeds in wanted)
+        counts = [str(places[place]) for place in range(len(columns))]
+        lines.append(
+            f"| {NAMES[paper]} | {len(wanted)} | {' | '.join(counts)} |"
+        )
+    return "\n".join(lines)
+
+
+def _column(seeds: float) -> int:
+    """The place of a number of seeds among the columns."""
+    if math.isnan(seeds):
+        return len(STEPS) + 1
+    return bisect_left(STEPS, seeds)
 
 
 def _groups(own: Stored) -> Iterator[tuple[str, list[JudgedClaim]]]:
