@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from random import Random
 from typing import Any, Protocol
 
 from reproductions.figure_plots import live_pictures, pictures
@@ -227,8 +228,13 @@ def _run_missing(
     *,
     again: bool,
 ) -> None:
-    """Runs the points that have no live run; ``ahead`` are the simulated ones."""
+    """Runs the points that have no live run; ``ahead`` are the simulated ones.
+
+    Repetition by repetition, within one in an order that is drawn: machines
+    drift, and no series shall always be the first.
+    """
     missing = [point for point in points if not _kept(point, again=again)]
+    missing.sort(key=_drawn_place)
     for point in missing[:1]:
         backends.ready(point.experiment)
     walls = {id(p): SET_UP_S + run.summary.span_s / p.experiment.scale.time
@@ -260,6 +266,14 @@ def _run_missing(
         report(
             SweepProgress(number + 1, len(points), gone_s, total_s, kept)
         )
+
+
+def _drawn_place(point: LivePoint) -> tuple[int, float]:
+    """The repetition, and a number that is drawn for the run: the same
+    whenever the figure is continued.
+    """
+    stream = Random(point.folder.path.name)  # noqa: S311 - no secret
+    return point.repetition, stream.random()
 
 
 def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:

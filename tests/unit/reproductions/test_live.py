@@ -105,6 +105,17 @@ def _examples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "200")
 
 
+DRAWN = figure_runs._drawn_place
+
+
+@pytest.fixture(autouse=True)
+def _in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs in the order of the figure's points."""
+    monkeypatch.setattr(
+        figure_runs, "_drawn_place", lambda point: point.repetition
+    )
+
+
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures take half a second each, and say nothing about what these tests are about."""
@@ -163,6 +174,20 @@ def test_what_was_run_is_judged_and_written(tmp_path: Path) -> None:
     assert written["runs"][0]["replay"] == "every decision the same"
     assert Path(written["runs"][0]["folder"], "jobs.csv").is_file()
     assert written["runs"][0]["commit"] == "abc"
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_no_series_is_always_the_first_of_a_repetition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figure_runs, "_drawn_place", DRAWN)
+    backend = Scripted()
+    reproduce_live(
+        figure(), request(tmp_path, seeds=6), backend, lambda _: None
+    )
+    pairs = set(zip(backend.played[::2], backend.played[1::2], strict=True))
+    assert pairs == {("vc", "bl"), ("bl", "vc")}
 
 
 @pytest.mark.slow
