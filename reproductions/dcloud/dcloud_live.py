@@ -41,7 +41,7 @@ POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "bl"}
 AS_G = (
     # Durations as in every figure; slower, since many are short.
     ("workload.duration", "{mean: 1 h}"),
-    ("scale.time", "200"),
+    ("scale.time", "300"),
 )
 FAT_TREE = (
     (
