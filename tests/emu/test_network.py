@@ -646,7 +646,7 @@ def test_the_next_run_takes_away_what_a_dead_one_left(
 ) -> None:
     live = EmulatedNetwork(plan, journal, CONTROLLER_PORT)
     live.up()
-    live._up().close()  # as if the process had died: nothing was taken down
+    live._live_tc().close()  # as if the process had died: nothing was taken down
     removed = clean_leftovers()
     assert Removed("bridge", plan.bridges[0].name) in removed
     assert Removed("namespace", plan.slots[0].netns) in removed

@@ -50,12 +50,21 @@ from testbed.plan.installation import (
     tenant_hosts,
     tenant_sysctls,
 )
-from testbed.plan.network_plan import Bridge, NetworkPlan, Port, TenantPlan
+from testbed.plan.network_plan import (
+    Bridge,
+    NetworkPlan,
+    Port,
+    TenantPlan,
+    TenantVm,
+)
 
 
 @dataclass(frozen=True)
 class SwitchConditions:
-    """The switch, for provenance. The kernel's datapath has no sockets."""
+    """Datapath, version and sockets of the switch, for provenance.
+
+    The kernel's datapath has no sockets.
+    """
 
     datapath: open_vswitch.Datapath
     version: str
@@ -79,14 +88,15 @@ class EmulatedNetwork:
         """Makes nothing yet.
 
         ``parts``: the switch's parts; without any the machine's own switch has
-        all bridges. ``controller_port``: where the controller also listens on
-        the host, for bridges that others make.
+        all bridges. ``controller_port``: the port on which the controller also
+        listens on the host, for bridges that others make.
 
-        ``ours``: the controller is the testbed's. Then VMs leave checksums to
-        the switch, if it fills them in; in a packet that passes through a
-        controller it does not. Switches connect to another's controller when
-        their ports are up, as Mininet's do: some controllers miss a port that
-        comes up while they are told of the others.
+        ``ours``: the controller is the testbed's own. Then bridges connect to
+        it as they are made, and VMs leave checksums to the switch, if it fills
+        them in. With somebody else's controller neither is so: the switch
+        fills in no checksum of a packet that passes through a controller. And
+        bridges connect when all ports are up, as Mininet's do: some
+        controllers miss a port that comes up while they learn of the others.
         """
         self.plan = plan
         self._parts = parts
@@ -94,8 +104,8 @@ class EmulatedNetwork:
         self._journal = journal
         self._controller_port = controller_port
         self._datapath = open_vswitch.datapath_type()
-        self._kernel: traffic_control.TrafficControl | None = None
-        self._open = False
+        self._tc: traffic_control.TrafficControl | None = None
+        self._borrowing = False
         self._ours = ours
 
     def __enter__(self) -> EmulatedNetwork:
@@ -134,9 +144,9 @@ class EmulatedNetwork:
             net = self.__dict__.pop("mininet", None)
             if net is not None:
                 net.stop()
-            if self._kernel is not None:
-                self._kernel.close()
-                self._kernel = None
+            if self._tc is not None:
+                self._tc.close()
+                self._tc = None
             remove_network(self._journal)
 
     def _make(self) -> None:
@@ -145,24 +155,25 @@ class EmulatedNetwork:
         self._make_devices(self._journal.tag.group)
         vms: dict[str, traffic_control.Side] = {}
         with ExitStack() as on_failure:
-            # It keeps ``vms``, which is filled below: limits on links are
-            # set before the VMs' namespaces are open.
-            kernel = traffic_control.TrafficControl(self._sides(), vms)
-            on_failure.callback(kernel.close)
-            # The switch takes longest, as it opens a packet socket per port. tc
-            # sets the link limits meanwhile.
+            # ``vms`` is empty here, and filled below: limits on links are
+            # set before the VMs' namespaces are opened.
+            tc = traffic_control.TrafficControl(self._sides(), vms)
+            on_failure.callback(tc.close)
+            # Making bridges takes longest, as the switch opens a packet
+            # socket per port. tc sets the links' limits meanwhile.
             switches = self._switches()
             with (
                 open_vswitch.large_buffers(self._journal),
-                ThreadPoolExecutor(max_workers=len(switches)) as beside,
+                ThreadPoolExecutor(max_workers=len(switches)) as pool,
             ):
                 making = [
-                    beside.submit(self._make_bridges, switch, bridges)
+                    pool.submit(self._make_bridges, switch, bridges)
                     for switch, bridges in switches
                 ]
-                # On ports with the QoS that keeps the switch away from them.
-                kernel.apply(limits.network_limits(self.plan))
-                sockets = [bridges.result() for bridges in making]
+                # The switch does not delete them: the ports' QoS type
+                # (linux-noop) leaves qdiscs to others.
+                tc.apply(limits.network_limits(self.plan))
+                sockets = [made.result() for made in making]
             self.conditions = self._conditions(sockets)
             names = [slot.netns for slot in self.plan.slots]
             vms |= traffic_control.open_namespaces(
@@ -171,9 +182,9 @@ class EmulatedNetwork:
             if not self._ours:
                 for switch, bridges in switches:
                     self._connect_bridges(switch, bridges)
-            # From here on `down` closes the sockets.
+            # Nothing has failed: from here on `down` closes the sockets.
             on_failure.pop_all()
-        self._kernel = kernel
+        self._tc = tc
 
     def _switches(self) -> list[tuple[SwitchDaemons, Sequence[Bridge]]]:
         """Every switch with its bridges."""
@@ -197,15 +208,21 @@ class EmulatedNetwork:
     def _after_start(
         self, switch: SwitchDaemons, bridges: Sequence[Bridge]
     ) -> open_vswitch.SwitchSockets:
-        switch.check_ports(self._ports_of(bridges))
-        # A bridge's own device outlives a killed switch; by the run's group
-        # the cleanup finds it.
+        """Checks ports that a switch has just made, and makes its send socket.
+
+        Returns the switch's sockets.
+        """
+        ports = self._ports_of(bridges)
+        switch.check_ports(ports)
+        # A bridge's own device outlives a killed switch. The cleanup finds
+        # it by the run's device group.
         group = self._journal.tag.group
         marking = [f"link set dev {b.name} group {group}" for b in bridges]
         ip_batch(marking, switch.netns)
         if not self._has_sockets:
             return open_vswitch.SwitchSockets(None, 0)
-        return switch.prime_send_socket(self._ports_of(bridges[:1])[0])
+        # Of whichever port: a switch has one send socket for all.
+        return switch.prime_send_socket(ports[0])
 
     def _start_bridges(
         self, switch: SwitchDaemons, bridges: Sequence[Bridge]
@@ -227,7 +244,7 @@ class EmulatedNetwork:
         switch.vsctl(open_vswitch.connection_arguments(bridges, run_tag))
 
     def _sides(self) -> list[traffic_control.Side]:
-        """Each switch's devices; a part's namespace has no others but loopback."""
+        """Each switch's side of the traffic control: its ports' devices."""
         sides = []
         for switch, bridges in self._switches():
             # Device indices and netlink sockets belong to the namespace in
@@ -243,7 +260,7 @@ class EmulatedNetwork:
         return sides
 
     def _make_devices(self, group: int) -> None:
-        """Makes namespaces and veth pairs, and sets them up.
+        """Makes namespaces and veth pairs, and sets the switches' ends up.
 
         The journal names them before they exist.
         """
@@ -260,28 +277,29 @@ class EmulatedNetwork:
             ]
         self._journal.add(entries)
         self._make_cables(group)
-        # Recorded again with their inodes, known only now, which distinguish
-        # them from later namespaces of the same names.
-        noted = []
+        # Namespaces are recorded again, now that their inodes are known: a
+        # later namespace of the same name has another.
+        with_inodes = []
         for name in names:
             inode = (traffic_control.NETNS_DIR / name).stat().st_ino
-            noted.append(JournalEntry("netns", name, inode))
-        self._journal.add(noted)
-        # In a part's namespace IPv6 is off since before its devices came.
+            with_inodes.append(JournalEntry("netns", name, inode))
+        self._journal.add(with_inodes)
+        # In a part's namespace IPv6 was off before its devices came.
         if not self._parts:
             _silence_ipv6(port.name for port in plan.ports)
-        # All by one request: with one each they would wait for an RCU grace
-        # period each.
-        up = [f"link set group {group} up"]
+        # One request for the whole group: the kernel waits for an RCU grace
+        # period at each request.
+        setting_up = [f"link set group {group} up"]
         with ThreadPoolExecutor(BATCHES) as pool:
             done = pool.map(
-                lambda switch: ip_batch(up, switch.netns), self.switches
+                lambda switch: ip_batch(setting_up, switch.netns),
+                self.switches,
             )
             # Reading the results raises the first error.
             list(done)
 
     def _make_cables(self, group: int) -> None:
-        """Makes VM namespaces, then veth pairs in a device group."""
+        """Makes VM namespaces, then veth pairs, whose ends are in ``group``."""
         netns_of = {}
         for part in self._parts:
             for bridge in part.bridges:
@@ -355,8 +373,8 @@ class EmulatedNetwork:
         Raises RunFailed.
         """
         tenant_limits = limits.tenant_limits(self.plan, tenant)
-        self._up().apply((*tenant_limits, *tenant_hosts(tenant)))
-        _set_sysctls(tenant, tenant_sysctls(tenant))
+        self._live_tc().apply((*tenant_limits, *tenant_hosts(tenant)))
+        _set_sysctls(tenant.vms, tenant_sysctls(tenant))
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`.
@@ -366,16 +384,14 @@ class EmulatedNetwork:
         hosts = [
             section.undo() for section in reversed(tenant_hosts(tenant))
         ]
-        self._up().remove(
+        self._live_tc().remove(
             (*hosts, *limits.removal_lines(self.plan, tenant))
         )
-        changed = dict(tenant_sysctls(tenant))
-        defaults = [
-            setting for setting in VM_SYSCTLS if setting[0] in changed
-        ]
-        # A namespace that somebody has deleted has no settings.
-        with suppress(FileNotFoundError):
-            _set_sysctls(tenant, defaults)
+        defaults = _default_sysctls(tenant)
+        for vm in tenant.vms:
+            # A namespace that somebody has deleted has no settings.
+            with suppress(FileNotFoundError):
+                _set_sysctls([vm], defaults)
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
         """Changes a placed tenant's rates in place.
@@ -383,7 +399,8 @@ class EmulatedNetwork:
         Raises RunFailed; then the old ones stand.
         """
         rates = limits.rerate_lines(self.plan, old, new)
-        self._up().apply((*rates, *packet_changes(old, new)))
+        self._live_tc().apply((*rates, *packet_changes(old, new)))
+        _change_sysctls(old, new)
 
     def set_capacities(
         self,
@@ -396,9 +413,9 @@ class EmulatedNetwork:
         old capacities stand.
         """
         lines = limits.capacity_lines(
-            self.plan, plan, tenants, borrowing=self._open
+            self.plan, plan, tenants, borrowing=self._borrowing
         )
-        self._up().apply(lines)
+        self._live_tc().apply(lines)
         self.plan = plan
 
     def begin_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
@@ -407,7 +424,7 @@ class EmulatedNetwork:
         Raises RunFailed; then nothing has changed.
         """
         added, _ = limits.reroot_lines(self.plan, old, new)
-        self._up().apply(added)
+        self._live_tc().apply(added)
 
     def end_reroot(self, old: TenantPlan, new: TenantPlan) -> None:
         """Removes the limits that only the old tree had.
@@ -415,34 +432,32 @@ class EmulatedNetwork:
         Limits that are gone already are no failure.
         """
         _, removed = limits.reroot_lines(self.plan, old, new)
-        self._up().remove(removed)
-        settings = tenant_sysctls(new)
-        if settings != tenant_sysctls(old):
-            _set_sysctls(new, settings)
+        self._live_tc().remove(removed)
+        _change_sysctls(old, new)
 
     def allow_borrowing(self) -> None:
         """Lets traffic without a reservation borrow what is left of a link.
 
         May be repeated.
         """
-        if not self._open:
-            self._up().apply(limits.borrowing_lines(self.plan))
-            self._open = True
+        if not self._borrowing:
+            self._live_tc().apply(limits.borrowing_lines(self.plan))
+            self._borrowing = True
 
     def forbid_borrowing(self) -> None:
         """The inverse of :meth:`allow_borrowing`."""
-        if self._open:
+        if self._borrowing:
             sections = limits.borrowing_lines(self.plan)
-            self._up().apply([section.undo() for section in sections])
-            self._open = False
+            self._live_tc().apply([section.undo() for section in sections])
+            self._borrowing = False
 
     # -- the switch while it is up ---------------------------------------------------------------
 
     def check_switch(self, log_dir: Path) -> None:
         """Raises RunFailed naming a part that has died.
 
-        Keeps its logs in ``log_dir``. The machine's own switch is not looked
-        at: its monitor starts it again.
+        The part's logs are kept in ``log_dir``. The machine's own switch is not
+        looked at: its monitor starts it again.
         """
         for part in self._parts:
             if not part.switch.running:
@@ -464,16 +479,17 @@ class EmulatedNetwork:
     ) -> int:
         """Starts a switch that has ended, with its bridges.
 
-        Sets limits again that the start wiped from ports, and returns their
-        number. The controller installs the flows when the bridges connect.
-        Raises MachineCannot, RunFailed.
+        Sets the limits again that the start has wiped from its ports, and
+        returns the number of their lines. The controller installs the flows
+        when the bridges connect. Raises MachineCannot, RunFailed.
         """
         bridges = self.bridges_of(switch)
+        # One, or none for the machine's own switch.
         parts = [part for part in self._parts if part.switch is switch]
         with open_vswitch.large_buffers(self._journal):
             for part in parts:
-                # Bridges and ports come up in many passes, which a pace
-                # would draw out.
+                # Bridges and ports come up in many passes of the switch,
+                # which a pace would draw out.
                 part.end_pace()
                 start_part_again(self.plan, part)
             if not parts:
@@ -484,7 +500,7 @@ class EmulatedNetwork:
         ports = [port.name for port in self._ports_of(bridges)]
         lines = self._limit_lines(tenants)
         missing = missing_limits(lines, switch.netns, ports)
-        self._up().apply([BatchSection(None, missing)])
+        self._live_tc().apply([BatchSection(None, missing)])
         return len(missing)
 
     def _limit_lines(
@@ -492,11 +508,11 @@ class EmulatedNetwork:
     ) -> list[BatchLine]:
         """All lines of limits on switch ports, while ``tenants`` are placed."""
         sections = [*limits.network_limits(self.plan)]
-        if self._open:
+        if self._borrowing:
             sections += limits.borrowing_lines(self.plan)
         for tenant in tenants:
-            # The first section is of the switches' ports; the others are
-            # VMs' caps.
+            # The first section is that of the switches' ports; the others
+            # are VMs' caps.
             sections.append(limits.tenant_limits(self.plan, tenant)[0])
         return [line for section in sections for line in section.lines]
 
@@ -543,7 +559,7 @@ class EmulatedNetwork:
     @property
     def borrowing(self) -> bool:
         """True while traffic without a reservation may borrow."""
-        return self._open
+        return self._borrowing
 
     def unconnected_bridges(self) -> list[str]:
         """Bridges without a connected controller."""
@@ -577,11 +593,11 @@ class EmulatedNetwork:
         )
 
     def begin_pace(self) -> None:
-        """Paces the passes of a switch in parts.
+        """Paces the passes of the switch's parts.
 
-        Called once all bridges are connected to the controller.
+        Called once all bridges are connected to the controller: not sooner,
+        as bridges and ports are made in many passes.
         """
-        # Not sooner: bridges and ports are made in many passes.
         for part in self._parts:
             part.begin_pace()
 
@@ -595,9 +611,11 @@ class EmulatedNetwork:
         """Each running part's process that forwards packets, with its bridges."""
         forwarders = []
         for switch, bridges in self._switches():
-            if switch.pid is not None:
+            # Read once: the process may end between two readings.
+            pid = switch.pid
+            if pid is not None:
                 names = frozenset(bridge.name for bridge in bridges)
-                forwarders.append(Forwarder(switch.pid, names))
+                forwarders.append(Forwarder(pid, names))
         return forwarders
 
     @property
@@ -611,9 +629,9 @@ class EmulatedNetwork:
         self, limiters: Sequence[Limiter], *, one_by_one: bool = False
     ) -> CounterReader:
         """A reader of these limiters' counters while the network is up."""
-        kernel = self._up()
+        tc = self._live_tc()
         return CounterReader(
-            kernel.sides, kernel.vms, limiters, one_by_one=one_by_one
+            tc.sides, tc.vms, limiters, one_by_one=one_by_one
         )
 
     def vm_sent_bytes(self, tenant: TenantPlan) -> list[int]:
@@ -624,32 +642,47 @@ class EmulatedNetwork:
         return [max(0, int(sent)) for sent in sent_bytes]
 
     def unshaped_packets(self) -> dict[str, int]:
-        """Packets that no HTB class limited, by device.
+        """Numbers of packets that no HTB class limited, by device.
 
-        A run is valid only without any.
+        A run is valid only if there are none.
         """
-        kernel = self._up()
+        tc = self._live_tc()
         packets: dict[str, int] = {}
-        for side in kernel.sides:
+        for side in tc.sides:
             packets |= side.unshaped()
         # All VMs' devices have the same name.
-        for name, vm in kernel.vms.items():
+        for name, vm in tc.vms.items():
             for device, n in vm.unshaped().items():
                 packets[f"{device} in {name}"] = n
         return packets
 
-    def _up(self) -> traffic_control.TrafficControl:
-        if self._kernel is None:
+    def _live_tc(self) -> traffic_control.TrafficControl:
+        """Raises RuntimeError while the network is not up."""
+        if self._tc is None:
             raise RuntimeError("the network is not up")
-        return self._kernel
+        return self._tc
+
+
+def _default_sysctls(tenant: TenantPlan) -> list[tuple[str, str]]:
+    """The ordinary values of the settings that a tenant changes."""
+    own = dict(tenant_sysctls(tenant))
+    return [setting for setting in VM_SYSCTLS if setting[0] in own]
+
+
+def _change_sysctls(old: TenantPlan, new: TenantPlan) -> None:
+    """Changes the settings of a placed tenant's VMs."""
+    settings = tenant_sysctls(new)
+    if settings != tenant_sysctls(old):
+        # First the defaults: what only the old plan set does not stay.
+        _set_sysctls(new.vms, (*_default_sysctls(old), *settings))
 
 
 def _set_sysctls(
-    tenant: TenantPlan, sysctls: Sequence[tuple[str, str]]
+    vms: Iterable[TenantVm], sysctls: Sequence[tuple[str, str]]
 ) -> None:
     if not sysctls:
         return
-    for vm in tenant.vms:
+    for vm in vms:
         netns = traffic_control.NETNS_DIR / vm.slot.netns
         with inside_network_namespace(netns):
             traffic_control.set_sysctls(*sysctls)
@@ -670,7 +703,7 @@ def _silence_ipv6(devices: Iterable[str]) -> None:
 # --------------------------------------------------------------------------------------- links
 
 
-# On the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a
+# The MTU of the switches' ends. The userspace datapath (Open vSwitch 3.1) hands a
 # segmented packet on with a segment size of MTU - 54: it forgets the 12 bytes
 # of TCP's timestamps. With 1500 a packet of two full segments would count as
 # three, and every limit would let 2 % too little through.
@@ -713,11 +746,12 @@ WORTH_SPLITTING = 64
 
 
 def _side_by_side(lines: Sequence[str]) -> None:
-    """Runs ``ip`` lines in any order, in one batch per processor.
+    """Runs ``ip`` lines in any order, in a batch for each processor.
 
-    One batch leaves a processor idle while the kernel makes its device.
+    A single batch makes one device at a time, and leaves the other processors
+    idle.
     """
-    # A pool costs more than it saves on a small network.
+    # On a small network several batches cost more than they save.
     n_batches = BATCHES if len(lines) >= WORTH_SPLITTING else 1
     batches = [lines[first::n_batches] for first in range(n_batches)]
     with ThreadPoolExecutor(n_batches) as pool:
