@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from testbed.spec.workload_section import (
 from testbed.units import human_duration
 
 SMALL = 20
+"""Processes: jobs of fewer are small."""
 
 Jobs = Annotated[int, Field(ge=2, le=LIMITS["jobs of a model"])]
 Largest = Annotated[int, Field(ge=1, le=65_536)]
@@ -43,8 +44,8 @@ Order = Annotated[int, Field(ge=1, le=100)]
 
 @dataclass(frozen=True)
 class Calibration:
-    """One metric of a model: the value its distribution was set to, and that of
-    the jobs.
+    """A metric of a model: its value in the distribution (``wanted``), and in
+    the jobs that were drawn (``found``).
     """
 
     what: str
@@ -56,17 +57,20 @@ class Calibration:
         """``calibration: mean running time 2,500 s wanted, 2,431 s drawn (-2.8
         %)``.
         """
-
-        def shown(value: float) -> str:
-            if self.unit == "s":
-                return human_duration(value)
-            return f"{value:.4g}"
-
-        off = (self.found / self.wanted - 1.0) * 100 if self.wanted else 0.0
+        error_percent = 0.0
+        if self.wanted:
+            error_percent = (self.found / self.wanted - 1.0) * 100
+        wanted = self._shown(self.wanted)
+        found = self._shown(self.found)
         return (
-            f"calibration: {self.what} {shown(self.wanted)} wanted, {shown(self.found)} drawn"
-            f" ({off:+.1f} %)"
+            f"calibration: {self.what} {wanted} wanted, {found} drawn"
+            f" ({error_percent:+.1f} %)"
         )
+
+    def _shown(self, value: float) -> str:
+        if self.unit == "s":
+            return human_duration(value)
+        return f"{value:.4g}"
 
 
 def _mean_run_time(wanted_s: float, jobs: ParallelJobs) -> Calibration:
@@ -104,15 +108,13 @@ class ModelWorkload(ParallelWorkload):
     """
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
-        """Jobs whose natural load on so many slots is about ``load``;
-        ValueError where none fit.
+        """Jobs that load so many slots by about ``load``. Raises ValueError
+        where the parameters fit no distribution.
         """
         raise NotImplementedError
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """The metrics that the distributions were set to, and those of these
-        jobs.
-        """
+        """The model's metrics: in its distributions, and in these jobs."""
         raise NotImplementedError
 
     def loaded(
@@ -130,14 +132,10 @@ class ModelWorkload(ParallelWorkload):
         calibration = self.calibration(jobs)
         if self.overestimate is not None:
             jobs = jobs.overestimated(self.overestimate, context.seed)
-        # Keys that all kinds of parallel jobs have are among their facts
-        # already.
-        known = {
-            **self.model_dump(
-                exclude=set(ParallelWorkload.model_fields) - {"kind"}
-            ),
-            "calibration": list(map(asdict, calibration)),
-        }
+        # ``fitted`` notes the keys that all kinds of parallel jobs have.
+        common = set(ParallelWorkload.model_fields) - {"kind"}
+        known = self.model_dump(exclude=common)
+        known["calibration"] = list(map(asdict, calibration))
         notes = (
             f"{self.kind.capitalize()}-style jobs",
             *map(str, calibration),
@@ -158,13 +156,13 @@ class FeitelsonWorkload(ModelWorkload):
     size_exponent: Annotated[float, Field(ge=0, le=10)] = 1.0
     """a size n has the weight n to the power of minus this (default 1)"""
     power_of_two: Factor = 10.0
-    """times this where n is a power of two above 1 (default 10)"""
-    serial: Factor = 3.0
-    """and this where n is 1 (default 3)"""
-    mean_run_time: PositiveDuration = 2500.0
-    """what the distribution of running times is scaled to (default 2500
-    s)
+    """the factor of that weight where n is a power of two above 1 (default
+    10)
     """
+    serial: Factor = 3.0
+    """the factor of that weight where n is 1 (default 3)"""
+    mean_run_time: PositiveDuration = 2500.0
+    """the mean to which running times are scaled (default 2500 s)"""
     long_over_short: Annotated[float, Field(ge=1, le=1e6)] = 7.0
     """mean of long running times over that of short ones (default 7)"""
     long_at_one: Share = 0.05
@@ -172,7 +170,9 @@ class FeitelsonWorkload(ModelWorkload):
     long_at_largest: Share = 0.25
     """the share of long ones at the greatest size (default 25 %)"""
     repeat_exponent: Annotated[float, Field(ge=0, le=10)] = 2.5
-    """r runs have the weight r to the power of minus this (default 2.5)"""
+    """a job is run r times with the weight r to the power of minus this
+    (default 2.5)
+    """
     most_repeats: Annotated[int, Field(ge=1, le=10_000)] = 1000
     """a job is run so many times at most (default 1000)"""
 
@@ -185,9 +185,9 @@ class FeitelsonWorkload(ModelWorkload):
         """The probability of each size."""
         n = np.arange(1, self.largest + 1)
         weights = self.sizes**-self.size_exponent
-        # A power of two has a single bit; 1 is one too, and has a weight of
-        # its own.
-        weights[(n & (n - 1)) == 0] *= self.power_of_two
+        weights[_is_power_of_two(n)] *= self.power_of_two
+        # 1 is a power of two as well, and has a factor of its own. Any power
+        # of it is 1: the factor is its weight.
         weights[0] = self.serial
         shares: Floats = weights / weights.sum()
         return shares
@@ -199,11 +199,15 @@ class FeitelsonWorkload(ModelWorkload):
 
     @property
     def _stretch(self) -> Floats:
-        """Mean running time by size, in mean short ones."""
-        return 1.0 + self._long(self.sizes) * (self.long_over_short - 1.0)
+        """Mean running time of each size over the mean of short ones."""
+        shares = self._long_shares(self.sizes)
+        return 1.0 + shares * (self.long_over_short - 1.0)
 
-    def _long(self, n: Floats) -> Floats:
-        # A single size has nothing to rise over.
+    def _long_shares(self, n: Floats) -> Floats:
+        """Shares of long running times at sizes ``n``: linear from 1 to the
+        greatest size.
+        """
+        # Without a division by 0 where 1 is the greatest size.
         rise = (n - 1.0) / max(1, self.largest - 1)
         return (
             self.long_at_one
@@ -211,29 +215,36 @@ class FeitelsonWorkload(ModelWorkload):
         )
 
     @property
-    def mean_repeats(self) -> float:
+    def _repeats(self) -> tuple[Floats, Floats]:
+        """Numbers of runs that a job may have, and their weights."""
         r = np.arange(1, self.most_repeats + 1, dtype=np.float64)
-        weights = r**-self.repeat_exponent
+        return r, r**-self.repeat_exponent
+
+    @property
+    def mean_repeats(self) -> float:
+        """Runs of a job on average."""
+        r, weights = self._repeats
         return float((r * weights).sum() / weights.sum())
 
     @property
     def mean_work_s(self) -> float:
-        """E[n·t] of a job."""
+        """Mean of a run's size times its running time."""
         return self.short_s * float(
             self.size_shares @ (self.sizes * self._stretch)
         )
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
-        """Groups of runs, drawn for as long before 0 s as after it.
+        """Runs in groups: a group is a job that is run once or several times.
 
-        So repeated runs are as frequent at the beginning as later on. Each run
-        of a group is submitted when the one before would end had it started at
-        once.
+        Groups are drawn for as long before 0 s as after it, so that repeated
+        runs are as frequent at the beginning as later on. Each run of a group
+        is submitted when the one before would end had it started at once.
         """
-        # A group's work in every gap is the load of all slots.
+        # Mean distance between groups: meanwhile the loaded slots do the work
+        # of one group.
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)
-        # A tenth more than is needed on average: where that is too short it
-        # is prolonged below.
+        # A tenth longer than is needed on average; it is prolonged below
+        # where that is too short.
         half_s = 1.1 * gap_s * self.jobs / self.mean_repeats
         while True:
             submit_s, sizes, run_s = self._runs(seed, gap_s, half_s)
@@ -245,61 +256,55 @@ class FeitelsonWorkload(ModelWorkload):
                     run_s[inside],
                     self.jobs,
                 )
-            # Repeats have a heavy tail: now and then there are too few runs.
+            # Numbers of repeats have a heavy tail: now and then there are
+            # too few runs.
             half_s *= 1.5
 
     def _runs(
         self, seed: int, gap_s: float, half_s: float
     ) -> tuple[Floats, Floats, Floats]:
-        """All runs of groups that begin within ``half_s`` of 0 s."""
+        """Submission times, sizes and running times of all runs whose groups
+        begin within ``half_s`` of 0 s.
+        """
         begin_s = self._begins_s(seed, gap_s, half_s)
         groups = len(begin_s)
         sizes = choose(
             seed, (self.kind, "size"), self.sizes, self.size_shares, groups
         )
         run_s = self._run_times_s(seed, sizes)
-        # The weights of 1 to most_repeats runs.
-        r = np.arange(1, self.most_repeats + 1, dtype=np.float64)
-        weights = r**-self.repeat_exponent
-        times = choose(
-            seed, (self.kind, "repeats"), r, weights, groups
-        ).astype(int)
-        # A row a run: its group, and how many of the group are before it.
-        which = np.repeat(np.arange(groups), times)
-        turn = np.arange(len(which)) - np.repeat(
-            np.cumsum(times) - times, times
+        counts = choose(
+            seed, (self.kind, "repeats"), *self._repeats, groups
         )
-        return (
-            begin_s[which] + turn * run_s[which],
-            sizes[which],
-            run_s[which],
-        )
+        repeats = counts.astype(int)
+        # An entry a run: its group, and how many runs of it come before.
+        group = np.repeat(np.arange(groups), repeats)
+        first_of_group = np.cumsum(repeats) - repeats
+        before = np.arange(len(group)) - first_of_group[group]
+        submit_s = begin_s[group] + before * run_s[group]
+        return submit_s, sizes[group], run_s[group]
 
     def _begins_s(self, seed: int, gap_s: float, half_s: float) -> Floats:
         """Poisson arrivals of groups from -``half_s`` to ``half_s``."""
         expected = 2 * half_s / gap_s
         # Six standard deviations more than are expected are surely enough.
         count = int(expected + 6 * np.sqrt(expected)) + 16
-        begin_s = -half_s + gap_s * np.cumsum(
-            stream(seed, self.kind, "gap").standard_exponential(count)
-        )
+        gaps = stream(seed, self.kind, "gap").standard_exponential(count)
+        begin_s = -half_s + gap_s * np.cumsum(gaps)
         return begin_s[begin_s < half_s]
 
     def _run_times_s(self, seed: int, sizes: Floats) -> Floats:
-        """Two exponential distributions, mixed by size; of 1 s at least."""
+        """Running times of groups of these sizes, of 1 s at least: short and
+        long exponential ones, mixed by size.
+        """
         groups = len(sizes)
-        long = stream(seed, self.kind, "long").random(groups) < self._long(
-            sizes
-        )
-        run_s = self.short_s * np.where(long, self.long_over_short, 1.0)
-        run_s = run_s * stream(seed, self.kind, "run").standard_exponential(
-            groups
-        )
-        return np.maximum(run_s, 1.0)
+        chances = stream(seed, self.kind, "long").random(groups)
+        is_long = chances < self._long_shares(sizes)
+        mean_s = self.short_s * np.where(is_long, self.long_over_short, 1.0)
+        units = stream(seed, self.kind, "run").standard_exponential(groups)
+        return np.maximum(mean_s * units, 1.0)
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         n = np.arange(1, self.largest + 1)
-        powers = (n & (n - 1)) == 0
         sizes = jobs.processes
         return (
             _mean_run_time(self.mean_run_time, jobs),
@@ -315,18 +320,25 @@ class FeitelsonWorkload(ModelWorkload):
             ),
             Calibration(
                 "share of sizes that are powers of two",
-                float(self.size_shares[powers].sum()),
-                float(((sizes & (sizes - 1)) == 0).mean()),
+                float(self.size_shares[_is_power_of_two(n)].sum()),
+                float(_is_power_of_two(sizes).mean()),
             ),
         )
 
 
+def _is_power_of_two(n: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    # A power of two has a single bit, 1 too.
+    single: npt.NDArray[np.bool_] = (n & (n - 1)) == 0
+    return single
+
+
 @dataclass(frozen=True)
 class HyperErlang:
-    """Two Erlang branches of common order with balanced means, by mean and
-    squared variation.
+    """A mixture of two Erlang distributions (branches) of one order, each of
+    which contributes half of the mean.
 
-    ``cv2`` is the variance over the squared mean: at least 1/order.
+    ``cv2``, the squared variation, is the variance over the squared mean: at
+    least 1/order.
     """
 
     mean: float
@@ -342,17 +354,18 @@ class HyperErlang:
 
     def draw(self, seed: int, name: str, count: int) -> Floats:
         """``count`` values; value k depends on seed, name and k alone."""
-        # Of branches with equal shares of the mean, p and 1 − p follow from
-        # the squared variation; rounding may bring it just below 1.
+        # The branches' probabilities, p and 1 - p, follow from the squared
+        # variation: ratio is 1 / (4 p (1 - p)), at least 1; rounding may
+        # bring it just below.
         ratio = max(1.0, (1.0 + self.cv2) * self.order / (self.order + 1.0))
-        first = 0.5 * (1.0 + math.sqrt((ratio - 1.0) / ratio))
+        p = 0.5 * (1.0 + math.sqrt((ratio - 1.0) / ratio))
         scale = self.mean / self.order / 2.0
-        branch = stream(seed, "jann", name, "branch").random(count) < first
+        is_first = stream(seed, "jann", name, "branch").random(count) < p
         unit = stream(seed, "jann", name).standard_gamma(self.order, count)
-        out: Floats = unit * np.where(
-            branch, scale / first, scale / (1.0 - first)
+        values: Floats = unit * np.where(
+            is_first, scale / p, scale / (1.0 - p)
         )
-        return out
+        return values
 
 
 class JannWorkload(ModelWorkload):
@@ -368,8 +381,8 @@ class JannWorkload(ModelWorkload):
     below_20: Share = 0.86
     """the share of jobs of fewer than 20 processes (default 86 %)"""
     decay: Factor = 0.75
-    """the share of a class of sizes over that of the one before
-    (default 0.75)
+    """the share of a class of sizes (1, 2, 3 to 4, 5 to 8, ...) over that
+    of the one before (default 0.75)
     """
     power_of_two: Share = 0.6
     """the share of a class that has its greatest size (default 60 %)"""
@@ -395,7 +408,8 @@ class JannWorkload(ModelWorkload):
             or self.largest < 2 * SMALL
         ):
             raise ValueError(
-                "serial lies above 0 and below below_20, that below 1, and largest is 40 at least"
+                "serial lies above 0 and below below_20, below_20 lies below 1,"
+                " and largest is 40 at least"
             )
         HyperErlang(self.mean_run_time, self.run_cv2, self.order)
         HyperErlang(1.0, self.arrival_cv2, self.order)
@@ -403,14 +417,15 @@ class JannWorkload(ModelWorkload):
     @cached_property
     def classes(self) -> tuple[tuple[int, int], ...]:
         """Least and greatest size of each class."""
-        out = [(1, 1)]
+        classes = [(1, 1)]
         low = 2
-        # Each ends at a power of two: 2, 3 to 4, 5 to 8, ….
+        # Each ends at a power of two, 2, 3 to 4, 5 to 8, …, but the last,
+        # which ends at the greatest size.
         while low <= self.largest:
             high = min(1 << (low - 1).bit_length(), self.largest)
-            out.append((low, high))
+            classes.append((low, high))
             low = high + 1
-        return tuple(out)
+        return tuple(classes)
 
     @cached_property
     def shares(self) -> Floats:
@@ -424,30 +439,31 @@ class JannWorkload(ModelWorkload):
         large = np.array([high >= SMALL for _, high in self.classes])
         weights[small] /= weights[small].sum()
         weights[large] /= weights[large].sum()
-        # The class from 17 to 32 has sizes on both sides of 20: the large
-        # classes together have so much that below_20 is met.
+        # The class from 17 to 32 has sizes on both sides of 20: ``below`` is
+        # the share of the large classes' jobs that are small. The others of
+        # these classes are all jobs that are not small.
         below = sum(
-            w * self._below(k) for k, w in enumerate(weights) if large[k]
+            weight * self._share_below_20(k)
+            for k, weight in enumerate(weights)
+            if large[k]
         )
-        above = (1.0 - self.below_20) / (1.0 - below)
-        shares = np.where(
-            large, weights * above, weights * (1.0 - self.serial - above)
-        )
+        large_share = (1.0 - self.below_20) / (1.0 - below)
+        small_share = 1.0 - self.serial - large_share
+        shares: Floats = weights * np.where(large, large_share, small_share)
         shares[0] = self.serial
         if (shares <= 0).any():
             raise ValueError(
                 "serial and below_20 leave no room for jobs of 2 to 16 processes"
             )
-        out: Floats = shares
-        return out
+        return shares
 
-    def _below(self, k: int) -> float:
+    def _share_below_20(self, k: int) -> float:
         """The share of a class that has fewer than 20 processes."""
         low, high = self.classes[k]
         n_sizes = high - low + 1
         n_small = max(0, min(high, SMALL - 1) - low + 1)
         of_any_size = (1.0 - self.power_of_two) * (n_small / n_sizes)
-        # The greatest size of a class is its power of two.
+        # These jobs have the greatest size of the class.
         of_greatest = self.power_of_two if high < SMALL else 0.0
         return of_any_size + of_greatest
 
@@ -457,10 +473,10 @@ class JannWorkload(ModelWorkload):
         growth = self.growth ** np.arange(
             len(self.classes), dtype=np.float64
         )
-        out: Floats = (
+        means: Floats = (
             growth * self.mean_run_time / float(self.shares @ growth)
         )
-        return out
+        return means
 
     @property
     def size_means(self) -> Floats:
@@ -473,23 +489,25 @@ class JannWorkload(ModelWorkload):
         return means
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
-        """A renewal process for each class."""
+        """Jobs that arrive by a renewal process for each class."""
         self._check()
         work_s = float(self.shares @ (self.size_means * self.run_means_s))
         gap_s = work_s / (load * slots)
+        # Of all jobs, the mean distance of arrivals is gap_s.
         classes = [
-            self._class(seed, k, gap_s) for k in range(len(self.classes))
+            self._jobs_of_class(seed, k, gap_s)
+            for k in range(len(self.classes))
         ]
         submit_s, sizes, run_s = map(
             np.concatenate, zip(*classes, strict=True)
         )
         return in_order(submit_s, sizes, run_s, self.jobs)
 
-    def _class(
+    def _jobs_of_class(
         self, seed: int, k: int, gap_s: float
     ) -> tuple[Floats, Ints, Floats]:
-        """So many jobs of one class that its arrivals surely outlast the wanted
-        jobs.
+        """Submission times, sizes and running times of one class's jobs, surely
+        up to the time at which all classes together have enough.
         """
         low, high = self.classes[k]
         expected = self.jobs * self.shares[k]
@@ -500,16 +518,14 @@ class JannWorkload(ModelWorkload):
             gap_s / self.shares[k], self.arrival_cv2, self.order
         )
         running = HyperErlang(self.run_means_s[k], self.run_cv2, self.order)
-        whole = (
-            stream(seed, self.kind, f"whole {k}").random(count)
-            < self.power_of_two
-        )
+        chances = stream(seed, self.kind, f"whole {k}").random(count)
+        is_greatest = chances < self.power_of_two
         any_size = stream(seed, self.kind, f"size {k}").integers(
             low, high, count, endpoint=True
         )
         return (
             np.cumsum(arrivals.draw(seed, f"gap {k}", count)),
-            np.where(whole, high, any_size).astype(np.int64),
+            np.where(is_greatest, high, any_size).astype(np.int64),
             running.draw(seed, f"run {k}", count),
         )
 
@@ -551,10 +567,12 @@ class ExponentialWorkload(ModelWorkload):
     (default 8)
     """
     mean_run_time: PositiveDuration = 3600.0
-    """of the exponential distribution of running times (default 1 h)"""
+    """the mean of running times, which are exponential (default 1 h)"""
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
-        """Jobs a second apart on average: the load is the caller's to set."""
+        """Jobs a second apart on average: the caller stretches the distances
+        for the load.
+        """
         vms = stream(seed, "sizes").integers(
             1, 2 * self.mean_vms, self.jobs
         )

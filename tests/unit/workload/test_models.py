@@ -95,7 +95,7 @@ def test_arrivals_are_drawn_near_the_load(model: ModelWorkload) -> None:
 def test_the_defaults_are_the_facts_that_the_paper_tells() -> None:
     jobs_of_jann, jobs_of_feitelson = jann(), feitelson()
     small = sum(
-        jobs_of_jann.shares[k] * jobs_of_jann._below(k)
+        jobs_of_jann.shares[k] * jobs_of_jann._share_below_20(k)
         for k in range(len(jobs_of_jann.classes))
     )
     assert jobs_of_jann.shares.sum() == pytest.approx(1.0)
