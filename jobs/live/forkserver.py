@@ -73,9 +73,10 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
     Iperf3Plan: Iperf3Agent,
     ProgramPlan: ProgramAgent,
 }
-"""The kinds of agents."""
+"""The agent of each kind of plan."""
 
 _REAP_TIMEOUT_S = 5.0
+"""Time that killed agents have to end before the server does."""
 
 
 class ForkServer:
@@ -94,6 +95,8 @@ class ForkServer:
         try:
             while self._open:
                 for key, _ in self._selector.select():
+                    # An agent's handle has the agent's name, the caller's
+                    # socket has none.
                     if key.data is None:
                         self._handle()
                     else:
@@ -103,9 +106,14 @@ class ForkServer:
 
     def _handle(self) -> None:
         """Reads one packet and carries it out; an empty one ends the server."""
-        packet, fds, _, _ = socket.recv_fds(
-            self._caller, PACKET_LIMIT_BYTES, 1
-        )
+        try:
+            packet, fds, _, _ = socket.recv_fds(
+                self._caller, PACKET_LIMIT_BYTES, 1
+            )
+        except ConnectionResetError:
+            # The caller has gone with answers unread.
+            self._open = False
+            return
         try:
             if not packet:
                 self._open = False
@@ -133,15 +141,16 @@ class ForkServer:
         request: SpawnRequest,
         channel_fd: int,
     ) -> None:
-        try:
-            log_fd = _open_log(request)
-            pid = os.fork()
-        except OSError as error:
-            self._answer(request.id, AgentRefused(str(error)))
-            return
-        if pid == 0:
-            _become_agent(request, channel_fd, log_fd, os.getppid())
-        os.close(log_fd)
+        with contextlib.ExitStack() as stack:
+            try:
+                log_fd = _open_log(request)
+                stack.callback(os.close, log_fd)
+                pid = os.fork()
+            except OSError as error:
+                self._answer(request.id, AgentRefused(str(error)))
+                return
+            if pid == 0:
+                _become_agent(request, channel_fd, log_fd, os.getppid())
         # The number is still this child's, even if it has ended: nobody has
         # waited for it.
         pidfd = self._children[request.id] = os.pidfd_open(pid)
@@ -160,6 +169,7 @@ class ForkServer:
             signal.pidfd_send_signal(pidfd, request.signum)
 
     def _reap(self, agent_id: str) -> None:
+        """Reports the end of an agent."""
         pidfd = self._children.pop(agent_id)
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         self._selector.unregister(pidfd)
@@ -195,12 +205,12 @@ class ForkServer:
 def _open_log(request: SpawnRequest) -> int:
     """Opens an agent's log. Raises OSError unless it is a plain file.
 
-    The folder may be another user's, who could put a link there.
+    The folder may be another user's, who could put a link or a pipe there.
     """
     if request.log is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    # Without waiting: an open of a pipe in its place would wait for a
-    # reader, and is refused so.
+    # Without waiting (O_NONBLOCK): opening a pipe would wait for a reader,
+    # and fails at once so.
     flags = (
         os.O_WRONLY
         | os.O_CREAT
@@ -211,8 +221,8 @@ def _open_log(request: SpawnRequest) -> int:
     )
     fd = os.open(request.log, flags, 0o600)
     status = os.fstat(fd)
-    # A second link to a file of somebody else's would have the agent write
-    # into that.
+    # With a second link it could be somebody else's file, into which the
+    # agent would write.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(fd)
         raise OSError(f"log {request.log} is not a plain file of its own")
@@ -227,7 +237,7 @@ def _become_agent(
     log_fd: int,
     server_pid: int,
 ) -> None:
-    """In the child: take the VM's place and work; never returns."""
+    """Makes this forked process an agent in its VM. Never returns."""
     code = EXIT_FAILED
     try:
         channel = Channel(_take_descriptors(channel_fd, log_fd))
@@ -246,20 +256,22 @@ def _take_descriptors(
     channel_fd: int,
     log_fd: int,
 ) -> socket.socket:
-    """Closes the server's descriptors but the log, as output, and the channel.
+    """Closes all of the server's descriptors but the log and the channel.
 
-    The channel becomes descriptor 3.
+    Standard input is empty, output and errors go to the log; the channel, which
+    is returned, becomes descriptor 3.
     """
     null_fd = os.open(os.devnull, os.O_RDONLY)
-    # First to numbers above the targets, so that no dup2 overwrites a source.
+    # First to numbers above the targets 0 to 3, so that no dup2 overwrites
+    # what is still to be copied.
     high = [
         fcntl(fd, F_DUPFD, 4)
         for fd in (null_fd, log_fd, log_fd, channel_fd)
     ]
     for target, source in enumerate(high):
         os.dup2(source, target)
-    # Among them are other agents' handles and the caller's socket, by which
-    # an agent could signal the others and ask for more.
+    # With other agents' handles an agent could signal those, with the
+    # caller's socket read its requests.
     os.closerange(4, os.sysconf("SC_OPEN_MAX"))
     return socket.socket(fileno=3)
 
@@ -275,10 +287,10 @@ def _work(
     """
     try:
         _enter(request)
-        # Before root is given up: it opens sockets with a congestion control
-        # of its choice.
+        # Still as root: it opens sockets, for which users may not choose
+        # every congestion control.
         agent = AGENTS[type(request.plan)](request.plan, channel)
-        _descend(request, server_pid)
+        _give_up_root(request, server_pid)
     except (OSError, ArithmeticError) as error:
         report = AgentReport(
             index=request.plan.index,
@@ -297,7 +309,7 @@ def _enter(request: SpawnRequest) -> None:
     Root's privileges are needed for all of it.
     """
     if os.geteuid() == 0:
-        # While /proc has this process: a program's own has its processes only.
+        # Before /proc is replaced: a program's own does not have this process.
         drop_inherited_settings()
     if request.cpus:
         os.sched_setaffinity(0, request.cpus)
@@ -317,17 +329,18 @@ def _enter(request: SpawnRequest) -> None:
 def _enter_folders(request: SpawnRequest) -> None:
     """Mounts the VM's folders and names in place of the machine's."""
     enter_mounts(request.folder, request.shared_bytes, OWN_MOUNTS)
-    # While the caller's folders, some of them below /tmp, can be found.
+    # Before the VM's folders are mounted: some of the caller's are in /tmp,
+    # which they hide.
     if request.caller is not None:
         give_callers_folders(request.shown, request.caller, request.uid)
     if isinstance(request.plan, CommandPlan):
         _give_names(request, request.plan)
-    # The VM's own folder is below /run, which this hides.
+    # Last, as this hides /run, and with it the VM's own folder.
     replace_machines(request.folder, request.shown)
 
 
 def _hide_processes(request: SpawnRequest) -> None:
-    """Hide other VMs' processes: by numbers of its own, or in /proc alone."""
+    """Hides other VMs' processes: by a PID namespace, or in /proc alone."""
     if isinstance(request.plan, ProgramPlan) and own_processes(
         request.uid, request.gid
     ):
@@ -341,8 +354,10 @@ def _give_names(
     request: SpawnRequest,
     plan: CommandPlan,
 ) -> None:
-    machines = HOSTS.read_text("utf-8", "replace") if HOSTS.exists() else ""
-    hosts = hosts_text(machines, plan.job, plan.peers)
+    machines_hosts = ""
+    if HOSTS.exists():
+        machines_hosts = HOSTS.read_text("utf-8", "replace")
+    hosts = hosts_text(machines_hosts, plan.job, plan.peers)
     accounts = accounts_text(
         ACCOUNTS.read_text("utf-8", "replace"),
         request.uid,
@@ -352,22 +367,22 @@ def _give_names(
     name_vm(request.folder, plan.index, hosts, accounts)
 
 
-def _descend(
+def _give_up_root(
     request: SpawnRequest,
     server_pid: int,
 ) -> None:
-    """Gives up root for good, and ends with the server from now on."""
+    """Gives up root for good, and has this process end with the server."""
     if os.geteuid() == 0:
         os.setgroups([])
     os.setresgid(request.gid, request.gid, request.gid)
     os.setresuid(request.uid, request.uid, request.uid)
-    # First this, without which a user may set no filter; programs that change
-    # their user (sudo) gain nothing from here on.
+    # From here on programs that change their user (sudo) gain nothing. Without
+    # this a user may set no filter.
     linux.set_no_new_privileges()
     refuse_calls()
+    # After the change of user, which clears it.
     linux.set_parent_death_signal(signal.SIGKILL)
-    # Setting a user id clears the parent-death signal, so it comes after; the
-    # server may have died before it was set.
+    # The server may have died before it was set.
     if os.getppid() != server_pid:
         os._exit(EXIT_FAILED)
 
@@ -392,7 +407,8 @@ def main(arguments: list[str]) -> int:
     linux.set_parent_death_signal(signal.SIGKILL)
     if os.getppid() != parent_pid:
         return EXIT_FAILED
-    # Ctrl-C reaches the whole foreground process group; the caller cleans up.
+    # Ctrl-C reaches every process of the foreground group: the caller ends
+    # this one when it cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     pack_filter()
     # Frozen objects are not touched by collections in the forks, which would
