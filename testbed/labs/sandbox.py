@@ -1,10 +1,10 @@
 """Confinement of a student's code: no privileges, no network, little memory.
 
-bubblewrap gives the process its own namespaces, in which nothing is but
-Python's standard library and the submitted files, all read-only, and a scratch
-folder of a few MB. prlimit bounds memory, processor time and processes; a
-seccomp filter refuses what it refuses programs in VMs, and the calls whose
-memory no limit counts. Everything in it ends with it.
+bubblewrap gives the process namespaces of its own. They hold Python's standard
+library and the submitted files, all read-only, and scratch folders of a few MB.
+prlimit bounds memory, processor time and processes. A seccomp filter refuses
+the calls that programs in VMs are refused, and those whose memory no limit
+counts. When bubblewrap ends, all processes in the namespaces end.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from testbed.labs.submission_process import READY
 from testbed.private_folders import private_folder
 
 PROJECT = Path(__file__).resolve().parents[2]
+"""The checkout, or the folder of installed packages."""
 PROGRAM = Path(__file__).with_name("submission_process.py")
 PROGRAM_COPY = "program.py"
 SUBMITTED = "submitted"
 INSTALL = "sudo apt-get install bubblewrap"
 NOBODY = 65534
+"""User and group of submissions that root runs."""
 ENVIRONMENT = {
     "PATH": "/usr/bin:/bin",
     "LC_ALL": "C.UTF-8",
@@ -50,18 +52,19 @@ UNCOUNTED = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
 }
-"""Calls for memory that neither the address space nor a file's size bounds
-(segments that nobody has attached, anonymous files), as in
-:data:`jobs.call_filter.REFUSED`.
+"""Calls for memory that neither the address space nor a file's size bounds:
+segments that nobody has attached, and anonymous files. Their numbers are those
+on x86-64 and on 64-bit ARM, as in :data:`jobs.call_filter.REFUSED`.
 """
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Bounds of one process tree; address space and file size of each process.
+    """Bounds of a submission's processes.
 
-    Of the ``processes`` bubblewrap's own is one: all memory together is below 4
-    x 256 MiB.
+    They hold for each process, but ``processes`` for all together, and
+    ``scratch_bytes`` for each scratch folder. One of the ``processes`` is
+    bubblewrap's: a submission's memory is below 4 x 256 MiB.
     """
 
     address_space_bytes: int = 256 << 20
@@ -74,12 +77,12 @@ class Limits:
 
 @cache
 def unavailable() -> str:
-    """The reason for no confinement on this machine; empty where there is."""
+    """The reason why this machine cannot confine code; empty where it can."""
     for program in ("bwrap", "prlimit"):
         if shutil.which(program) is None:
             return f"{program} is not installed"
-    # Tried, and not deduced: a kernel or a policy may forbid user namespaces in
-    # several ways.
+    # By a try: a kernel or a policy may forbid user namespaces in several
+    # ways.
     with private_folder("lab-", entered=True) as folder:
         prepared(folder)
         process = start_program(folder, Limits(), confined=True)
@@ -90,12 +93,15 @@ def unavailable() -> str:
 
 
 def prepared(folder: Path) -> Path:
-    """A folder as :func:`start_program` wants it; where submitted files go."""
+    """Prepares a folder for :func:`start_program`.
+
+    Returns its folder for submitted files.
+    """
     submitted = folder / SUBMITTED
     submitted.mkdir()
     program = folder / PROGRAM_COPY
     program.write_bytes(PROGRAM.read_bytes())
-    # Whoever runs it: root's umask may keep others out.
+    # Root runs the program as `nobody`, whom root's umask may keep out.
     folder.chmod(0o755)
     submitted.chmod(0o755)
     program.chmod(0o644)
@@ -110,8 +116,9 @@ def start_program(
 ) -> subprocess.Popen[bytes]:
     """Starts the program that calls functions of a :func:`prepared` folder.
 
-    Not ``confined``, it has the limits alone: for one's own code on one's own
-    machine. The pipes are the caller's; the process leads a session of its own.
+    If not ``confined``, it only has the limits of each process: for one's own
+    code on one's own machine. The caller has the other ends of its three pipes.
+    The process leads a session of its own.
     """
     with tempfile.TemporaryFile() as rules:
         rules.write(_refused_calls())
@@ -140,7 +147,7 @@ def _bounds(limits: Limits) -> list[str]:
         "prlimit",
         f"--as={limits.address_space_bytes}",
         f"--nofile={limits.open_files}",
-        # SIGXCPU at the first, SIGKILL at the second.
+        # SIGXCPU at the first limit, SIGKILL at the second.
         f"--cpu={limits.processor_s}:{limits.processor_s + 1}",
         f"--fsize={limits.file_bytes}",
         "--core=0",
@@ -169,14 +176,15 @@ def _confined_command(
         *_mounted(_interpreter().parents[1]),
         *("--ro-bind", str(folder / SUBMITTED), "/submitted"),
         *("--ro-bind", str(folder / PROGRAM_COPY), "/program.py"),
-        # Last, when every mount point is made. Without the first, files in /dev
-        # would have no limit.
+        # After all mounts, which make their mount points below /. Without the
+        # first of these, files in /dev would have no limit.
         *("--remount-ro", "/dev"),
         *("--remount-ro", "/"),
         *("--chdir", "/tmp"),  # noqa: S108 - inside
         "--",
         *_bounds(limits),
-        # Counted in the namespace of users: there nobody else has processes.
+        # The kernel counts processes by user namespace: in this one nobody
+        # else has any.
         f"--nproc={limits.processes}",
         *_python_command("/program.py", "/submitted"),
     ]
@@ -185,9 +193,10 @@ def _confined_command(
 def _interpreter() -> Path:
     """The Python that this environment was made with.
 
-    The system's where `nobody`, as whom root runs it, may not enter.
+    Root runs it as `nobody`: it is the system's where `nobody` may not enter
+    the other's folders.
     """
-    # Not the environment's own link: its folder has packages beside it.
+    # The environment has a link to it, but packages beside the link.
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     system = Path("/usr/bin/python3").resolve()
     if os.geteuid() != 0 or not system.exists():
@@ -205,7 +214,10 @@ def _user() -> dict[str, Any]:
 
 
 def _refused_calls() -> bytes:
-    """A seccomp filter: that of programs in VMs, and UNCOUNTED calls."""
+    """A seccomp filter: that of programs in VMs, and UNCOUNTED calls.
+
+    It allows all calls on machines of other kinds.
+    """
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         return packed([(RETURN, 0, 0, ALLOW)])
@@ -215,21 +227,21 @@ def _refused_calls() -> bytes:
 def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
     arguments = [
         "bwrap",
-        # This alone asks for a user namespace only where one is to be had;
-        # --disable-userns has to have one.
+        # The first goes without a user namespace where there is none to be
+        # had; --disable-userns needs one.
         "--unshare-all",
         "--unshare-user",
-        # In namespaces of its own making it would be root again.
+        # In another user namespace the program would be root again.
         "--disable-userns",
         *("--seccomp", str(rules_fd)),
         "--die-with-parent",
-        # Without a terminal into which it could type.
+        # Without a terminal, into which the program could type.
         "--new-session",
         "--clearenv",
     ]
     for name, value in ENVIRONMENT.items():
         arguments += ["--setenv", name, value]
-    # Of devices those that discard, give zeros or random bytes.
+    # --dev makes few devices: null, zero, full, random, urandom and terminals.
     arguments += ["--proc", "/proc", "--dev", "/dev"]
     for scratch in ("/tmp", "/dev/shm"):  # noqa: S108 - inside
         arguments += [
@@ -242,10 +254,10 @@ def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
 
 
 def _base_system() -> list[str]:
-    """/usr without packages beside Debian's own, and without this project."""
+    """/usr with Python's standard library, without packages and this project."""
     arguments = ["--ro-bind", "/usr", "/usr"]
     for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        # As on a system with a merged /usr.
+        # On a system with a merged /usr they are links into it.
         if Path(f"/{name}").is_symlink():
             arguments += ["--symlink", f"usr/{name}", f"/{name}"]
     arguments += _hidden([Path("/usr/local"), Path("/usr/lib/python3")])
@@ -253,7 +265,7 @@ def _base_system() -> list[str]:
 
 
 def _mounted(prefix: Path) -> list[str]:
-    """A Python that is not the system's, without its site-packages."""
+    """Arguments for a Python that is not in /usr, without its packages."""
     if prefix == Path("/usr"):
         return []
     packages = prefix.glob("lib/python3*/site-packages")
@@ -265,7 +277,7 @@ def _mounted(prefix: Path) -> list[str]:
 
 
 def _hidden(folders: Iterable[Path]) -> list[str]:
-    """Mounts an empty folder over each of these that exists."""
+    """Arguments that mount an empty folder over each of these that exists."""
     arguments = []
     for folder in folders:
         if folder.is_dir():
@@ -274,7 +286,9 @@ def _hidden(folders: Iterable[Path]) -> list[str]:
 
 
 def _without_the_project(mounted: Path) -> list[str]:
-    """Hides this checkout, with the solutions, if it is in a mounted folder."""
+    """Arguments that hide this checkout, which has the solutions, if it is in
+    a mounted folder.
+    """
     if mounted in PROJECT.parents:
         return ["--tmpfs", str(PROJECT)]
     return []

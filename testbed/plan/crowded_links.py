@@ -12,7 +12,7 @@ from topologies.datacentre import DataCentre
 
 
 class Placed(NamedTuple):
-    """A tenant and where it is."""
+    """A tenant and the servers of its VMs."""
 
     tenant: TenantPlan
     placement: Placement
@@ -21,17 +21,17 @@ class Placed(NamedTuple):
 def crowded_links(
     datacentre: DataCentre, plan: NetworkPlan, running: Iterable[Placed]
 ) -> frozenset[int]:
-    """Directed links that carry less than what VMs' caps let through to them.
+    """Directed links that carry less than their VMs may send over them by caps.
 
     Rates are on the emulated wire. O(tenants · links of their trees).
     """
     asked_bps: Counter[int] = Counter()
     for tenant, placement in running:
-        # VMs of one server, or of a flat data centre, meet on no link.
+        # VMs of one server, or of a flat data centre, send over no link.
         if not tenant.edges:
             continue
-        # By their caps, not by what they reserve: a VM without a
-        # reservation sends as much as its cap lets it.
+        # Not by reservations: a VM without one sends as much as its cap
+        # allows.
         tree = tree_of(datacentre, placement.root)
         asked_bps.update(hose_bps(tree, placement, tenant.cap_bps))
     crowded = []
@@ -44,9 +44,9 @@ def crowded_links(
 def crowded_by_vm(
     datacentre: DataCentre, placed: Placed, crowded: frozenset[int]
 ) -> dict[int, frozenset[int]]:
-    """Of these directed links those by which traffic comes to each VM.
+    """Crowded links over which traffic comes to each VM, by the VM's index.
 
-    By the VM's index; VMs that none of them leads to are absent.
+    VMs to which none of the links leads are absent.
     """
     if not placed.tenant.edges or not crowded:
         return {}
@@ -56,12 +56,12 @@ def crowded_by_vm(
     for vm in placed.tenant.vms:
         path = tree.path_to_root(vm.slot.server)
         above = {int(tree.uplink[node]) for node in path}
-        # Down the links above it, up all others.
-        leading = {
-            link
-            for link in crowded.intersection(needed)
-            if (link // 2 in above) == (link % 2 == 1)
-        }
+        leading = set()
+        for directed_link in crowded.intersection(needed):
+            link, is_down = divmod(directed_link, 2)
+            # Traffic comes down the links above the VM, and up all others.
+            if is_down == (link in above):
+                leading.add(directed_link)
         if leading:
             result[vm.index] = frozenset(leading)
     return result
