@@ -111,6 +111,16 @@ class SweptKey:
         for values, _ in self.parts:
             yield from values
 
+    def written(self) -> Iterator[Any]:
+        """Its values as a file has them: ranges in short, ``1..20``."""
+        for values, _ in self.parts:
+            # A file has no form for ranges with other steps, as Python has.
+            has_form = isinstance(values, range) and values.step == 1
+            if has_form and len(values) > 1:
+                yield f"{values[0]}..{values[-1]}"
+            else:
+                yield from values
+
     @property
     def is_numeric(self) -> bool:
         """True where an axis has places for all values."""

@@ -39,26 +39,31 @@ def sweep(
     progress: Report | None = None,
     say: Callable[[str], None] = print,
 ) -> Sweep:
-    """All combinations of values of an experiment, in a file or as a mapping.
+    """Runs an experiment, a file or a mapping, at all combinations of values.
 
     ``over``: values by key, as lists, ranges or texts such as ``1..20``; they
-    replace those of the file. ``stop``: the share of the mean that the half
-    width of its 95 % interval is to come to. Raises BadInput before anything
-    runs; failed cells are rows. What was computed is kept below ``out``, so
-    that an interrupted sweep continues.
+    replace those of the file. ``stop``: seeds are enough where the half width
+    of the 95 % interval of ``stop_metric``, or of each of the ``metrics``, is at
+    most this share of the mean; at least ``least`` of them run. Raises BadInput
+    before anything runs; failed cells are rows. Results are kept below ``out``,
+    so that an interrupted sweep continues.
     """
     path, text = _source(experiment)
-    rule = None if stop is None else Stop(stop, stop_metric, least)
-    keys = tuple(
-        _key(name, values) for name, values in (over or {}).items()
-    )
-    plan = plan_sweep(path, text, Asked(keys, rule, tuple(metrics), live))
+    rule = None
+    if stop is not None:
+        rule = Stop(stop, stop_metric, least)
+    keys = []
+    for name, values in (over or {}).items():
+        keys.append(_key(name, values))
+    asked = Asked(tuple(keys), rule, tuple(metrics), live)
+    plan = plan_sweep(path, text, asked)
     options = SweepOptions(
         out=Path(from_home(str(out))),
         processes=processes or len(os.sched_getaffinity(0)),
         cluster=cluster,
         again=again,
         command=("testbed.sweep",),
+        as_root="start Python by sudo",
     )
     return run_sweep(plan, options, progress or (lambda _: None), say)
 
@@ -74,7 +79,9 @@ def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
 
 
 def _key(name: str, values: Any) -> SweptKey:
-    """A key's values. Raises BadInput for none, and for what no file can hold."""
+    """A key with its values. Raises BadInput if there are none, or if no file
+    can hold them.
+    """
     if isinstance(values, str):
         return read_option(f"{name}={values}")
     place = Place(f"over[{name!r}]")
@@ -90,10 +97,15 @@ def _key(name: str, values: Any) -> SweptKey:
 def _parts(
     values: Any, place: Place, problems: list[Problem]
 ) -> Iterator[Sequence[Any]]:
+    """A range as it is, other values one by one; adds what no file can hold to
+    ``problems``.
+    """
     if isinstance(values, range):
-        yield from (values,) if values else ()
+        if values:
+            yield values
         return
-    # A mapping can be iterated, and is one value all the same.
-    alone = isinstance(values, Mapping) or not isinstance(values, Iterable)
-    for value in (values,) if alone else values:
+    # A mapping is one value, although it can be iterated.
+    if isinstance(values, Mapping) or not isinstance(values, Iterable):
+        values = (values,)
+    for value in values:
         yield (plain_value(value, (), place, problems),)

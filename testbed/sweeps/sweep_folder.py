@@ -5,6 +5,7 @@ written.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -44,13 +45,16 @@ if TYPE_CHECKING:
 STORE = ".cells"
 WHOLE_RUNS = "runs"
 PICTURE = "sweep"
-MOST_PARTS = 1000
 
 
 @dataclass(frozen=True)
 class SweepOptions:
-    """Options of a sweep. ``cluster`` None: on ``processes`` of this machine's
-    processors.
+    """Options of a sweep.
+
+    ``cluster`` None: on ``processes`` of this machine's processors. ``again``:
+    live cells whose verdict is not ok are measured again. ``command``: for
+    provenance; with sudo before it, it has root's rights, if ``as_root`` does
+    not name another way to them.
     """
 
     out: Path = DEFAULT_OUT
@@ -60,10 +64,11 @@ class SweepOptions:
     again: bool = False
     parquet: bool = False
     command: Sequence[str] = ()
+    as_root: str = ""
 
     @property
     def store(self) -> Path:
-        """The results of all sweeps into that place."""
+        """The folder of results, which all sweeps into ``out`` share."""
         return self.out / STORE
 
 
@@ -113,7 +118,7 @@ class Sweep:
 
     @property
     def sentence(self) -> str:
-        """Numbers of cells by what became of them."""
+        """Numbers of cells, in all and by outcome."""
         counts = self.cell_counts
         size = self.plan.size
         parts = [
@@ -122,7 +127,7 @@ class Sweep:
         ]
         if counts.failed:
             parts.append(f"{counts.failed:,} failed")
-        # The stop rule needs not all seeds.
+        # With a stop rule not all seeds are needed.
         unused = size - sum(self.counts.values())
         if unused > 0:
             parts.append(f"{unused:,} not needed")
@@ -130,7 +135,7 @@ class Sweep:
 
     @property
     def exit_code(self) -> int:
-        """4 where a cell failed, 1 where one is outside what was expected."""
+        """4 if a cell failed, else 1 if one is outside what was expected."""
         if any(row.failed for row in self.rows):
             return 4
         if any(row.outside for row in self.rows):
@@ -157,10 +162,10 @@ def run_sweep(
     report: Report,
     say: Callable[[str], None],
 ) -> Sweep:
-    """Computes what is missing and writes the sweep's folder.
+    """Computes cells that are not stored yet, and writes the sweep's folder.
 
-    Raises what stops it: cells done until then are stored, and the same sweep
-    continues.
+    Raises what stops it. Cells done until then are stored: the same sweep, run
+    again, continues.
     """
     return _written(computed(plan, options, report, say), options)
 
@@ -171,16 +176,15 @@ def computed(
     report: Report,
     say: Callable[[str], None],
 ) -> SweepRun:
-    """Computes what is missing of a sweep's cells. Raises what stops it."""
-    # Live cells here are played by `testbed run`; on a cluster each worker's
-    # machine is examined for itself.
+    """Computes a sweep's cells that are not stored yet. Raises what stops it."""
+    # Live cells here are played by `testbed run`, which needs root. On a
+    # cluster each worker examines its machine.
     if plan.live and options.cluster is None and os.geteuid() != 0:
-        raise MachineCannot(
-            "live cells need root", f"sudo {' '.join(options.command)}"
-        )
+        hint = options.as_root or f"sudo {shlex.join(options.command)}"
+        raise MachineCannot("live cells need root", hint)
     keep = None
     if options.keep_runs:
-        keep = options.out.absolute() / STORE / WHOLE_RUNS
+        keep = options.store.absolute() / WHOLE_RUNS
     store = ResultStore(options.store)
     spec = stored_spec(plan, options.store)
     with (
@@ -198,8 +202,9 @@ def computed(
 def executor_of(
     options: SweepOptions, say: Callable[[str], None], *, live: bool
 ) -> Executor:
-    """The processors here, or a cluster's workers. Live cells run one at a time
-    here.
+    """Processors of this machine, or a cluster's workers.
+
+    Live cells run one at a time on this machine.
     """
     if options.cluster is None and (live or options.processes == 1):
         return InProcess()
@@ -210,7 +215,8 @@ def executor_of(
 
 def _written(run: SweepRun, options: SweepOptions) -> Sweep:
     plan = run.plan
-    # Made at the end: what stops a sweep leaves its cells, and no folder.
+    # Made at the end: a sweep that is stopped leaves cells in the store, and
+    # no folder.
     folder = RunFolder.create(options.out, plan.name, None)
     folder.write_text(SPEC, plan.text)
     table = write_tables(run, folder, parquet=options.parquet)
@@ -242,8 +248,8 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
 def asked_for(
     plan: SweepPlan, counts: CellCounts, options: SweepOptions
 ) -> dict[str, Any]:
-    """The content of ``sweep.json``: what was asked for, and what it depends
-    on.
+    """The content of ``sweep.json``: the sweep as it was asked for, and the
+    digests of code and files on which its results depend.
     """
     stop = None
     if plan.stop is not None:
@@ -265,19 +271,16 @@ def asked_for(
 
 
 def cell_numbers(plan: SweepPlan, counts: CellCounts) -> dict[str, int]:
-    """Numbers of cells."""
+    """Numbers of cells that were asked for, computed, kept and failed."""
     return {"asked": plan.size, **vars(counts)}
 
 
 def _written_values(key: SweptKey) -> list[Any]:
-    """A key's values; ranges as they are written."""
+    """A key's values as JSON has them; ranges as they are written."""
     written: list[Any] = []
-    for values, _ in key.parts[:MOST_PARTS]:
-        first = values[0]
-        if len(values) > 1:
-            written.append(f"{first}..{values[-1]}")
-        elif isinstance(first, str | int | float):
-            written.append(first)
+    for value in key.written():
+        if isinstance(value, str | int | float):
+            written.append(value)
         else:
-            written.append(as_yaml(first))
+            written.append(as_yaml(value))
     return written

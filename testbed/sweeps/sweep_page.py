@@ -160,13 +160,8 @@ def _provenance(where: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def _values(key: SweptKey) -> str:
     """A key's values; ranges as they are written."""
-    written = []
-    for values, _ in key.parts[:MOST_VALUES]:
-        if len(values) > 1:
-            written.append(f"{values[0]}..{values[-1]}")
-        else:
-            written.append(printed_value(values[0]))
-    left = len(key.parts) - len(written)
-    if left:
-        written.append(f"and {left:,} more")
+    written = list(map(printed_value, key.written()))
+    left = len(written) - MOST_VALUES
+    if left > 0:
+        written[MOST_VALUES:] = [f"and {left:,} more"]
     return ", ".join(written)

@@ -195,8 +195,13 @@ def test_live_cells_need_root(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
+    # A value of two words, as the shell gave it.
+    words = ["testbed", "sweep", "--over", "workload.mean_run_time=1 h"]
+    monkeypatch.setattr("sys.argv", words)
     assert swept(tmp_path, "--live") == 3
-    assert "live cells need root" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "live cells need root" in shown
+    assert "--over 'workload.mean_run_time=1 h'" in shown
 
 
 def test_reasons_of_cells_outside_stand_in_the_terminal_and_on_the_page(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from testbed.errors import BadInput
+from testbed.errors import BadInput, MachineCannot
 from testbed.spec.sweep_section import read_option
 from testbed.sweeps.python_sweep import sweep
 from testbed.sweeps.sweep_pictures import MOST_LINES, sweep_figure
@@ -85,6 +86,38 @@ def test_fewer_seeds_where_they_are_enough(tmp_path: Path) -> None:
                   out=tmp_path, processes=1)  # fmt: skip
     assert found.table["needed"].tolist() == found.table["cells"].tolist()
     assert all(3 <= needed < 39 for needed in found.table["needed"])
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_range_with_steps_is_written_as_its_values(
+    tmp_path: Path,
+) -> None:
+    workload = {**QUEUE["workload"], "jobs": 2}
+    over = {"seed": range(1, 6, 2), "workload.mean_vms": range(3, 1, -1)}
+    one = {**QUEUE, "policies": ["fcfs"], "workload": workload}
+    found = sweep(one, over, out=tmp_path, processes=1)
+    asked = json.loads((found.folder / "sweep.json").read_text())
+    assert asked["over"]["seed"] == [1, 3, 5]
+    assert asked["over"]["workload.mean_vms"] == [3, 2]
+    page = (found.folder / "report.html").read_text()
+    assert "<dt>seed</dt><dd>1, 3, 5</dd>" in page
+
+
+def test_live_cells_want_python_itself_to_be_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    live = {
+        "name": "pair",
+        "topology": {"kind": "tree", "fanout": [2, 2], "links": "1 Gbit/s", "slots_per_server": 2},
+        "policies": ["simple-jsa"],
+        "workload": {"kind": "jobs", "jobs": [
+            {"id": "a", "vms": 2, "bandwidth": "10 Mbit/s", "duration": "6 s", "deadline": "60 s"},
+        ]},
+    }  # fmt: skip
+    with pytest.raises(MachineCannot) as caught:
+        sweep(live, {"seed": [1, 2]}, live=True, out=tmp_path)
+    assert caught.value.hint == "start Python by sudo"
 
 
 @pytest.mark.parametrize(
