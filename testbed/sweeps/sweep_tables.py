@@ -1,5 +1,5 @@
-"""Tables of a sweep: a row a cell, and a row a combination with means and their
-intervals.
+"""Tables of a sweep: one with a row per cell, and one with a row per
+combination of values, with means over seeds and their intervals.
 """
 
 from __future__ import annotations
@@ -25,17 +25,21 @@ if TYPE_CHECKING:
     from testbed.sweeps.cell_runs import Cell
     from testbed.sweeps.sweeping import SweepRun
 
-CELLS, CELLS_PARQUET = "cells.csv", "cells.parquet"
-TABLE_CSV, TABLE_MD = "table.csv", "table.md"
+CELLS = "cells.csv"
+CELLS_PARQUET = "cells.parquet"
+TABLE_CSV = "table.csv"
+TABLE_MD = "table.md"
 BATCH = 1000
 """Cells that are written to a Parquet file at once."""
 ACCEPTED = "acceptance_rate"
-GOOD, OUTSIDE, FAILED = "ok", "outside", "failed"
+GOOD = "ok"
+OUTSIDE = "outside"
+FAILED = "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class CellRow:
-    """A cell's line: its values, its outcome with the reason, and its result."""
+    """A cell, its outcome with the reason, and its result (None: it failed)."""
 
     cell: Cell
     outcome: str
@@ -45,12 +49,13 @@ class CellRow:
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A combination's line.
+    """A combination's values, its numbers of cells, and means over them.
 
-    ``needed``: the number of seeds that was enough for the stop rule; None
-    without a rule, or if all seeds were not enough. ``reasons``: for each cell
-    outside its expectations, why. ``fidelity``: verdicts on live cells.
-    ``accepted``: the mean share of jobs that were not rejected.
+    ``needed``: the number of seeds that is enough for the stop rule; None
+    without a rule, or if all seeds are not enough. ``estimates``: of the plan's
+    metrics, in their order. ``reasons``: for each cell outside its
+    expectations, why. ``fidelity``: verdicts on live cells. ``accepted``: the
+    mean share of jobs that were not rejected.
     """
 
     values: tuple[Any, ...]
@@ -69,12 +74,12 @@ def cell_rows(
 ) -> Iterator[CellRow]:
     """A combination's cells in the order of their seeds.
 
-    They end where the stop rule is fulfilled, or before a cell that was not
-    run.
+    They end with the cell that fulfils the stop rule, or before the first one
+    that was not run.
     """
     stop = run.plan.stop
     names = run.plan.rule_metrics
-    rows: list[list[float | None]] = []
+    by_seed: list[list[float | None]] = []
     for cell in run.cells.of(combination):
         row = _row(run, cell)
         if row is None:
@@ -82,15 +87,15 @@ def cell_rows(
         yield row
         if stop is None:
             continue
-        rows.append(numbers(row.record, names))
-        # Seeds that ran ahead of the rule are not counted: the same cells
-        # on one processor and on a hundred.
-        if stop.needed(list(zip(*rows, strict=True))) is not None:
+        by_seed.append(numbers(row.record, names))
+        # Cells that ran ahead of the rule are left out: the table is the
+        # same from one processor as from a hundred.
+        if stop.needed(list(zip(*by_seed, strict=True))) is not None:
             return
 
 
 def _row(run: SweepRun, cell: Cell) -> CellRow | None:
-    """A cell's row; None if it was not run, as its combination had enough."""
+    """A cell's row; None if it was not run, as fewer seeds were enough."""
     failure = run.failures.get(cell.key)
     if failure is not None:
         return CellRow(cell, FAILED, failure.message, None)
@@ -113,7 +118,7 @@ def table_row(
     plan = run.plan
     records = [row.record for row in rows if row.record is not None]
     estimates = []
-    # A run without a value (no job finished, say) is left out of the mean.
+    # A run without a value, as where no job finished, is not in the mean.
     for name in plan.metrics:
         estimates.append(
             estimate(number(record, name) for record in records)
@@ -133,8 +138,8 @@ def table_row(
 
 
 def _needed(plan: SweepPlan, rows: Sequence[CellRow]) -> int | None:
-    """The number of seeds that is enough; None without a rule, or if all are
-    not.
+    """The number of seeds that is enough; None without a rule, or if all seeds
+    are not enough.
     """
     if plan.stop is None:
         return None
@@ -143,7 +148,7 @@ def _needed(plan: SweepPlan, rows: Sequence[CellRow]) -> int | None:
 
 
 def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
-    """Why cells are outside what was expected, a sentence each."""
+    """Reasons why cells are outside what was expected, a sentence each."""
     return tuple(chain.from_iterable(row.reasons for row in table))
 
 
@@ -158,19 +163,20 @@ def _verdicts(records: Sequence[Record]) -> Iterator[str]:
 def printed_cells(
     plan: SweepPlan, values: Sequence[Any]
 ) -> tuple[Any, ...]:
-    """Values as tables print them: policies by their labels, numbers and texts
-    as they are, all others as YAML.
+    """Values as tables print them: policies by their labels; numbers, texts,
+    true and false as they are; all others as YAML.
     """
-    cells: list[Any] = []
-    for dimension, value in zip(plan.over, values, strict=False):
-        if dimension.key == POLICIES:
+    printed: list[Any] = []
+    # A combination has no value of the last key, the seed.
+    for swept, value in zip(plan.over, values, strict=False):
+        if swept.key == POLICIES:
             text = as_yaml(value)
-            cells.append(plan.labels.get(text, text))
+            printed.append(plan.labels.get(text, text))
         elif isinstance(value, str | int | float):
-            cells.append(value)
+            printed.append(value)
         else:
-            cells.append(as_yaml(value))
-    return tuple(cells)
+            printed.append(as_yaml(value))
+    return tuple(printed)
 
 
 # -- files
@@ -200,8 +206,10 @@ def write_tables(
     return table
 
 
-def _passed(run: SweepRun, table: list[TableRow]) -> Iterator[CellRow]:
-    """Yields every cell's row in order; appends combinations' to ``table``."""
+def _all_rows(run: SweepRun, table: list[TableRow]) -> Iterator[CellRow]:
+    """Yields every cell's row in order, and appends every combination's row to
+    ``table`` meanwhile.
+    """
     for combination in run.cells.combinations():
         rows = list(cell_rows(run, combination))
         table.append(table_row(run, combination, rows))
@@ -238,7 +246,7 @@ def _write_cells(
 ) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(cell_columns(run.plan))
-    for row in _passed(run, table):
+    for row in _all_rows(run, table):
         writer.writerow(cell_values(run.plan, row))
 
 
@@ -252,7 +260,7 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
     kinds |= dict.fromkeys((*METRICS, *numeric), pa.float64())
     schema = pa.schema([(name, kinds[name]) for name in names])
     out = io.BytesIO()
-    rows = _passed(run, table)
+    rows = _all_rows(run, table)
     with parquet.ParquetWriter(out, schema) as writer:
         # By batches: a sweep's cells need not fit into memory.
         while batch := list(islice(rows, BATCH)):
@@ -265,7 +273,8 @@ def _arrow_table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
     import pyarrow as pa
 
     arrays = []
-    for field, column in zip(schema, zip(*rows, strict=True), strict=True):
+    columns = zip(*rows, strict=True)
+    for field, column in zip(schema, columns, strict=True):
         arrays.append(_parquet_column(column, field.type))
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -280,8 +289,8 @@ def _parquet_column(values: Sequence[Any], kind: Any) -> Any:
 
 
 def table_columns(plan: SweepPlan) -> tuple[str, ...]:
-    """The columns of ``table.csv``: a metric's mean, and half its interval's
-    width.
+    """The columns of ``table.csv``; a metric has two: its mean, and half the
+    width of its interval.
     """
     columns = [
         *plan.combined_columns,
@@ -336,19 +345,18 @@ def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
 def printed_row(
     values: Sequence[Any], count: str, estimates: Sequence[Estimate]
 ) -> tuple[str, ...]:
-    """The same by its parts."""
+    """A row as people read it, of values, :func:`printed_count`, and means."""
     texts = []
     for value in values:
-        texts.append(
-            f"{value:g}" if isinstance(value, float) else str(value)
-        )
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        texts.append(text)
     texts.append(count)
     texts += map(with_interval, estimates)
     return tuple(texts)
 
 
 def printed_count(plan: SweepPlan, row: TableRow) -> str:
-    """Number of cells; if they are enough; how many failed or are outside."""
+    """Number of cells, such as ``5 (not enough, 1 failed, 2 outside)``."""
     notes = []
     if plan.stop is not None:
         notes.append("enough" if row.needed is not None else "not enough")
@@ -356,13 +364,16 @@ def printed_count(plan: SweepPlan, row: TableRow) -> str:
         notes.append(f"{row.failed} failed")
     if row.outside:
         notes.append(f"{row.outside} outside")
-    return str(row.cells) + (f" ({', '.join(notes)})" if notes else "")
+    if notes:
+        return f"{row.cells} ({', '.join(notes)})"
+    return str(row.cells)
 
 
 def with_interval(around: Estimate) -> str:
     """Mean and half width, rounded alike: ``1,602 ± 560``.
 
-    Both end at the second digit of the half width, or at the unit.
+    Both have decimals up to the second digit of the half width: ``16.02 ±
+    0.56``.
     """
     if not around.n:
         return "–"
@@ -370,16 +381,18 @@ def with_interval(around: Estimate) -> str:
         return four_digits(around.mean)
     if not around.half_width:
         return f"{four_digits(around.mean)} ± 0"
-    digits = max(0, 1 - math.floor(math.log10(around.half_width)))
-    return f"{around.mean:,.{digits}f} ± {around.half_width:,.{digits}f}"
+    decimals = max(0, 1 - math.floor(math.log10(around.half_width)))
+    mean_text = f"{around.mean:,.{decimals}f}"
+    return f"{mean_text} ± {around.half_width:,.{decimals}f}"
 
 
 def four_digits(value: float, sign: str = "") -> str:
-    """Its first four digits, without an exponent where it is large: ``19,420``.
+    """A number's first four digits, however large, as digits: ``19,420``.
 
-    ``sign``: "+" where a number above 0 is to have one too.
+    ``sign``: "+" to have a sign before numbers above 0, too.
     """
-    return f"{float(f'{value:.4g}'):{sign},.15g}"
+    rounded = float(f"{value:.4g}")
+    return f"{rounded:{sign},.15g}"
 
 
 def markdown(plan: SweepPlan, table: Sequence[TableRow]) -> str:
