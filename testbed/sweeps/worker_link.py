@@ -1,5 +1,6 @@
-"""Messages between a sweep's driver and its Dask workers, in the event loop of
-Dask's client.
+"""Messages between a sweep's driver and its Dask workers.
+
+Coroutines here run in the event loop of Dask's client.
 """
 
 from __future__ import annotations
@@ -22,15 +23,18 @@ from testbed.sweeps.worker_check import Differs, joined_worker
 T = TypeVar("T")
 
 AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
+"""Hint where a worker's code differs from the driver's."""
 REACH = "its own log tells why; other workers may join at any time"
+"""Hint where the scheduler does not reach a worker."""
 
 
 @dataclass(eq=False)
 class Seat:
-    """A worker that has been checked; ``live`` where it offers the live
-    network.
+    """A worker that has been checked.
 
-    ``batch_size`` is the number of tasks that it was given last.
+    ``live``: it offers the live network. ``batch_size``: the number of tasks
+    that it was given last. ``files``: digests of the files that it has.
+    ``examined``: the doctor's verdict on its machine, once it was asked for.
     """
 
     address: str
@@ -61,14 +65,14 @@ class WorkerRefused:
 
 @dataclass(frozen=True)
 class Lost:
-    """A worker has left; ``expected`` where it was told to."""
+    """A worker has left; ``expected``: it was told to."""
 
     address: str
     expected: bool
 
 
 class UnfitMachine(Exception):
-    """The doctor says that a worker's machine cannot run the live network."""
+    """A worker's machine cannot run the live network, by the doctor's verdict."""
 
 
 class WorkerLink:
@@ -87,7 +91,7 @@ class WorkerLink:
         self._sending: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     def start(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
-        """Start a coroutine in the event loop."""
+        """Starts a coroutine in the event loop, from another thread."""
         return asyncio.run_coroutine_threadsafe(
             work, self._client.loop.asyncio_loop
         )
@@ -96,19 +100,19 @@ class WorkerLink:
     def is_open(self) -> bool:
         return str(self._client.status) == "running"
 
-    # -- who is there
+    # -- workers that come and go
 
     def watch(self) -> None:
-        """Check the workers that are there, to the last of them; report those
-        that come and go.
+        """Checks all workers that are there, and reports those that come and go
+        from now on.
         """
-        # Before the list is read: no worker comes unseen in between.
+        # Before the list is read, so that no worker comes unseen in between.
         self._client.subscribe_topic("all", self._on_event)
         workers = self._client.scheduler_info(n_workers=-1)["workers"]
         self.start(self._check_all(list(workers))).result()
 
     def unwatch(self) -> None:
-        """Hear no more of workers."""
+        """Reports no more workers that come and go."""
         self._client.unsubscribe_topic("all")
 
     async def _check_all(self, addresses: Sequence[str]) -> None:
@@ -127,11 +131,13 @@ class WorkerLink:
                 self._report(Lost(address, bool(more.get("expected"))))
 
     async def _check(self, address: str) -> None:
-        # One that came in between is both in the list and in an event.
+        # A worker that comes while the list is read is in the list, and in
+        # an event too.
         if address in self._known:
             return
         self._known.add(address)
         facts = await joined_worker(self._client, address)
+        # One that has left meanwhile is not known any more.
         if facts is None and address in self._known:
             sentence = f"worker {address} is not used: its scheduler does not reach it"
             self._report(WorkerRefused(sentence, REACH))
@@ -145,33 +151,36 @@ class WorkerLink:
     async def play(
         self, seat: Seat, tasks: Sequence[Task], limit_s: float
     ) -> list[Outcome]:
-        """Outcomes of the tasks that worker computes within the limit, of at
-        least one.
+        """Has a worker compute tasks, at least the first, and no further one
+        begin after the limit. Returns the outcomes. Raises UnfitMachine.
         """
+        # A live task comes alone.
         live = tasks[0].live
         await self._bring(seat, tasks)
         if live and not seat.examined:
-            seat.examined = await self._done(
+            seat.examined = await self._run_task(
                 seat, worker_side.examined, live=True
             )
-            if not seat.examined["doctor"]["can_run"]:
-                raise UnfitMachine(seat.examined["doctor"]["verdict"])
+            doctor = seat.examined["doctor"]
+            if not doctor["can_run"]:
+                raise UnfitMachine(doctor["verdict"])
         # As bytes, which Dask neither searches for futures nor hashes.
         batch = pickle.dumps(tuple(tasks))
         scratch = str(seat.facts.scratch)
-        answer = await self._done(
+        answer = await self._run_task(
             seat, worker_side.run_batch, batch, scratch, limit_s, live=live
         )
         outcomes: list[Outcome] = pickle.loads(answer)  # noqa: S301 - from a worker that was checked
         return outcomes
 
-    async def _done(
+    async def _run_task(
         self,
         seat: Seat,
         function: Callable[..., T],
         *arguments: object,
         live: bool,
     ) -> T:
+        """A function's result on a worker, as a task of Dask's."""
         # One prefix for all keys: the scheduler remembers prefixes for ever.
         key = ("hosenet", self._session, next(self._numbers))
         needs = {worker_side.LIVE: 1} if live else None
@@ -184,20 +193,20 @@ class WorkerLink:
             resources=needs,
         )
         answer: asyncio.Future[T] = asyncio.ensure_future(future)
-        # Looked at, so that asyncio does not complain of an exception that
-        # nobody waits for.
+        # The exception is read, as asyncio complains of one that nobody has
+        # read.
         answer.add_done_callback(
             lambda done: done.cancelled() or done.exception()
         )
         try:
-            # Dask's own waiting must not be cut off: it would complain.
-            # Released, it ends.
+            # Shielded: Dask would complain if its own waiting were
+            # cancelled. It ends when the future is released.
             return await asyncio.shield(answer)
         finally:
             future.release()
 
     async def stop(self, seats: Iterable[Seat]) -> None:
-        """Interrupt the programs that live tasks run there."""
+        """Interrupts the programs that live tasks run on these workers."""
         addresses = [seat.address for seat in seats]
         await self._client.run(
             worker_side.stop, workers=addresses, on_error="ignore"
@@ -206,35 +215,36 @@ class WorkerLink:
     # -- files
 
     async def _bring(self, seat: Seat, tasks: Sequence[Task]) -> None:
+        """Sends a worker those of the tasks' files that its machine lacks."""
         wanted: dict[str, FileRef] = {}
         for task in tasks:
-            # By content: equal files are sent once, whatever they are
-            # called.
+            # By content: equal files are sent once, whatever their names.
             for ref in task.files.values():
                 wanted[ref.sha256] = ref
         for sha256 in wanted.keys() - seat.files:
             path = wanted[sha256].path
             content = Content(sha256, path.stat().st_size, path)
-            # Workers of a machine share its cache: the second one finds what
-            # the first was sent.
+            # One at a time for each machine, whose workers share its cache:
+            # the second one finds there what the first was sent.
             async with self._sending[seat.facts.boot_id]:
-                lacking = await self._run(
+                missing = await self._call(
                     seat, worker_side.missing, [content]
                 )
-                for missing in lacking:
-                    await self._send(seat, missing)
+                if missing:
+                    await self._send(seat, content)
             seat.files.add(sha256)
 
     async def _send(self, seat: Seat, content: Content) -> None:
         sender = f"{self._session}-{next(self._numbers)}"
         for offset, part in parts(content):
-            await self._run(
+            await self._call(
                 seat, worker_side.receive, content, sender, offset, part
             )
 
-    async def _run(
+    async def _call(
         self, seat: Seat, function: Callable[..., Any], *arguments: object
     ) -> Any:
+        """A function's result on a worker at once, beside its tasks."""
         by_address = await self._client.run(
             function, *arguments, workers=[seat.address]
         )

@@ -1,4 +1,4 @@
-"""Several pcap streams as one pcapng file, which names where a packet passed.
+"""Several pcap streams as one pcapng file, which names where a packet was taken.
 
 Formats: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap-03.html and
 https://www.ietf.org/archive/id/draft-ietf-opsawg-pcapng-02.html. All numbers
@@ -12,9 +12,14 @@ from collections.abc import Callable, Sequence
 
 from testbed.errors import RunFailed
 
-_FILE = struct.Struct("=IHHiIII")
-_RECORD = struct.Struct("=IIII")
+# pcap. A file's header: magic number, two of the version, time zone, accuracy,
+# longest packet, link type.
+_FILE_HEADER = struct.Struct("=IHHiIII")
+# A packet's header: seconds, microseconds, bytes that follow, bytes of the
+# packet.
+_RECORD_HEADER = struct.Struct("=IIII")
 _PCAP_MICROSECONDS = 0xA1B2C3D4
+# pcapng: types of blocks, and values in them.
 _SECTION = 0x0A0D0D0A
 _INTERFACE = 1
 _PACKET = 6
@@ -22,14 +27,15 @@ _BYTE_ORDER = 0x1A2B3C4D
 _ANY_LENGTH = -1
 _NAME_OPTION = 2
 _END_OF_OPTIONS = bytes(4)
-# tcpdump's own most (MAXIMUM_SNAPLEN).
+# The longest that tcpdump writes (MAXIMUM_SNAPLEN).
 LONGEST_PACKET_BYTES = 262_144
 
 
 class MergedPackets:
-    """Packets of streams in the order in which they come.
+    """Packets of all streams, in the order in which they come.
 
-    ``names``: of the streams' points. ``write`` is called with whole blocks.
+    ``names``: where each stream's packets are taken. ``write`` is called with
+    whole blocks.
     """
 
     def __init__(
@@ -37,67 +43,78 @@ class MergedPackets:
     ) -> None:
         self._names = names
         self._write = write
+        # Bytes of each stream that are not a whole header or packet yet.
         self._rest = [b""] * len(names)
-        # Numbers in the file, by streams: in the order of their first bytes.
+        # Numbers of interfaces in the file, by stream, in the order in which
+        # the streams began.
         self._interfaces: dict[int, int] = {}
 
     def take(self, stream: int, data: bytes) -> None:
-        """Takes more bytes of a stream. Raises RunFailed for what is no pcap."""
-        # A pipe's pieces end anywhere, within a header too.
+        """Takes more bytes of a stream. Raises RunFailed if they are no pcap."""
+        # What is read from a pipe ends anywhere, within a header too.
         rest = self._rest[stream] + data
         if stream not in self._interfaces:
-            if len(rest) < _FILE.size:
+            if len(rest) < _FILE_HEADER.size:
                 self._rest[stream] = rest
                 return
-            self._begin(stream, rest[: _FILE.size])
-            rest = rest[_FILE.size :]
+            self._begin(stream, rest[: _FILE_HEADER.size])
+            rest = rest[_FILE_HEADER.size :]
         while (size := _record_size(rest)) <= len(rest):
             self._write(_packet(self._interfaces[stream], rest[:size]))
             rest = rest[size:]
         self._rest[stream] = rest
 
     def _begin(self, stream: int, header: bytes) -> None:
-        # Another magic number is another byte order's, or has nanoseconds.
-        magic, _, _, _, _, longest, link_type = _FILE.unpack(header)
+        magic, _, _, _, _, longest, link_type = _FILE_HEADER.unpack(header)
+        # Other magic numbers stand for another byte order, or nanoseconds.
         if magic != _PCAP_MICROSECONDS:
             raise RunFailed("tcpdump writes no pcap of this machine's")
-        # With the first packet to come, so that without any the file is empty.
+        # Not before a stream begins: the file stays empty where no tcpdump
+        # can capture.
         if not self._interfaces:
+            # Of version 1.0.
             section = struct.pack("=IHHq", _BYTE_ORDER, 1, 0, _ANY_LENGTH)
             self._write(_block(_SECTION, section))
         name = self._names[stream].encode()
         body = struct.pack("=HHI", link_type, 0, longest)
-        body += struct.pack("=HH", _NAME_OPTION, len(name)) + _padded(name)
-        self._write(_block(_INTERFACE, body + _END_OF_OPTIONS))
+        body += struct.pack("=HH", _NAME_OPTION, len(name))
+        body += _padded(name)
+        body += _END_OF_OPTIONS
+        self._write(_block(_INTERFACE, body))
         self._interfaces[stream] = len(self._interfaces)
 
 
 def _record_size(data: bytes) -> int:
-    """Bytes of the first record with its header, as far as that is there."""
-    if len(data) < _RECORD.size:
-        return _RECORD.size
-    n_bytes = _RECORD.unpack_from(data)[2]
-    # More, and the stream is out of step: it would be waited for in vain.
+    """Bytes of the first packet and its header; of the header alone while that
+    is not whole.
+    """
+    if len(data) < _RECORD_HEADER.size:
+        return _RECORD_HEADER.size
+    n_bytes = _RECORD_HEADER.unpack_from(data)[2]
+    # A greater number is not a packet's: so many bytes would never come.
     if n_bytes > LONGEST_PACKET_BYTES:
         raise RunFailed(f"tcpdump writes a packet of {n_bytes} bytes")
-    return _RECORD.size + int(n_bytes)
+    return _RECORD_HEADER.size + int(n_bytes)
 
 
 def _packet(interface: int, record: bytes) -> bytes:
     """An enhanced packet block, whose times are microseconds."""
-    seconds, microseconds, captured, length = _RECORD.unpack_from(record)
-    at = seconds * 1_000_000 + microseconds
-    body = struct.pack(
-        "=IIIII", interface, at >> 32, at & 0xFFFFFFFF, captured, length
-    )
-    return _block(_PACKET, body + _padded(record[_RECORD.size :]))
+    header = _RECORD_HEADER.unpack_from(record)
+    seconds, microseconds, captured, length = header
+    time_us = seconds * 1_000_000 + microseconds
+    high = time_us >> 32
+    low = time_us & 0xFFFFFFFF
+    body = struct.pack("=IIIII", interface, high, low, captured, length)
+    body += _padded(record[_RECORD_HEADER.size :])
+    return _block(_PACKET, body)
 
 
 def _block(kind: int, body: bytes) -> bytes:
-    # Its length stands before and after it.
+    # A block is its type, its length, its body, and its length again.
     size = struct.pack("=I", len(body) + 12)
     return struct.pack("=I", kind) + size + body + size
 
 
 def _padded(data: bytes) -> bytes:
+    # To a multiple of four bytes.
     return data + bytes(-len(data) % 4)
