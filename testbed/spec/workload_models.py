@@ -60,11 +60,9 @@ class Calibration:
         error_percent = 0.0
         if self.wanted:
             error_percent = (self.found / self.wanted - 1.0) * 100
-        wanted = self._shown(self.wanted)
-        found = self._shown(self.found)
         return (
-            f"calibration: {self.what} {wanted} wanted, {found} drawn"
-            f" ({error_percent:+.1f} %)"
+            f"calibration: {self.what} {self._shown(self.wanted)} wanted,"
+            f" {self._shown(self.found)} drawn ({error_percent:+.1f} %)"
         )
 
     def _shown(self, value: float) -> str:

@@ -105,7 +105,8 @@ class EmulatedNetwork:
         self._controller_port = controller_port
         self._datapath = open_vswitch.datapath_type()
         self._tc: traffic_control.TrafficControl | None = None
-        self._borrowing = False
+        # True while traffic without a reservation may borrow.
+        self.borrowing = False
         self._ours = ours
 
     def __enter__(self) -> EmulatedNetwork:
@@ -413,7 +414,7 @@ class EmulatedNetwork:
         old capacities stand.
         """
         lines = limits.capacity_lines(
-            self.plan, plan, tenants, borrowing=self._borrowing
+            self.plan, plan, tenants, borrowing=self.borrowing
         )
         self._live_tc().apply(lines)
         self.plan = plan
@@ -440,16 +441,16 @@ class EmulatedNetwork:
 
         May be repeated.
         """
-        if not self._borrowing:
+        if not self.borrowing:
             self._live_tc().apply(limits.borrowing_lines(self.plan))
-            self._borrowing = True
+            self.borrowing = True
 
     def forbid_borrowing(self) -> None:
         """The inverse of :meth:`allow_borrowing`."""
-        if self._borrowing:
+        if self.borrowing:
             sections = limits.borrowing_lines(self.plan)
             self._live_tc().apply([section.undo() for section in sections])
-            self._borrowing = False
+            self.borrowing = False
 
     # -- the switch while it is up ---------------------------------------------------------------
 
@@ -508,7 +509,7 @@ class EmulatedNetwork:
     ) -> list[BatchLine]:
         """All lines of limits on switch ports, while ``tenants`` are placed."""
         sections = [*limits.network_limits(self.plan)]
-        if self._borrowing:
+        if self.borrowing:
             sections += limits.borrowing_lines(self.plan)
         for tenant in tenants:
             # The first section is that of the switches' ports; the others
@@ -555,11 +556,6 @@ class EmulatedNetwork:
         for name in names:
             netns = switches[bridge_of[name]].netns
             ip_batch([f"link set dev {name} {state}"], netns)
-
-    @property
-    def borrowing(self) -> bool:
-        """True while traffic without a reservation may borrow."""
-        return self._borrowing
 
     def unconnected_bridges(self) -> list[str]:
         """Bridges without a connected controller."""
