@@ -51,6 +51,11 @@ def sweep(
     path, text = _source(experiment)
     rule = None
     if stop is not None:
+        if not 0 <= stop <= 1:
+            raise BadInput(
+                f"stop={stop} is no share of the mean",
+                "write 5 % as stop=0.05",
+            )
         rule = Stop(stop, stop_metric, least)
     keys = []
     for name, values in (over or {}).items():

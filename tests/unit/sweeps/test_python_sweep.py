@@ -163,6 +163,14 @@ def test_bad_values_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("stop", [5.0, -0.1, float("nan")])
+def test_a_stop_rule_is_a_share(stop: float, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is no share of the mean") as caught:
+        sweep(QUEUE, {"seed": range(1, 4)}, stop=stop, out=tmp_path)
+    assert caught.value.hint == "write 5 % as stop=0.05"
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.short("options1", "options2", "options4")
 @pytest.mark.slow
 @pytest.mark.parametrize(
