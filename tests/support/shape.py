@@ -53,6 +53,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "flows of all jobs in one array in the simulator": 701,
     "readers of replies that are kept between questions": 30,
     "interrupts of machine code within machine code": 15,
+    "faults in twelve more modules: settings of TCP, ranges with steps": 185,
     "faults that a fresh reader of twelve modules found": 200,
     "reasons of more than seven programs, sizes as numbers": 60,
     "timeouts as a reason of scaling; refused segments": 50,

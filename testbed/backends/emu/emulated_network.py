@@ -607,7 +607,7 @@ class EmulatedNetwork:
         """Each running part's process that forwards packets, with its bridges."""
         forwarders = []
         for switch, bridges in self._switches():
-            # Read once: the process may end between two readings.
+            # Read once: the process may end at any time.
             pid = switch.pid
             if pid is not None:
                 names = frozenset(bridge.name for bridge in bridges)
