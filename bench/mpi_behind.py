@@ -18,11 +18,12 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -110,6 +111,10 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
             "control groups need root, and two nodes two processors",
             "sudo python -m bench mpi-behind",
         )
+    if shutil.which("mpirun") is None:
+        raise MachineCannot(
+            "there is no mpirun", "Debian: openmpi-bin python3-mpi4py"
+        )
     seconds = QUICK_S if quick else MEASURED_S
     pairs = list(product(FOREGROUND_USES, BACKGROUND_USES))
     draw = random.Random(options.seed)  # noqa: S311 - an order
@@ -124,13 +129,14 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
         ]
     )
     measured = []
-    with TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        library = _library(Path(folder))
-        with _groups() as files:
-            for foreground, background in pairs:
-                with progress.step():
-                    run_of = _Runs(files, library, seconds, draw)
-                    measured.append(run_of.pair(foreground, background))
+    with ExitStack() as stack:
+        folder = TemporaryDirectory(prefix="hosenet-bench-")
+        library = _library(Path(stack.enter_context(folder)))
+        files = stack.enter_context(_groups())
+        runs = _Runs(files, library, seconds, draw)
+        for foreground, background in pairs:
+            with progress.step():
+                measured.append(runs.pair(foreground, background))
     return _rows(pairs, measured)
 
 
@@ -138,7 +144,7 @@ def _rows(
     pairs: Sequence[tuple[float, float]], measured: Sequence[Pair]
 ) -> list[Result]:
     efficiencies = tuple(pair.efficiency for pair in measured)
-    found = estimate(efficiencies)
+    mean = estimate(efficiencies)
     rows = [
         f"{foreground:.0%} before {background:.0%}: idle {pair.idle:.3f}, "
         f"loss {pair.loss:+.3f}, efficiency {pair.efficiency:.3f}"
@@ -152,7 +158,7 @@ def _rows(
             "",
             efficiencies,
             extra={
-                "mean with its interval": found.show(3),
+                "mean with its interval": mean.show(3),
                 "the paper's": f"mean {PAPER_MEAN}, sigma {PAPER_SIGMA}",
                 "pairs": rows,
             },
@@ -190,12 +196,12 @@ class _Runs:
         }
         names = list(wanted)
         self._draw.shuffle(names)
-        found = {name: self._together(wanted[name]) for name in names}
+        runs = {name: self._together(wanted[name]) for name in names}
         return Pair(
-            foreground_alone=found["foreground"][FOREGROUND],
-            background_alone=found["background"][BACKGROUND],
-            foreground=found["both"][FOREGROUND],
-            background=found["both"][BACKGROUND],
+            foreground_alone=runs["foreground"][FOREGROUND],
+            background_alone=runs["background"][BACKGROUND],
+            foreground=runs["both"][FOREGROUND],
+            background=runs["both"][BACKGROUND],
         )
 
     def _together(self, uses: dict[int, float]) -> dict[int, Measured]:

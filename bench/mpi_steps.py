@@ -20,7 +20,7 @@ BLOCK = bytes(1 << 14)
 
 
 def compute(cpu_s: float) -> None:
-    """Hash until this thread has used so much more processor time."""
+    """Hashes until this thread has used so much more processor time."""
     digest = hashlib.sha256()
     end_s = time.thread_time() + cpu_s
     while time.thread_time() < end_s:
@@ -28,8 +28,10 @@ def compute(cpu_s: float) -> None:
 
 
 def main() -> None:
-    burst_s, wait_s = (float(text) / 1e3 for text in sys.argv[1:3])
-    begin_s, seconds = map(float, sys.argv[3:5])
+    burst_s = float(sys.argv[1]) / 1e3
+    wait_s = float(sys.argv[2]) / 1e3
+    begin_s = float(sys.argv[3])
+    seconds = float(sys.argv[4])
     ranks = MPI.COMM_WORLD
     rank = ranks.Get_rank()
     os.sched_setaffinity(0, {rank})

@@ -98,23 +98,27 @@ def chances(
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
         return UNDECIDED
-    mean = fmean(values)
-    error = 0.0
-    if len(values) > 1:
-        error = stdev(values) / math.sqrt(len(values))
-    if error == 0.0:
+    deviation = stdev(values) if len(values) > 1 else 0.0
+    return chances_of(fmean(values), deviation, len(values), band)
+
+
+def chances_of(
+    mean: float, deviation: float, seeds: int, band: Band
+) -> Chances:
+    """Student's t of so many values with this mean and deviation."""
+    if deviation == 0.0:
         inside = band.holds(mean)
         return Chances(float(not inside), float(inside))
-    freedom = len(values) - 1
-    above_low = tail((mean - band.low) / error, freedom)
-    below_high = tail((band.high - mean) / error, freedom)
+    error = deviation / math.sqrt(seeds)
+    above_low = _tail((mean - band.low) / error, seeds - 1)
+    below_high = _tail((band.high - mean) / error, seeds - 1)
     return Chances(
         inside=max(above_low, below_high),
         outside=min(1.0 - above_low, 1.0 - below_high),
     )
 
 
-def tail(t: float, freedom: int) -> float:
+def _tail(t: float, freedom: int) -> float:
     """The share of Student's distribution above t."""
     from scipy.stats import t as student
 

@@ -12,18 +12,18 @@ from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import Literal
 
-from reproductions.claim_checks import LEVEL, Band, JudgedClaim, tail
+from reproductions.claim_checks import LEVEL, Band, JudgedClaim, chances_of
 from reproductions.grid_quantities import Values
 from reproductions.published_figure import Reproduced
 
-MOST_SEEDS = 1_000
+LAST_SOUGHT = 1_000
 """More than this is said as "over 1,000"."""
 Side = Literal["inside", "outside"]
 
 
 def seeds_to_decide(done: Reproduced) -> Mapping[str, float]:
     """The seeds that would decide each undecided claim of the paper, by its
-    sentence: infinite where more than :data:`MOST_SEEDS` would be needed,
+    sentence: infinite where more than :data:`LAST_SOUGHT` would be needed,
     not-a-number where one seed or none is there to tell.
 
     The level is Bonferroni's over the figure's claims, or over all their checks
@@ -70,11 +70,11 @@ def seeds_for(
 ) -> float:
     """The fewest seeds at which Student's t decides for a side of the band at a
     level, with the mean and deviation of ``values``; infinite where none up to
-    :data:`MOST_SEEDS` do.
+    :data:`LAST_SOUGHT` do.
     """
-    if not _decides(values, band, level, side, MOST_SEEDS):
+    if not _decides(values, band, level, side, LAST_SOUGHT):
         return math.inf
-    low, high = 2, MOST_SEEDS
+    low, high = 2, LAST_SOUGHT
     while low < high:
         middle = (low + high) // 2
         if _decides(values, band, level, side, middle):
@@ -87,12 +87,7 @@ def seeds_for(
 def _decides(
     values: Values, band: Band, level: float, side: Side, seeds: int
 ) -> bool:
-    mean, deviation = fmean(values), stdev(values)
-    if deviation == 0.0:
-        return band.holds(mean) == (side == "inside")
-    error = deviation / math.sqrt(seeds)
-    above_low = tail((mean - band.low) / error, seeds - 1)
-    below_high = tail((band.high - mean) / error, seeds - 1)
+    chances = chances_of(fmean(values), stdev(values), seeds, band)
     if side == "inside":
-        return max(above_low, below_high) <= level
-    return min(1.0 - above_low, 1.0 - below_high) <= level
+        return chances.inside <= level
+    return chances.outside <= level

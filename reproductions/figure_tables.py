@@ -8,7 +8,7 @@ from typing import Any
 
 from reproductions.claim_checks import JudgedClaim
 from reproductions.claim_ledger import named
-from reproductions.claim_power import MOST_SEEDS, seeds_to_decide
+from reproductions.claim_power import LAST_SOUGHT, seeds_to_decide
 from reproductions.published_figure import Panel, Reproduced
 from testbed.sweeps.intervals import Estimate
 
@@ -175,7 +175,7 @@ def _would_decide(seeds: float) -> str:
     if math.isnan(seeds):
         return ""
     if math.isinf(seeds):
-        return f" (over {MOST_SEEDS:,} would decide)"
+        return f" (over {LAST_SOUGHT:,} would decide)"
     return f" (some {seeds:.0f} would decide)"
 
 

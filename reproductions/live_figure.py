@@ -60,11 +60,12 @@ class DrawnOrder(Variant):
 
         Points of one seed are drawn apart, as their orders differ.
         """
-        seed = super().experiment(seed).seed
+        if seed is None:
+            seed = super().experiment().seed
         stream = Random(f"{seed}/{self.orders}")  # noqa: S311 - no secret
         drawn = stream.choice(self.orders)
-        ordered = replace(self, settings=(*self.settings, *drawn))
-        return Variant.experiment(ordered, seed)
+        settings = (*self.settings, *drawn)
+        return Variant(self.file, self.policy, settings).experiment(seed)
 
 
 @dataclass(frozen=True)
@@ -212,6 +213,19 @@ EVERY_LIVE = (
     WALL,
 )
 """The measures of every live figure."""
+
+BESIDE = (
+    ACCEPTED,
+    MEDIAN,
+    P95,
+    WORST,
+    POINTS,
+    COMPLETION,
+    START_UP,
+    FIDELITY,
+    WALL,
+)
+"""The measures that stand beside those of a figure of reserved transfers."""
 
 SIMULATED = "_sim"
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}

@@ -8,13 +8,11 @@ from reproductions.adaba.adaba_acceptance import EMBEDDERS, SERIES
 from reproductions.configuration import Variant, settings
 from reproductions.live_figure import (
     ACCEPTED,
-    COMPLETION,
+    BESIDE,
     FIDELITY,
     MEDIAN,
     P95,
     SLOTS,
-    START_UP,
-    WALL,
     WORST,
     LiveFigure,
     simulated,
@@ -50,7 +48,7 @@ FIGURE_4_LIVE = LiveFigure(
         Panel(simulated(ACCEPTED)),
         Panel(simulated(SLOTS)),
     ),
-    also=(MEDIAN, P95, WORST, COMPLETION, START_UP, FIDELITY, WALL),
+    also=BESIDE,
     printed=(
         ACCEPTED,
         simulated(ACCEPTED),

@@ -7,14 +7,10 @@ from __future__ import annotations
 from reproductions.configuration import Variant, settings
 from reproductions.grid_quantities import Measure, Measures
 from reproductions.live_figure import (
-    ACCEPTED,
-    COMPLETION,
+    BESIDE,
     FIDELITY,
     MEDIAN,
     P95,
-    POINTS,
-    START_UP,
-    WALL,
     WORST,
     Curve,
     Curves,
@@ -84,17 +80,7 @@ KTH_LIVE = LiveFigure(
         Panel(simulated(SLOWDOWN)),
         Panel(simulated(SUSPENDED)),
     ),
-    also=(
-        ACCEPTED,
-        MEDIAN,
-        P95,
-        WORST,
-        POINTS,
-        COMPLETION,
-        START_UP,
-        FIDELITY,
-        WALL,
-    ),
+    also=BESIDE,
     printed=(
         WAITING,
         simulated(WAITING),

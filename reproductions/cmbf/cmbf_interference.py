@@ -114,9 +114,11 @@ def _jobs(x: float, wall_s: float, first: str) -> Settings:
     duration = f"duration: {TIME_SCALE * wall_s:g} s"
     bursts = f'[python3, ./apps/bursts.py, "{x / 100:g}", "{wall_s:g}"]'
     program = f"{duration}, kind: compute, vms: 1, cpu: {x:g} %, command: {bursts}"
-    alone, both = "", ", after: alone"
+    alone = ""
+    both = ", after: alone"
     if first == "front":
-        alone, both = ", after: rear", ""
+        alone = ", after: rear"
+        both = ""
     jobs = (
         f"{{id: alone, {program}{alone}}}",
         f"{{id: front, {program}{both}}}",

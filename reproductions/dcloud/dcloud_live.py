@@ -5,23 +5,21 @@ network; and a part of that day on a fat-tree.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from dataclasses import replace
 from itertools import pairwise
 
 from reproductions.configuration import Variant
+from reproductions.dcloud.dcloud_scaling import FAT_TREE
 from reproductions.grid_quantities import Measure, Measures
 from reproductions.interpretations import DCLOUD as INTERPRETATION
 from reproductions.live_figure import (
-    ACCEPTED,
-    COMPLETION,
+    BESIDE,
     FIDELITY,
     MEDIAN,
     P95,
-    POINTS,
     SLOTS,
-    START_UP,
     SUCCESS,
-    WALL,
     WORST,
     Curve,
     Curves,
@@ -43,13 +41,6 @@ AS_G = (
     ("workload.duration", "{mean: 1 h}"),
     ("scale.time", "300"),
 )
-FAT_TREE = (
-    (
-        "topology",
-        "{kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 2}",
-    ),
-    ("workload.hours", "8"),
-)
 X = 10.0
 XS = (X,)
 HOUR_S = 3600.0
@@ -58,9 +49,11 @@ MUCH_EARLIER = 5.0
 """Deadline over finish time."""
 
 EARLY = Measure(
-    "early", "jobs that end in a fifth of the time to their deadline", "%",
+    "early",
+    "jobs that end in a fifth of the time to their deadline",
+    "%",
     100.0,
-)  # fmt: skip
+)
 TRAFFIC = Measure(
     "traffic_day",
     "traffic among VMs in the hours of arrivals, of the servers' links",
@@ -120,7 +113,7 @@ def traffic_among_vms(run: RecordedRun) -> Curve:
         for event in run.file.events
         if isinstance(event, events.JobProgress)
     }
-    changes: dict[float, float] = {}
+    changes: defaultdict[float, float] = defaultdict(float)
     for row in run.rows:
         if row.start_s is None or row.end_s is None or row.n_vms < 2:
             continue
@@ -131,12 +124,14 @@ def traffic_among_vms(run: RecordedRun) -> Curve:
         if running_s <= 0:
             continue
         bits = share * row.n_vms * row.requested_bps * row.duration_s
-        rate_bps = bits / running_s / _server_links_bps(run)
-        changes[row.start_s] = changes.get(row.start_s, 0.0) + rate_bps
-        changes[row.end_s] = changes.get(row.end_s, 0.0) - rate_bps
+        changes[row.start_s] += bits / running_s
+        changes[row.end_s] -= bits / running_s
+    capacity_bps = _server_links_bps(run)
     points = [(0.0, 0.0)]
-    for at_s, change in sorted(changes.items()):
-        points.append((at_s, points[-1][1] + change))
+    sent_bps = 0.0
+    for at_s, change_bps in sorted(changes.items()):
+        sent_bps += change_bps
+        points.append((at_s, sent_bps / capacity_bps))
     return points
 
 
@@ -150,11 +145,14 @@ def _server_links_bps(run: RecordedRun) -> float:
 
 
 def measures(run: RecordedRun) -> Measures:
-    """Jobs that end much earlier than they must, and the traffic meanwhile."""
-    early = sum(_ratio(row) >= MUCH_EARLIER for row in run.rows)
+    """Jobs that end much earlier than they must, and traffic among VMs."""
+    early = math.nan
+    if run.rows:
+        n_early = sum(_ratio(row) >= MUCH_EARLIER for row in run.rows)
+        early = n_early / len(run.rows)
     until_s = last_arrival_s(run)
     return {
-        EARLY.name: early / len(run.rows) if run.rows else math.nan,
+        EARLY.name: early,
         TRAFFIC.name: mean_until(traffic_among_vms(run), until_s),
     }
 
@@ -174,9 +172,11 @@ def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - o
 
 
 def _on_a_fat_tree(series: str, x: float, quick: bool) -> Variant:
-    of_tree = _variant(series, x, quick)
-    less = (("workload.hours", "2"),) if quick else ()
-    return replace(of_tree, settings=(*of_tree.settings, *FAT_TREE, *less))
+    of_day = _variant(series, x, quick)
+    hours = "2" if quick else "8"
+    part_of_day = ("workload.hours", hours)
+    settings = (*of_day.settings, *FAT_TREE, part_of_day)
+    return replace(of_day, settings=settings)
 
 
 CURVES = (
@@ -201,17 +201,6 @@ CURVES = (
         X,
         (0.0, 24.0),
     ),
-)
-BESIDE = (
-    ACCEPTED,
-    MEDIAN,
-    P95,
-    WORST,
-    POINTS,
-    COMPLETION,
-    START_UP,
-    FIDELITY,
-    WALL,
 )
 PRINTED = (
     SUCCESS,

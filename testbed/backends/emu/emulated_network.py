@@ -388,11 +388,7 @@ class EmulatedNetwork:
         self._live_tc().remove(
             (*hosts, *limits.removal_lines(self.plan, tenant))
         )
-        defaults = _default_sysctls(tenant)
-        for vm in tenant.vms:
-            # A namespace that somebody has deleted has no settings.
-            with suppress(FileNotFoundError):
-                _set_sysctls([vm], defaults)
+        _set_present_sysctls(tenant.vms, _default_sysctls(tenant))
 
     def rerate_tenant(self, old: TenantPlan, new: TenantPlan) -> None:
         """Changes a placed tenant's rates in place.
@@ -670,7 +666,16 @@ def _change_sysctls(old: TenantPlan, new: TenantPlan) -> None:
     settings = tenant_sysctls(new)
     if settings != tenant_sysctls(old):
         # First the defaults: what only the old plan set does not stay.
-        _set_sysctls(new.vms, (*_default_sysctls(old), *settings))
+        _set_present_sysctls(new.vms, (*_default_sysctls(old), *settings))
+
+
+def _set_present_sysctls(
+    vms: Iterable[TenantVm], sysctls: Sequence[tuple[str, str]]
+) -> None:
+    """Changes settings of VMs; a namespace that somebody has deleted has none."""
+    for vm in vms:
+        with suppress(FileNotFoundError):
+            _set_sysctls([vm], sysctls)
 
 
 def _set_sysctls(

@@ -511,7 +511,7 @@ class SharedNetwork:
         )
 
     def _all_bundles(self) -> _AllBundles:
-        """The bundles of the jobs that run now, of which there is one."""
+        """The bundles of the jobs that run now: there is at least one job."""
         if self._bundles is None:
             self._bundles = _AllBundles(list(self._jobs.values()))
         return self._bundles
@@ -525,15 +525,13 @@ class SharedNetwork:
     def advance(self, elapsed_s: float) -> None:
         """Lets all flows send for ``elapsed_s`` (``independent``)."""
         # The share of a flow that has ended is free for others.
-        if self._jobs and self._all_bundles().advance(elapsed_s):
+        if self._all_bundles().advance(elapsed_s):
             self._stale = True
 
     def longest_left_s(self) -> dict[str, float]:
         """Time until each job's last flow ends at its present rate
         (``independent``).
         """
-        if not self._jobs:
-            return {}
         left_s = self._all_bundles().longest_left_s().tolist()
         return dict(zip(self._jobs, left_s, strict=True))
 
@@ -541,8 +539,6 @@ class SharedNetwork:
 
     def server_uplink_bps(self) -> float:
         """Sum of the best-effort jobs' present rates up the servers' own links."""
-        if not self._jobs:
-            return 0.0
         bundles = self._all_bundles()
         return float(np.sum(bundles.sending * self._carried_bps(bundles)))
 
@@ -550,8 +546,6 @@ class SharedNetwork:
         """Sum of the best-effort jobs' present rates, those inside servers
         included.
         """
-        if not self._jobs:
-            return 0.0
         bundles = self._all_bundles()
         return float(np.sum(bundles.flows * self._carried_bps(bundles)))
 

@@ -141,3 +141,21 @@ def test_settings_that_a_tenant_needs_no_more_are_the_defaults_again(
         assert settings == settings | {
             key: value for key, value in VM_SYSCTLS if key in settings
         }
+
+
+@pytest.mark.parametrize("change", ["rerate_tenant", "end_reroot"])
+def test_a_deleted_namespace_stops_no_change_of_the_others(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    for name in ("rerate_lines", "reroot_lines"):
+        monkeypatch.setattr(
+            emulated_network.limits, name, lambda *_: ((), ())
+        )
+    network = network_on(kernel)
+    fast, slow = placed(500_000_000), placed(1_000_000)
+    network.configure_tenant(fast)
+    first, second = (vm.slot.netns for vm in fast.vms)
+    before = kernel.settings[second][RMEM]
+    kernel.deleted.add(first)
+    getattr(network, change)(fast, slow)
+    assert kernel.settings[second][RMEM] != before

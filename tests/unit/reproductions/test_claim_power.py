@@ -9,7 +9,7 @@ import pytest
 
 from reproductions.claim_checks import LEVEL, Band, Claim, chances
 from reproductions.claim_power import (
-    MOST_SEEDS,
+    LAST_SOUGHT,
     Side,
     seeds_for,
     seeds_to_decide,
@@ -45,7 +45,7 @@ def test_so_many_seeds_decide_and_one_less_does_not(
 ) -> None:
     values = (0.1, 1.0, 1.9, 0.4, 1.6)
     n = int(seeds_for(values, band, level, side))
-    assert 2 < n < MOST_SEEDS
+    assert 2 < n < LAST_SOUGHT
 
     def decided(count: int) -> bool:
         found = chances(alike(values, count), band, exact=False)
