@@ -199,11 +199,16 @@ def reproduce_live(
     points = _points(figure, request)
     # Several points may share a run.
     runs = list({point.folder.path: point for point in points}.values())
-    ahead = [_simulate(point, backends) for point in runs]
+    ahead = []
+    for done, point in enumerate(runs):
+        report(_stage("simulating first", done, len(runs)))
+        ahead.append(_simulate(point, backends))
     _run_missing(runs, ahead, backends, report, again=again)
     of_run = {}
-    for point, simulated in zip(runs, ahead, strict=True):
-        of_run[point.folder.path] = _outcome(point, simulated, backends)
+    for done, point in enumerate(runs):
+        report(_stage("replaying and auditing", done, len(runs)))
+        outcome = _outcome(point, ahead[done], backends)
+        of_run[point.folder.path] = outcome
     outcomes: dict[Point, tuple[Outcome, ...]] = {}
     for point in points:
         found = of_run[point.folder.path]
@@ -217,6 +222,13 @@ def reproduce_live(
         Reproduced(figure, seeds, request.quick, Grid(grid)),
         figure,
         outcomes,
+    )
+
+
+def _stage(name: str, done: int, of: int) -> SweepProgress:
+    """Progress of a stage before or after the live runs."""
+    return SweepProgress(
+        done=done, of=of, cost=done, of_cost=of, kept=0, stage=name
     )
 
 
@@ -241,7 +253,20 @@ def _run_missing(
              for p, run in zip(points, ahead, strict=True)}  # fmt: skip
     total_s = sum(walls[id(point)] for point in missing)
     gone_s, kept = 0.0, len(points) - len(missing)
-    report(SweepProgress(kept, len(points), 0.0, total_s, kept))
+
+    def say(done: int, passed_s: float) -> None:
+        report(
+            SweepProgress(
+                done=done,
+                of=len(points),
+                cost=passed_s,
+                of_cost=total_s,
+                kept=kept,
+                in_seconds=True,
+            )
+        )
+
+    say(kept, 0.0)
     for number, point in enumerate(missing, kept):
         began_s, time_scale = gone_s, point.experiment.scale.time
 
@@ -251,21 +276,11 @@ def _run_missing(
             began_s: float = began_s,
             scale: float = time_scale,
         ) -> None:
-            report(
-                SweepProgress(
-                    number,
-                    len(points),
-                    began_s + now_s / scale,
-                    total_s,
-                    kept,
-                )
-            )
+            say(number, began_s + now_s / scale)
 
         _run_live(point, backends, advance)
         gone_s += walls[id(point)]
-        report(
-            SweepProgress(number + 1, len(points), gone_s, total_s, kept)
-        )
+        say(number + 1, gone_s)
 
 
 def _drawn_place(point: LivePoint) -> tuple[int, float]:

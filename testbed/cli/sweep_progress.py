@@ -13,6 +13,10 @@ from testbed.cli.run_progress import clock
 from testbed.sweeps.result_store import Report, SweepProgress
 
 SAY_EVERY_S = 30.0
+EXPECTED_S = 60.0
+"""Expected seconds weigh as much as an observation of so many: the time that a
+first run needs to begin says nothing about all runs.
+"""
 
 
 @contextmanager
@@ -25,19 +29,26 @@ def shown_progress(
     """
     began_s = shown_s = time.monotonic()
     last: SweepProgress | None = None
+    kept_said = False
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
         def report(now: SweepProgress) -> None:
-            nonlocal last, shown_s
-            if last is None and now.kept:
+            nonlocal began_s, kept_said, last, shown_s
+            if last is None or now.stage != last.stage:
+                began_s = time.monotonic()
+                bars.reset(task)
+            if now.kept and not kept_said:
+                kept_said = True
                 console.say(
                     f"{name}: {now.kept} of {now.of} {things} are there already"
                 )
             last = now
+            text = f"{name} {now.done}/{now.of}"
+            if now.stage:
+                text = f"{name}, {now.stage}: {now.done}/{now.of}"
             # The bar follows expected costs: a cell of 500 jobs takes
             # longer than one of 50.
-            text = f"{name} {now.done}/{now.of}"
             bars.update(
                 task,
                 description=text,
@@ -52,7 +63,7 @@ def shown_progress(
         try:
             yield report
         except KeyboardInterrupt:
-            if last is not None:
+            if last is not None and not last.stage:
                 console.say(
                     f"{name}: {last.done} of {last.of} {things} are kept;"
                     " the same command continues"
@@ -61,6 +72,13 @@ def shown_progress(
 
 
 def _left_s(now: SweepProgress, elapsed_s: float) -> float:
-    if now.cost:
-        return elapsed_s * (now.of_cost - now.cost) / now.cost
-    return 0.0
+    """Time left at the pace so far; where costs are seconds, that pace corrects
+    them step by step.
+    """
+    weight_s = 0.0
+    if now.in_seconds:
+        weight_s = EXPECTED_S
+    observed = now.cost + weight_s
+    if not observed:
+        return 0.0
+    return (elapsed_s + weight_s) * (now.of_cost - now.cost) / observed

@@ -78,13 +78,20 @@ def _line(value: Record) -> str:
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Runs done, and their cost; ``kept`` of them were found stored."""
+    """Runs done, and their cost; ``kept`` of them were found stored.
+
+    ``in_seconds``: the costs are the seconds that the runs are expected to
+    take, one after another. ``stage``: work beside the runs, whose progress
+    this is; what it makes is not kept.
+    """
 
     done: int
     of: int
     cost: float
     of_cost: float
     kept: int
+    in_seconds: bool = False
+    stage: str = ""
 
 
 Report = Callable[[SweepProgress], None]

@@ -143,8 +143,12 @@ def run(
         told.append,
         again=again,
     )
-    assert told[-1].done == told[-1].of
-    assert [now.cost for now in told] == sorted(now.cost for now in told)
+    stages = [now.stage for now in told]
+    runs = [now for now in told if not now.stage]
+    assert stages[0] == "simulating first"
+    assert stages[-1] == "replaying and auditing"
+    assert runs[-1].done == runs[-1].of
+    assert [now.cost for now in runs] == sorted(now.cost for now in runs)
     return found
 
 
