@@ -13,6 +13,7 @@ from types import ModuleType
 
 from bench.samples import Result, machine
 from testbed.backends.emu.interrupts import terminated_as_interrupt
+from testbed.errors import TestbedError
 
 BENCHMARKS = {
     "jsa-run": (
@@ -191,7 +192,9 @@ FIGURES = ("median", "mean", "p99", "min", "max")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one benchmark; exit 1 where a stated target was missed."""
+    """Run one benchmark; exit 1 where a stated target was missed, else the exit
+    code of the error that ended it.
+    """
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME"
@@ -223,7 +226,13 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.write(f"{benchmark:20} {what}\n")
         return 0
     where = machine()
-    results = _results(module, args)
+    try:
+        results = _results(module, args)
+    except TestbedError as error:
+        sys.stderr.write(f"error: {error.message}\n")
+        if error.hint is not None:
+            sys.stderr.write(f"hint: {error.hint}\n")
+        return error.exit_code
     if args.json:
         head = results[0].to_json() if results else {}
         rows = [result.to_json() for result in results]

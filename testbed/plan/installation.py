@@ -50,6 +50,8 @@ BUFFER_SHARE = 4
 RECEIVE_BUFFER_BYTES = 1 << 20
 # What the kernel lets a receive buffer grow to by default.
 MOST_BUFFER_BYTES = 6 << 20
+# The kernel keeps these sizes as signed numbers of 32 bits.
+LARGEST_SIZE_BYTES = (1 << 31) - 1
 
 
 def _largest_packet(tenant: TenantPlan) -> LargestPacket:
@@ -97,6 +99,7 @@ def receive_buffer_bytes(tenant: TenantPlan) -> int:
     queue_bytes = port_queue_bytes(narrowest_bps)
     # Delayed packets are in no queue: there is that much more room.
     share_bytes = (queue_bytes + on_the_way) // connections
+    share_bytes = min(share_bytes, LARGEST_SIZE_BYTES)
     return max(MIN_RECEIVE_BUFFER_BYTES, share_bytes)
 
 
@@ -111,7 +114,7 @@ def tenant_sysctls(tenant: TenantPlan) -> tuple[tuple[str, str], ...]:
     if not tenant.link_bps or round_trip_s == 0.0:
         return ()
     on_the_way = bytes_in(tenant.rate_bps, WINDOW_S + round_trip_s)
-    buffer_bytes = BUFFER_SHARE * on_the_way
+    buffer_bytes = min(BUFFER_SHARE * on_the_way, LARGEST_SIZE_BYTES)
     if buffer_bytes <= RECEIVE_BUFFER_BYTES:
         return ()
     most_bytes = max(MOST_BUFFER_BYTES, buffer_bytes)

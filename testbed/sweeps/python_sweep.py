@@ -29,7 +29,7 @@ def sweep(
     *,
     stop: float | None = None,
     stop_metric: str = "",
-    least: int = LEAST,
+    least: int | None = None,
     metrics: Sequence[str] = (),
     live: bool = False,
     processes: int | None = None,
@@ -44,19 +44,12 @@ def sweep(
     ``over``: values by key, as lists, ranges or texts such as ``1..20``; they
     replace those of the file. ``stop``: seeds are enough where the half width
     of the 95 % interval of ``stop_metric``, or of each of the ``metrics``, is at
-    most this share of the mean; at least ``least`` of them run. Raises BadInput
-    before anything runs; failed cells are rows. Results are kept below ``out``,
-    so that an interrupted sweep continues.
+    most this share of the mean; at least ``least`` of them run (3). Raises
+    BadInput before anything runs; failed cells are rows. Results are kept below
+    ``out``, so that an interrupted sweep continues.
     """
     path, text = _source(experiment)
-    rule = None
-    if stop is not None:
-        if not 0 <= stop <= 1:
-            raise BadInput(
-                f"stop={stop} is no share of the mean",
-                "write 5 % as stop=0.05",
-            )
-        rule = Stop(stop, stop_metric, least)
+    rule = _rule(stop, stop_metric, least)
     keys = []
     for name, values in (over or {}).items():
         keys.append(_key(name, values))
@@ -71,6 +64,27 @@ def sweep(
         as_root="start Python by sudo",
     )
     return run_sweep(plan, options, progress or (lambda _: None), say)
+
+
+def _rule(
+    share: float | None, metric: str, least: int | None
+) -> Stop | None:
+    """The rule that replaces the file's; None where the file's stays. Raises
+    BadInput.
+    """
+    if share is None:
+        if metric or least is not None:
+            raise BadInput(
+                "least and stop_metric are parts of a rule, and stop is missing",
+                "give stop=0.05 too, or change the file's sweep.stop",
+            )
+        return None
+    if not 0 <= share <= 1:
+        raise BadInput(
+            f"stop={share} is no share of the mean",
+            "write 5 % as stop=0.05",
+        )
+    return Stop(share, metric, LEAST if least is None else least)
 
 
 def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:

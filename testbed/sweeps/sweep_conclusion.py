@@ -17,11 +17,11 @@ from testbed.report.labels import capital, listed
 from testbed.report.metric_words import MetricWords, metric_words
 from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.intervals import Estimate
+from testbed.sweeps.sweep_tables import TableRow, value_text
 from testbed.units import number_of
 
 if TYPE_CHECKING:
     from testbed.sweeps.sweep_plan import SweepPlan
-    from testbed.sweeps.sweep_tables import TableRow
 
 NAMED = 4
 """Values, policies and combinations that a sentence names."""
@@ -207,9 +207,10 @@ def label_of(columns: Sequence[str], values: Sequence[object]) -> str:
     """A combination's name: a policy by its name alone."""
     words = []
     for column, value in zip(columns, values, strict=True):
-        words.append(
-            str(value) if column == "policy" else f"{column} {value}"
-        )
+        text = value_text(value)
+        if column != "policy":
+            text = f"{column} {text}"
+        words.append(text)
     return ", ".join(words)
 
 

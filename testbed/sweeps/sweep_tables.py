@@ -342,14 +342,20 @@ def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     return printed_row(row.values, printed_count(plan, row), row.estimates)
 
 
+def value_text(value: object) -> str:
+    """A value of a swept key as people read it: truth values as in the file."""
+    if isinstance(value, bool):
+        return as_yaml(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
 def printed_row(
     values: Sequence[Any], count: str, estimates: Sequence[Estimate]
 ) -> tuple[str, ...]:
     """A row as people read it, of values, :func:`printed_count`, and means."""
-    texts = []
-    for value in values:
-        text = f"{value:g}" if isinstance(value, float) else str(value)
-        texts.append(text)
+    texts = list(map(value_text, values))
     texts.append(count)
     texts += map(with_interval, estimates)
     return tuple(texts)

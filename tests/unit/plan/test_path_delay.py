@@ -143,6 +143,16 @@ def test_a_reserved_tenants_windows_hold_a_round_trip(
     assert most_s == pytest.approx(4 * delay_s + first_trip_s, abs=0.001)
 
 
+def test_buffers_are_no_larger_than_the_kernel_counts() -> None:
+    quality = LinkQuality(delay_s=0.1)
+    _, tenant, _ = placed(uniform(quality), 10_000 * MBIT)
+    sizes = [
+        list(map(int, value.split())) for _, value in tenant_sysctls(tenant)
+    ]
+    largest = 2**31 - 1
+    assert sizes == [[4096, largest, largest], [4096, 16384, largest]]
+
+
 def test_without_delay_nothing_changes() -> None:
     _, plain, _ = placed([], 10 * MBIT)
     _, queued, _ = placed(uniform(LinkQuality(queue_packets=10)), 10 * MBIT)

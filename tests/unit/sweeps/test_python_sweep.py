@@ -163,6 +163,16 @@ def test_bad_values_are_one_sentence(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    "parts", [{"least": 5}, {"stop_metric": "response_mean_s"}]
+)
+def test_parts_of_a_stop_rule_need_its_share(
+    parts: dict[str, Any], tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="stop is missing"):
+        sweep(QUEUE, {"seed": range(1, 4)}, out=tmp_path, **parts)
+
+
 @pytest.mark.parametrize("stop", [5.0, -0.1, float("nan")])
 def test_a_stop_rule_is_a_share(stop: float, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no share of the mean") as caught:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_conclusion import conclusion
+from testbed.sweeps.sweep_conclusion import conclusion, label_of
 from testbed.sweeps.sweep_page import sweep_page
 from testbed.sweeps.sweep_pictures import (
     MOST_NAMES,
@@ -20,7 +20,7 @@ from testbed.sweeps.sweep_pictures import (
     sweep_figure,
 )
 from testbed.sweeps.sweep_plan import SweepPlan
-from testbed.sweeps.sweep_tables import TableRow
+from testbed.sweeps.sweep_tables import TableRow, printed_row
 from tests.unit.sweeps.small_sweep import planned
 
 SEEDS = 3
@@ -54,6 +54,12 @@ ACCEPTED = (
     row(0.8, "fcfs", (0.99, 0.01)),
     row(0.8, "easy", (0.43, 0.02)),
 )
+
+
+def test_truth_values_are_those_of_the_file() -> None:
+    names = ("topology.ecmp", "policy")
+    assert label_of(names, (True, "fcfs")) == "topology.ecmp true, fcfs"
+    assert printed_row((False, 0.4), "3", ()) == ("false", "0.4", "3")
 
 
 def test_the_best_is_named_where_intervals_do_not_overlap() -> None:
