@@ -135,6 +135,8 @@ class Demand:
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         """The running time that a scheduler states at ``granted_bps``."""
+        if not self.network:
+            return job.duration_s
         return scaled_duration_s(
             job.duration_s, job.bandwidth_bps, granted_bps
         )

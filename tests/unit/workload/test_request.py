@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from jobs.demand import Command, Compute, DemandCurve, Lease, Transfer
+from jobs.demand import (
+    Command,
+    Compute,
+    Demand,
+    DemandCurve,
+    Lease,
+    Transfer,
+)
 from jobs.job_profile import Profile
 from jobs.request import JobRequest
 
@@ -35,6 +42,18 @@ def test_cpu_uses_are_shares_of_a_node_one_for_each_process(
 def test_a_stated_running_time_is_above_zero(stated: float) -> None:
     with pytest.raises(ValueError, match="stated running time"):
         replace(PLAIN, estimate_s=stated)
+
+
+@pytest.mark.parametrize("granted_bps", [0, 50, 100])
+@pytest.mark.parametrize(
+    "demand", [Compute(), Command(words=("true",), network=False)], ids=repr
+)
+def test_no_bandwidth_changes_the_time_of_a_job_that_only_computes(
+    demand: Demand, granted_bps: int
+) -> None:
+    job = replace(PLAIN, bandwidth_bps=100, demand=demand)
+    assert job.demand.estimate_s(job, granted_bps) == 60.0
+    assert job.demand.duration_s(job, granted_bps) == 60.0
 
 
 def test_its_record_is_flat_whatever_its_demand() -> None:
