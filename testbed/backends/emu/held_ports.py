@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import psutil
 
 from controller.launch import BACKLOG, LOOPBACK
-from testbed.errors import MachineCannot
+from testbed.errors import BadInput, MachineCannot
 
 
 @contextmanager
@@ -25,6 +25,11 @@ def held_ports(openflow: int, api: int | None) -> Iterator[dict[str, int]]:
     0: any free port. ``api``: None without an API. Raises MachineCannot for a
     port that is taken.
     """
+    if openflow and openflow == api:
+        raise BadInput(
+            f"--openflow-port and --api-port are both {api}",
+            "give one of them another port",
+        )
     with ExitStack() as stack:
         sockets = {}
         wanted = [("--listen-fd", openflow, "--openflow-port")]
@@ -52,8 +57,10 @@ def port_user(port: int) -> str:
     """The process that listens on a port and its user, where that is visible."""
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            address = connection.laddr
-            if address and address.port == port and connection.pid:
+            # A connection that was accepted there has the same port.
+            if connection.status != psutil.CONN_LISTEN:
+                continue
+            if connection.laddr.port == port and connection.pid:
                 process = psutil.Process(connection.pid)
                 user = process.username()
                 return (

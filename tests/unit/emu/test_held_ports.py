@@ -6,15 +6,17 @@ import os
 import pwd
 import re
 import socket
+import subprocess
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import psutil
 import pytest
 
-from testbed.backends.emu.held_ports import held_ports
-from testbed.errors import MachineCannot
+from testbed.backends.emu.held_ports import held_ports, port_user
+from testbed.errors import BadInput, MachineCannot
 
 NOBODY = 65534
 ADDRESSES = ("127.0.0.1", "", "::1", "::", "::ffff:127.0.0.1")
@@ -150,6 +152,42 @@ def test_a_taken_port_is_told_with_its_process_and_user() -> None:
         ):
             pass
     assert "--api-port" in str(raised.value.hint)
+
+
+def test_one_port_for_both_is_refused_with_both_options() -> None:
+    port = free_port()
+    with pytest.raises(BadInput) as raised, held_ports(port, port):
+        pass
+    for part in ("--openflow-port", "--api-port", str(port)):
+        assert part in raised.value.message
+
+
+def test_whoever_has_only_a_connection_of_a_port_does_not_listen_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = psutil.net_connections
+
+    def connected_first(kind: str) -> list[Any]:
+        return sorted(listed(kind), key=lambda entry: entry.status)
+
+    monkeypatch.setattr(psutil, "net_connections", connected_first)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.create_connection(listener.getsockname()),
+    ):
+        connection, _ = listener.accept()
+        with (
+            connection,
+            subprocess.Popen(
+                ["cat"],
+                stdin=subprocess.PIPE,
+                pass_fds=[connection.fileno()],
+            ) as worker,
+        ):
+            connection.close()
+            user = port_user(listener.getsockname()[1])
+            assert f"process {os.getpid()}," in user
+            worker.kill()
 
 
 def test_nobody_else_listens_there_until_the_network_ends() -> None:
