@@ -79,10 +79,9 @@ def clean(
                     "damaged journal", f"{path} (set aside as {aside.name})"
                 )
             )
-        # A dry run has left damaged journals where they are, and
-        # clean_leftovers refuses those.
-        if not (dry_run and damaged):
-            removed += clean_leftovers(state, dry_run=dry_run)
+        # A dry run has left damaged journals where they are.
+        for journal in journals(state, damaged=dry_run):
+            removed += remove_run(journal, dry_run=dry_run)
         return removed + _remove_doctor_namespaces(dry_run=dry_run)
 
 
@@ -130,9 +129,7 @@ def _has_its_doctor(namespace: str) -> bool:
     return str(start_ticks(int(pid))) == started
 
 
-def clean_leftovers(
-    state: Path | None = None, *, dry_run: bool = False
-) -> list[Removed]:
+def clean_leftovers(state: Path | None = None) -> list[Removed]:
     """Removes what dead runs left, for a new run that holds the machine lock.
 
     Raises MachineCannot for a damaged journal.
@@ -147,7 +144,7 @@ def clean_leftovers(
             "sudo testbed clean removes what it names and sets it aside",
         ) from None
     for journal in on_disk:
-        removed += remove_run(journal, dry_run=dry_run)
+        removed += remove_run(journal)
     return removed
 
 

@@ -174,15 +174,18 @@ class CleanupJournal:
         for number, line in enumerate(_lines(path), 1):
             try:
                 record = json.loads(line)
+                made = _made(line, record)
             except json.JSONDecodeError:
                 # A crash cut the line short, so what it was to name was not made
                 # yet.
                 continue
-            except RecursionError:
-                record = None
-            try:
-                made = _made(line, record)
-            except (ValueError, TypeError, KeyError, AttributeError):
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+                AttributeError,
+                RecursionError,
+            ):
                 damage = damage or f"line {number} is not of a journal"
                 continue
             # What can be read of a damaged one still names things to remove.
@@ -239,11 +242,8 @@ class CleanupJournal:
         By a rename, so that a crash leaves the old file or the new one. A full
         disk leaves the old one.
         """
-        fresh = CleanupJournal(self._fresh_path, self.tag, self.entries)
         with suppress(OSError):
-            fresh.path.unlink(missing_ok=True)
-            fresh.write_anew()
-            fresh.path.replace(self.path)
+            self.write_fresh().replace(self.path)
             _sync_folder(self.path.parent)
         self._n_gone = 0
 
@@ -252,10 +252,16 @@ class CleanupJournal:
         """Path of a rewritten journal; its suffix hides it from readers."""
         return self.path.with_suffix(".new")
 
-    def write_anew(self) -> None:
-        """Writes the journal from the beginning, where it has no file."""
-        self._append([{"kind": "run", **asdict(self.tag)}])
-        self.add(self.entries)
+    def write_fresh(self) -> Path:
+        """Writes a file that names only what remains, beside the journal's.
+
+        Returns its path. Raises OSError.
+        """
+        fresh = CleanupJournal(self._fresh_path, self.tag)
+        fresh.path.unlink(missing_ok=True)
+        fresh._append([{"kind": "run", **asdict(self.tag)}])
+        fresh.add(self.entries)
+        return fresh.path
 
     def delete(self) -> None:
         """Deletes the journal itself, when nothing it names is left."""
@@ -329,16 +335,27 @@ def _made(
     return names
 
 
-def journals(state: Path | None = None) -> list[CleanupJournal]:
-    """All journals on disk, oldest first. Raises RunFailed for a damaged one."""
+def journals(
+    state: Path | None = None, *, damaged: bool = False
+) -> list[CleanupJournal]:
+    """All journals on disk, oldest first.
+
+    Raises RunFailed for a damaged one. With ``damaged`` the result holds its
+    readable entries.
+    """
     on_disk = []
     for path in journal_paths(state):
         # A journal cut short in its first line is of a run that made nothing.
         if path.is_file() and b"\n" not in path.read_bytes():
             path.unlink()
             continue
-        journal = CleanupJournal.read(path)
-        if journal.damage:
+        try:
+            journal = CleanupJournal.read(path)
+        except RunFailed:
+            if damaged:
+                continue
+            raise
+        if journal.damage and not damaged:
             raise RunFailed(f"{path} is damaged: {journal.damage}")
         on_disk.append(journal)
     return sorted(on_disk, key=lambda journal: journal.tag.started_unix_s)
@@ -369,9 +386,14 @@ def set_damaged_aside(
         moved.append((path, aside))
         if dry_run:
             continue
-        path.rename(aside)
-        if journal is not None:
-            journal.write_anew()
+        if journal is None:
+            path.rename(aside)
+        else:
+            fresh = journal.write_fresh()
+            # Under two names for a moment: a crash or a full disk leaves the
+            # damaged journal or the new one in place.
+            aside.hardlink_to(path)
+            fresh.replace(path)
     return moved
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -25,6 +27,9 @@ DAMAGED_LINES = {
     "number": b"7\n",
     "null": b"null\n",
     "nested": b"[" * 100_000 + b"\n",
+    "long-number": b'{"kind": "process", "name": "x", "pid": '
+    + b"1" * 5000
+    + b"}\n",
     "without-name": b'{"kind": "bridge"}\n',
     "unknown-kind": b'{"kind": "planet", "name": "x"}\n',
     "wrong-type": b'{"kind": "process", "name": "x", "pid": "17"}\n',
@@ -59,11 +64,11 @@ def told_and_set_aside(state: Path, path: Path) -> list[str]:
     assert check.grade == "warn"
     assert str(path) in check.found
 
-    would = [thing.what for thing in clean(dry_run=True)]
-    assert would == ["damaged journal"]
+    would = clean(dry_run=True)
     assert path.exists() or path.is_symlink()
     removed = clean()
-    assert removed[0].what == "damaged journal"
+    assert removed[0].what == would[0].what == "damaged journal"
+    assert removed[1:] == would[1:]
     assert not path.exists()
     (aside,) = (state / "runs").glob("x.damaged-*")
     assert aside.name in removed[0].name
@@ -102,6 +107,28 @@ def test_a_journal_of_no_run_is_set_aside(state: Path, name: str) -> None:
     path.parent.mkdir()
     path.write_bytes(DAMAGED_HEADS[name])
     assert told_and_set_aside(state, path) == []
+
+
+def test_a_full_disk_loses_nothing_of_a_damaged_journal(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "left"
+    left.touch()
+    journal = CleanupJournal.create("a", state)
+    journal.add([JournalEntry("file", str(left))])
+    with journal.path.open("ab") as journal_file:
+        journal_file.write(DAMAGED_LINES["list"])
+
+    def full(*_: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(OSError, match="No space left"):
+            clean()
+    assert str(left) in [thing.name for thing in clean()]
+    assert not left.exists()
+    assert [path.suffix for path in (state / "runs").glob("*.new")] == []
 
 
 def test_a_folder_in_its_place_is_set_aside(state: Path) -> None:
