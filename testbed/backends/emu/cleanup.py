@@ -34,6 +34,7 @@ from testbed.backends.emu.cleanup_journal import (
     Kind,
     boot_id,
     expedited_rcu,
+    is_changed,
     journals,
     machine_lock,
     set_damaged_aside,
@@ -375,17 +376,12 @@ class _Removal:
             self._add("file", [str(path)])
 
     def _setting(self, entry: JournalEntry) -> None:
-        path = Path(entry.name)
         # By now it may be gone with its kernel module, or be read-only.
         with suppress(OSError):
-            # The kernel separates a setting's numbers by tabs: compared by word.
-            current = path.read_text(encoding="ascii").split()
-            # Left alone where somebody else has changed it since, or where it
-            # has its old value already.
-            if current != entry.new.split() or current == entry.old.split():
+            if not is_changed(entry):
                 return
             if not self._dry_run:
-                path.write_text(entry.old, encoding="ascii")
+                Path(entry.name).write_text(entry.old, encoding="ascii")
             self._add("setting", [f"{entry.name} (back to {entry.old})"])
 
 

@@ -475,7 +475,8 @@ def setting(
 ) -> Iterator[None]:
     """Writes ``new`` for the block and the old value after it.
 
-    Nothing happens where the file does not exist.
+    A value that somebody else has written meanwhile stays. Nothing happens
+    where the file does not exist.
     """
     old = new
     if path.exists():
@@ -485,14 +486,25 @@ def setting(
         return
     entry = JournalEntry("sysctl", str(path), old=old, new=new)
     journal.add([entry])
-    path.write_text(new, encoding="ascii")
     try:
+        path.write_text(new, encoding="ascii")
         yield
     finally:
         # In this order: after a crash between the two the cleanup sees that
         # the old value is back, and leaves it.
-        path.write_text(old, encoding="ascii")
+        if is_changed(entry):
+            path.write_text(old, encoding="ascii")
         journal.remove([entry])
+
+
+def is_changed(entry: JournalEntry) -> bool:
+    """True while a kernel setting has the value that the run gave it.
+
+    Somebody else may have changed it since. Raises OSError.
+    """
+    # The kernel separates a setting's numbers by tabs: compared by word.
+    current = Path(entry.name).read_text(encoding="ascii").split()
+    return current == entry.new.split() and current != entry.old.split()
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from testbed.backends.emu.cleanup_journal import (
     JournalEntry,
     boot_id,
     journals,
+    setting,
     start_ticks,
     state_dir,
 )
@@ -194,6 +195,37 @@ def test_a_file_that_is_no_journal_is_not_taken_for_one(
     )
     with pytest.raises(RunFailed, match="is not a cleanup journal"):
         journals(tmp_path)
+
+
+def test_a_setting_that_another_changed_meanwhile_stays(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "gc_thresh3"
+    path.write_text("1024\n")
+    journal = CleanupJournal.create("a", tmp_path)
+    with setting(path, "1048576", journal):
+        path.write_text("8192\n")
+    assert path.read_text() == "8192\n"
+    assert journal.entries == ()
+
+
+def test_a_setting_that_takes_no_value_leaves_no_entry(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "gc_thresh3"
+    path.write_text("1024\n")
+    journal = CleanupJournal.create("a", tmp_path)
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(Path, "write_text", refused)
+    with (
+        pytest.raises(OSError, match="Invalid"),
+        setting(path, "0", journal),
+    ):
+        pass
+    assert journal.entries == ()
 
 
 def test_it_is_on_disk_before_add_returns(
