@@ -337,13 +337,13 @@ class _Removal:
                 # Never this process, even if a journal names it.
                 if entry.pid != os.getpid():
                     _kill(entry)
-            remove_groups(groups)
-            if left := [str(path) for path in groups if path.is_dir()]:
-                names = ", ".join(left)
+            try:
+                remove_groups(groups)
+            except TimeoutError as error:
                 raise RunFailed(
-                    f"control groups {names} could not be removed",
-                    "end what runs in them, then: sudo testbed clean",
-                )
+                    f"a control group could not be removed: {error}",
+                    "end what runs in it, then: sudo testbed clean",
+                ) from None
         self._add(
             "process", (f"{entry.name} ({entry.pid})" for entry in alive)
         )

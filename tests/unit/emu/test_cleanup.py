@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from testbed.backends.emu import cgroups
 from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run
 from testbed.backends.emu.cleanup_journal import (
@@ -19,7 +20,7 @@ from testbed.backends.emu.cleanup_journal import (
     start_ticks,
 )
 from testbed.backends.emu.interrupts import uninterrupted
-from testbed.errors import MachineCannot
+from testbed.errors import MachineCannot, RunFailed
 
 
 @pytest.fixture
@@ -89,6 +90,23 @@ def test_another_boots_process_numbers_mean_nothing(
     assert sleeper.poll() is None
     assert setting.read_text() == "2"
     assert journals(tmp_path) == []
+
+
+def test_a_control_group_whose_process_does_not_end_is_named_with_a_hint(
+    tmp_path: Path,
+    sleeper: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cgroups, "TIMEOUT_S", 0.1)
+    journal = CleanupJournal.create("a", tmp_path)
+    group = tmp_path / journal.tag.run
+    group.mkdir()
+    (group / "cgroup.procs").write_text(str(sleeper.pid))
+    journal.add([JournalEntry("cgroup", str(group))])
+    with pytest.raises(RunFailed, match=str(group)) as raised:
+        remove_run(journal)
+    assert "testbed clean" in str(raised.value.hint)
+    assert [left.tag for left in journals(tmp_path)] == [journal.tag]
 
 
 def test_a_device_of_the_right_name_but_not_in_the_runs_group_stays(
