@@ -234,9 +234,16 @@ class _Removal:
         daemons = []
         for process in psutil.process_iter():
             if _part_folder(process) in parts:
-                process.kill()
+                # It may have ended by itself meanwhile.
+                with suppress(psutil.NoSuchProcess):
+                    process.kill()
                 daemons.append(process)
-        psutil.wait_procs(daemons, PROCESS_TIMEOUT_S)
+        _, waited_for = psutil.wait_procs(daemons, PROCESS_TIMEOUT_S)
+        for process in waited_for:
+            if lives(process.pid):
+                raise RunFailed(
+                    f"process {process.pid} (switch part) does not end"
+                )
         for folder in run_folders:
             shutil.rmtree(folder)
 

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
+from testbed.backends.emu import cleanup
 from testbed.backends.emu.cleanup import remove_network
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
     JournalEntry,
 )
+from testbed.errors import RunFailed
 
 
 @pytest.mark.parametrize("made", ["empty.db", "hn-part1/conf.db"])
@@ -36,3 +41,58 @@ def test_the_folder_goes_with_whatever_is_in_it(
     assert not folder.exists()
     assert other.exists()
     assert journal.entries == ()
+
+
+@pytest.fixture
+def daemon() -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(["sleep", "60"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture
+def journal(
+    tmp_path: Path,
+    daemon: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> CleanupJournal:
+    """Of a run with one part, whose only daemon ``daemon`` is taken for."""
+    journal = CleanupJournal.create("stopped", tmp_path)
+    part = tmp_path / journal.tag.run / "hn-part0"
+    part.mkdir(parents=True)
+    journal.add([JournalEntry("part", str(part))])
+    process = psutil.Process(daemon.pid)
+    monkeypatch.setattr(psutil, "process_iter", lambda: [process])
+    monkeypatch.setattr(cleanup, "_part_folder", lambda _: part)
+    return journal
+
+
+def test_a_daemon_that_ends_by_itself_meanwhile_is_no_failure(
+    journal: CleanupJournal,
+    daemon: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = cleanup._part_folder
+
+    def found_and_ended(process: psutil.Process) -> Path | None:
+        daemon.kill()
+        daemon.wait()
+        return found(process)
+
+    monkeypatch.setattr(cleanup, "_part_folder", found_and_ended)
+    remove_network(journal)
+    assert journal.entries == ()
+
+
+def test_a_daemon_that_does_not_end_is_named_and_its_part_stays(
+    journal: CleanupJournal,
+    daemon: subprocess.Popen[bytes],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(psutil.Process, "kill", lambda _: None)
+    monkeypatch.setattr(cleanup, "PROCESS_TIMEOUT_S", 0.1)
+    with pytest.raises(RunFailed, match=str(daemon.pid)):
+        remove_network(journal)
+    (part,) = journal.entries
+    assert Path(part.name).is_dir()
