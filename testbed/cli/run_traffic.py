@@ -17,8 +17,8 @@ from rich.text import Text
 
 from testbed.cli import console
 from testbed.errors import RunFailed
-from testbed.record.run_names import LATEST
-from testbed.units import human_bandwidth, human_duration
+from testbed.record.running import running_in
+from testbed.units import human_bandwidth, human_duration, number_of
 
 if TYPE_CHECKING:
     from testbed.record.job_lives import JobLife
@@ -85,18 +85,17 @@ def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
     """
     out = console.out()
     redrawn = out.is_terminal and not out.is_dumb_terminal
-    view = RunView(LATEST, "", "waiting", 0.0, None, {})
     views = run_views(folder)
-    if once or as_json or not redrawn:
-        view = next(views)
-        if as_json:
-            console.print_json(asdict(view))
-            return
-    else:
+    view = next(views)
+    if as_json:
+        console.print_json(asdict(view))
+        return
+    if redrawn and not once:
         with (
             suppress(KeyboardInterrupt),
             Live(console=out, screen=True, auto_refresh=False) as live,
         ):
+            # Of a run that has ended the first view is the last one.
             for view in views:
                 # Jobs and links have half of the screen each, of whatever
                 # height it is now.
@@ -108,7 +107,8 @@ def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
 
 
 def run_views(folder: Path) -> Iterator[RunView]:
-    """A view at each call, of the policy that is played; the last is of its end.
+    """A run's state at each call, of the policy that is played; the last time
+    at its end.
 
     Raises as :func:`show_run`.
     """
@@ -117,16 +117,31 @@ def run_views(folder: Path) -> Iterator[RunView]:
     followed = FollowedFolder(folder)
     runs: list[FollowedRun] = []
     while True:
+        # Asked first: what a run that has ended wrote is then read below.
+        in_progress = running_in(folder)
         runs += followed.new_runs()
         for run in runs:
             run.refresh()
             if run.trouble:
                 raise RunFailed(run.trouble)
-        goes_on = [run for run in runs if run.status in ("live", "waiting")]
         if runs:
-            yield _view((goes_on or runs)[-1])
-        if runs and not goes_on:
-            return
+            live = [
+                run for run in runs if run.status in ("live", "waiting")
+            ]
+            yield _view((live or runs)[-1])
+            # Other policies have other folders; this one may be one of theirs.
+            alone = runs[0].folder == folder
+            if in_progress is None or (alone and runs[0].ended):
+                return
+        elif in_progress is not None:
+            policies = ", ".join(in_progress.policies)
+            yield RunView(
+                in_progress.name, policies, "waiting", 0.0, None, {}
+            )
+        else:
+            raise RunFailed(
+                f"{folder}: the run ended before its first event"
+            )
 
 
 def _view(run: FollowedRun) -> RunView:
@@ -226,7 +241,8 @@ def _jobs(jobs: Sequence[ShownJob], most: int) -> Group:
             "–" if job.share is None else f"{job.share:.0%}",
             Text(job.reason),
         )
-    return _with_rest(table, len(jobs) - most, "more jobs")
+    n_more = len(jobs) - most
+    return _with_rest(table, n_more, number_of(n_more, "more job"))
 
 
 def _links(links: Sequence[ShownLink], most: int) -> Group:
@@ -241,15 +257,18 @@ def _links(links: Sequence[ShownLink], most: int) -> Group:
             human_bandwidth(link.reserved_bps),
             sent,
         )
-    return _with_rest(table, len(links) - most, "directions less loaded")
+    n_more = len(links) - most
+    directions = number_of(n_more, "direction")
+    return _with_rest(table, n_more, f"{directions} less loaded")
 
 
-def _with_rest(table: Table, left: int, what: str) -> Group:
+def _with_rest(table: Table, n_more: int, more: str) -> Group:
+    """A table, and below it the rows for which there is no room, in words."""
     if not table.row_count:
         return Group()
-    if left <= 0:
+    if n_more <= 0:
         return Group(table)
-    return Group(table, Text(f"and {left:,} {what}", "dim"))
+    return Group(table, Text(f"and {more}", "dim"))
 
 
 def _or_dash(time_s: float | None) -> str:
