@@ -3,9 +3,9 @@ its progress.
 
 The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section
 III.B, the inversely proportional rule), an upper bound. The *model* is what
-happens: p·b/b' of what the network limits, the profile's time of an elastic job
-(JSA, Section II.C), DCloud's Eq. 1 of a demand curve. A new kind of job is a
-class here, with its plan for the live network in
+happens: p·b/b' for a job that the network limits, the profile's time for an
+elastic job (JSA, Section II.C), DCloud's Eq. 1 for a demand curve. A new kind
+of job is a class here, with its plan for the live network in
 :mod:`testbed.plan.agent_plans`.
 """
 
@@ -21,16 +21,17 @@ from jobs.job_profile import Profile
 Pattern = Literal["ring", "permutation", "all-to-all"]
 JobKind = Literal["transfer", "demand", "compute", "iperf3", "program"]
 Launch = Literal["each", "mpi", "dask", "spark"]
-"""A program's launcher: none but the agents, ``mpirun``, Dask's scheduler and
+"""A program's launcher: the agents alone, ``mpirun``, Dask's scheduler and
 workers, or Spark's master and workers.
 """
 MpiLibrary = Literal["openmpi", "mpich"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
-"""The share of a node's CPU that a process uses alone: one for all processes,
-or one each.
+"""The share of a node's CPU that a process uses when it is alone there: one
+number for all processes, or one for each.
 """
 Steps = tuple[tuple[float, int], ...]
+"""``(x_end, demand_bps)`` for each step of a demand curve."""
 
 
 def scaled_duration_s(
@@ -38,7 +39,10 @@ def scaled_duration_s(
     bandwidth_bps: float,
     granted_bps: float,
 ) -> float:
-    """p·b/b': the estimated running time at ``granted_bps``; never below p."""
+    """p·b/b': the estimated running time at ``granted_bps``; never below p.
+
+    Raises ValueError at 0 bit/s for a job that needs bandwidth.
+    """
     if bandwidth_bps <= 0:
         return duration_s
     if granted_bps <= 0:
@@ -49,15 +53,15 @@ def scaled_duration_s(
 
 
 class SizedJob(Protocol):
-    """The size of a job, as far as its demand reads it.
+    """The part of a job request that its demand reads.
 
-    :class:`jobs.request.JobRequest` is it; a request holds its demand, so the
-    demand knows of the request no more than this.
+    A protocol, because :class:`jobs.request.JobRequest` holds its demand and
+    imports this module.
     """
 
     @property
     def bandwidth_bps(self) -> int:
-        """b, for each VM."""
+        """b: the bandwidth that each VM asks for."""
 
     @property
     def duration_s(self) -> float:
@@ -65,27 +69,31 @@ class SizedJob(Protocol):
 
     @property
     def true_s(self) -> float:
-        """The running time that it really needs at ``bandwidth_bps``."""
+        """The running time that the job really needs at ``bandwidth_bps``."""
 
 
 class Demand:
     """Base of all kinds: network-limited, progress proportional to time, p·b/b'
     at every rate.
 
-    ``kind`` is the word for it in files and tables, ``summary`` its help there.
-    ``network``: whether it sends; ``timed``: for its duration, whatever its
-    rate, instead of a volume. ``pattern``: who sends to whom; ``at_once``: each VM
-    to all its receivers at the same time, not to one after another.
-    ``cpu_share``: the share of a core that each VM burns while it produces data. ``cpu_use``:
-    see :data:`CpuUse`; ``cpu_estimate`` is what schedulers read in its place
-    where they are not given the truth. ``profile``: the running time at every
-    bandwidth that an elastic job can be given. Each VM takes ``cores`` slots
-    and ``memory_mib`` of its server. ``cap_limited``: each VM sends to one,
-    from one, without a pause, as fast as its own caps let it. ``pauses``: it
-    may send nothing for a while; ``ends_computing``: after its last byte, too.
-    ``own_program``: its VMs run a program of their own, whose behaviour is
-    unknown. ``required`` and ``refused`` are the keys that an entry of this
-    kind in a file needs or cannot have.
+    In files: ``kind`` is its word there and in tables, ``summary`` the help on
+    it. ``required`` and ``refused`` are the keys that an entry of this kind
+    needs or cannot have.
+
+    Traffic: ``network``: True if it sends; ``timed``: True if it sends for its
+    duration at whatever rate, False if it sends a volume. ``pattern``: who sends
+    to whom; ``at_once``: each VM to all its receivers at the same time, not to
+    one after another. ``pauses``: it may send nothing for a while;
+    ``ends_computing``: also after its last byte. ``cap_limited``: each VM sends
+    to one receiver and receives from one sender, without a pause, as fast as its
+    own caps let it. ``profile``: the running time at every bandwidth that an
+    elastic job can be given. ``own_program``: its VMs run a program of their
+    own, whose behaviour is unknown.
+
+    Servers: each VM takes ``cores`` slots and ``memory_mib`` of its server.
+    ``cpu_share``: the share of a core that each VM burns while it produces
+    data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate``: the use that
+    schedulers see, None where they see the true one.
     """
 
     __slots__ = ()
@@ -117,19 +125,18 @@ class Demand:
         return False
 
     def as_estimated(self) -> Demand:
-        """Replaces the CPU use by the estimate that schedulers see."""
+        """The demand as schedulers see it, with the estimated CPU use."""
         if self.cpu_estimate is None:
             return self
-        # Nothing is left to tell the truth from: no policy that gets this
-        # can read both.
-        known: Demand = replace(
+        # The result holds no trace of the true use, which no policy may read.
+        estimated: Demand = replace(
             cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None
         )
-        return known
+        return estimated
 
     def record(self) -> dict[str, Any]:
-        """Fields of the flat record in ``events.jsonl`` that this kind alone
-        has.
+        """Fields that only this kind adds to a job's record in
+        ``events.jsonl``.
         """
         return {}
 
@@ -142,8 +149,8 @@ class Demand:
         )
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
-        """The running time p to state when the same work asks for
-        ``bandwidth_bps`` instead.
+        """The running time p that the same work states where it asks for
+        ``bandwidth_bps``.
         """
         return self.estimate_s(job, bandwidth_bps)
 
@@ -153,9 +160,10 @@ class Demand:
             return job.true_s
         return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
 
-    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - of an elastic job it matters
-        """Bits that one VM sends, as reserved (on the wire); at 0 bit/s nothing
-        is reserved.
+    def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - elastic jobs read it
+        """Bits that one VM sends, on the wire as reservations count.
+
+        ``granted_bps``: 0 for a job without a reservation.
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
@@ -176,8 +184,8 @@ class Demand:
         """
         if done >= 1.0:
             return 0.0
-        moves = self.network and not self.timed and job.bandwidth_bps > 0
-        if moves and rate_bps <= 0:
+        has_volume = self.network and not self.timed
+        if has_volume and job.bandwidth_bps > 0 and rate_bps <= 0:
             return math.inf
         return (1.0 - done) * self.duration_s(job, rate_bps)
 
@@ -201,8 +209,8 @@ class Demand:
 class Transfer(Demand):
     """A fixed volume p·b per VM; with a ``profile`` the job is elastic.
 
-    ``keeps_volume``: an elastic job moves p·b whatever it is given, and not all
-    that an option carries in the time of its profile.
+    An elastic job's volume is what the granted bandwidth carries in its
+    profile's time. ``keeps_volume``: it is p·b at every bandwidth.
     """
 
     summary = "limited by the network (default)"
@@ -217,8 +225,8 @@ class Transfer(Demand):
 
     @property
     def cap_limited(self) -> bool:
-        # In a shuffle others' limits may hold a VM: a queue at its cap says
-        # nothing of its own.
+        # In a shuffle a VM may wait for the limits of others: then its own cap
+        # does not limit it.
         return self.pattern != "all-to-all"
 
     def record(self) -> dict[str, Any]:
@@ -226,8 +234,8 @@ class Transfer(Demand):
             return {}
         return {"profile": asdict(self.profile)}
 
-    # By the base's name, not by super(): a dataclass with slots is a second
-    # class, which super() without arguments does not know.
+    # Demand.…(self) in place of super(): with slots, dataclass makes a second
+    # class, and super() without arguments knows only the first.
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
@@ -238,23 +246,22 @@ class Transfer(Demand):
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
 
     def duration_s(self, job: SizedJob, granted_bps: float) -> float:
-        """An elastic job takes its profile's time, off by as much as its true
-        duration is.
+        """An elastic job takes its profile's time, in error by the same factor
+        as its stated duration.
         """
-        moves = self.network and job.bandwidth_bps > 0
-        if self.profile is None or not moves:
+        is_moving = self.network and job.bandwidth_bps > 0
+        if self.profile is None or not is_moving:
             return Demand.duration_s(self, job, granted_bps)
         if self.keeps_volume and granted_bps > 0:
-            # Faster than p, too, where it is given more than b.
+            # More than b makes it faster than p.
             return job.true_s * job.bandwidth_bps / granted_bps
-        error = job.true_s / job.duration_s
-        return self.profile.duration_s(granted_bps) * error
+        factor = job.true_s / job.duration_s
+        return self.profile.duration_s(granted_bps) * factor
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:
-        """An elastic job uses all of the option it was given, as long as its
-        profile says: B·τ(B).
+        """An elastic job sends at its granted B for its profile's time: B·τ(B).
 
-        Without a reservation it moves what it moves at its own bandwidth.
+        Without a reservation it sends p·b.
         """
         is_elastic = self.profile is not None and self.network
         if not is_elastic or self.keeps_volume or granted_bps <= 0:
@@ -291,8 +298,8 @@ class DemandCurve(Demand):
             raise ValueError(
                 "a demand curve's steps must rise from above 0 to exactly 1"
             )
-        # Zeros alone would leave no volume, of which each step's bytes are
-        # a share.
+        # Each step's bytes are a share of the volume, which zeros alone would
+        # leave empty.
         demands = [demand for _, demand in self.steps]
         if min(demands) < 0 or max(demands) <= 0:
             raise ValueError(
@@ -314,12 +321,6 @@ class DemandCurve(Demand):
             pieces.append((start, end, demand_bps))
             start = end
         return pieces
-
-    def mean_bps(self) -> float:
-        """∫ c(x) dx in bit/s."""
-        return sum(
-            (end - start) * demand for start, end, demand in self.pieces()
-        )
 
     def slowdown(self, bandwidth_bps: float) -> float:
         """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b
@@ -357,13 +358,14 @@ class DemandCurve(Demand):
         return self.unconstrained_s(job) * self.slowdown(granted_bps)
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - see Demand
-        return self.unconstrained_s(job) * self.mean_bps()
+        return self.left_bits(job, 0.0)
 
     def left_bits(self, job: SizedJob, done: float) -> float:
-        mean_bps = 0.0
+        # ∫ c(x) dx from ``done`` to 1.
+        integral_bps = 0.0
         for start, end, demand_bps in self._pieces_after(done):
-            mean_bps += (end - start) * demand_bps
-        return self.unconstrained_s(job) * mean_bps
+            integral_bps += (end - start) * demand_bps
+        return self.unconstrained_s(job) * integral_bps
 
     def remaining_s(
         self,
@@ -374,8 +376,7 @@ class DemandCurve(Demand):
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:
-            # At 0 bit/s only an application that wants none for the rest of its
-            # course ends.
+            # At 0 bit/s an application ends only if no later step sends.
             if any(demand > 0 for _, _, demand in self._pieces_after(done)):
                 return math.inf
             return (1.0 - done) * self.unconstrained_s(job)
@@ -404,19 +405,18 @@ class DemandCurve(Demand):
     ) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
+        # In one step the rate and the demand are constant: its time is exact.
         for start, end, demand in self._pieces_after(done):
             slowdown = 1.0
             if rate_bps > 0:
                 slowdown = max(1.0, demand / rate_bps)
             elif demand:
                 slowdown = math.inf
-            # Step by step: in each the rate and the demand are constant, so
-            # its time is exact.
             need_s = (end - start) * tau_s * slowdown
             if need_s > left_s:
                 return start + left_s / (tau_s * slowdown)
             done = end
-            left_s = left_s - need_s
+            left_s -= need_s
         return done
 
 
@@ -470,11 +470,11 @@ class Lease(Compute):
 
 @dataclass(frozen=True, slots=True)
 class Command(Transfer):
-    """The application's own command in each VM, instead of moving p·b or
-    burning CPU.
+    """An application's own command in each VM, in place of traffic and CPU use
+    that agents make.
 
-    The rest of the request is then what its user says of it; ``network`` False:
-    that it computes.
+    Volume, duration and CPU use are then only what its user states. ``network``
+    is False where the user states that it computes.
     """
 
     words: tuple[str, ...] = ()
@@ -496,8 +496,8 @@ class Command(Transfer):
         return {**Transfer.record(self), "command": self.words}
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
-        """Of a command nothing is known: the estimate, and p where there is
-        more bandwidth.
+        """The estimate, as nothing is known of a command: p where it has more
+        bandwidth than b.
         """
         return Demand.estimate_s(self, job, bandwidth_bps)
 
@@ -506,10 +506,11 @@ class Command(Transfer):
 class Program(Command):
     """A program whose ranks the testbed launches in the VMs, all at one instant.
 
-    ``ranks_per_vm`` of them in each VM; with Dask so many workers, with Spark an
-    executor's cores, and one rank, the client, in the first VM. ``files`` are
-    copied into each VM's working folder, then ``prepare`` is run there; neither
-    counts. Each text of ``expected`` has to be in some rank's output.
+    ``ranks_per_vm``: ranks in each VM; with Dask its workers, with Spark its
+    executor's cores, where the client in the first VM is the only rank.
+    ``files`` are copied into each VM's working folder, then the command
+    ``prepare`` runs there; neither counts as running time. Each text of
+    ``expected`` has to be in some rank's output.
     """
 
     launch: Launch = "each"
@@ -543,8 +544,8 @@ class Program(Command):
 
 @dataclass(frozen=True, slots=True)
 class Iperf3(Demand):
-    """iperf3 between the VMs for the job's duration; its volume is what its
-    rate gives.
+    """iperf3 between the VMs for the job's duration; its volume follows from
+    its rate.
     """
 
     pattern: Pattern = "ring"
@@ -590,22 +591,40 @@ def demand_of(
     *,
     at_once: bool = False,
 ) -> Demand:
-    """The demand that a job's entry in a file describes."""
-    way = pattern or "ring"
+    """The demand that a job's entry in a file describes.
+
+    ``kind`` is any but ``program``. ``cpu`` is the ``cpu_share`` of a job that
+    sends, and the ``cpu_use`` of one that computes.
+    """
+    pattern = pattern or "ring"
     network = KINDS[kind].network
-    # ``cpu`` is of a job that sends what it burns while it produces data, of
-    # one that computes its use of the node.
-    share = cpu or 0.0
-    use = 1.0
+    cpu_share = cpu or 0.0
+    cpu_use = 1.0
     if not network:
-        share = Compute.cpu_share
-        use = cpu or 1.0
+        cpu_share = Compute.cpu_share
+        cpu_use = cpu or 1.0
     if command is not None:
         return Command(
-            "ring", share, profile, use, words=command, network=network
+            cpu_share=cpu_share,
+            profile=profile,
+            cpu_use=cpu_use,
+            words=command,
+            network=network,
         )
-    if kind == "transfer":
-        return Transfer(way, share, profile, at_once=at_once)
+    if kind == "compute":
+        return Compute(cpu_use)
+    if kind == "iperf3":
+        return Iperf3(pattern)
     if kind == "demand":
-        return DemandCurve(steps or (), way, share, at_once=at_once)
-    return Compute(use) if kind == "compute" else Iperf3(way)
+        return DemandCurve(
+            steps=steps or (),
+            pattern=pattern,
+            cpu_share=cpu_share,
+            at_once=at_once,
+        )
+    return Transfer(
+        pattern=pattern,
+        cpu_share=cpu_share,
+        profile=profile,
+        at_once=at_once,
+    )

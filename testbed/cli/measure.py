@@ -57,42 +57,47 @@ VERDICTS: dict[Enforcement, str] = {
     "work-conserving": "99 % or more, and ",
     "none": "",
 }
+"""The condition on a bandwidth that is ok, as the table's caption begins it."""
 
 
 def _table(name: str, pairs: list[vm_measurement.PairMeasurement]) -> Table:
-    headings = (
+    table = Table(
+        "from",
+        "to",
         "reserved",
         "measured",
         "ratio",
         "round trip",
         "lost",
         "verdict",
+        title=f"tenant {name}, all VMs at once",
     )
-    table = Table(
-        "from", "to", *headings, title=f"tenant {name}, all VMs at once"
-    )
-    what = VERDICTS[pairs[0].enforcement]
+    # The same for all pairs of a tenant.
+    enforcement = pairs[0].enforcement
+    condition = VERDICTS[enforcement]
     table.caption = (
-        f"bits of frames, in the file's units; ok: {what}no ping lost"
+        f"bits of frames, in the file's units; ok: {condition}no ping lost"
     )
-    if pairs[0].enforcement == "none":
+    if enforcement == "none":
         table.caption += UNRESERVED
     for pair in pairs:
         reserved = "–"
         if pair.reserved_bps:
             reserved = human_bandwidth(pair.reserved_bps)
-        rates = reserved, human_bandwidth(pair.measured_bps)
-        rtt = "–" if pair.rtt_ms is None else f"{pair.rtt_ms:.2f} ms"
-        verdict = (
-            Text("ok", "green")
-            if pair.good
-            else Text("OUTSIDE", "bold red")
-        )
-        shown = (
+        rtt = "–"
+        if pair.rtt_ms is not None:
+            rtt = f"{pair.rtt_ms:.2f} ms"
+        verdict = Text("OUTSIDE", "bold red")
+        if pair.good:
+            verdict = Text("ok", "green")
+        table.add_row(
+            pair.sender,
+            pair.receiver,
+            reserved,
+            human_bandwidth(pair.measured_bps),
             f"{pair.ratio:.4f}",
             rtt,
             human_share(pair.lost_share),
             verdict,
         )
-        table.add_row(pair.sender, pair.receiver, *rates, *shown)
     return table

@@ -27,13 +27,16 @@ if TYPE_CHECKING:
 
 EVERY_S = 1.0
 AROUND = 12
-"""Lines of the screen that are titles, headings and blanks."""
+"""Lines of the screen without a job or a link: titles, headings, blanks."""
 
 
 @dataclass(frozen=True)
 class ShownJob:
-    """A job that runs or waits. ``share``: done of its volume, None where that
-    is not known.
+    """A job that runs or waits.
+
+    ``bandwidth_bps``: of each VM; ``share``: the part of its volume that it has
+    moved, None where nothing measures it; ``reason``: why it waits, empty for
+    one that runs.
     """
 
     job_id: str
@@ -49,7 +52,7 @@ class ShownJob:
 
 @dataclass(frozen=True)
 class ShownLink:
-    """A directed link in use. ``sent_bps``: None where nothing is measured."""
+    """A directed link in use. ``sent_bps``: None where nothing measures it."""
 
     name: str
     capacity_bps: float
@@ -58,30 +61,35 @@ class ShownLink:
 
     @property
     def fullest(self) -> float:
-        """The larger share of its capacity, reserved or sent."""
+        """The larger of two shares of its capacity: reserved, and sent."""
         rate_bps = max(self.reserved_bps, self.sent_bps or 0.0)
         return rate_bps / max(self.capacity_bps, 1.0)
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run at a moment: the jobs that have not ended, the links in use."""
+    """A run at a moment: jobs that have not ended, and links in use.
+
+    ``ended``: numbers of ended jobs, by outcome; ``fidelity``: None for a
+    simulated run.
+    """
 
     name: str
     policy: str
     status: str
-    at_s: float
-    fidelity: str | None
-    ended: dict[str, int]
+    at_s: float = 0.0
+    fidelity: str | None = None
+    ended: dict[str, int] = field(default_factory=dict)
     jobs: list[ShownJob] = field(default_factory=list)
     links: list[ShownLink] = field(default_factory=list)
 
 
 def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
-    """Follows a run to its end; without a terminal, or if asked, shows it once.
+    """Follows a run to its end on a terminal; elsewhere, with ``once`` or
+    ``as_json`` shows its present state.
 
-    Raises BadInput where it is no run's folder, RunFailed where its events
-    cannot be read.
+    Raises BadInput where ``folder`` is no run's, RunFailed where its events
+    cannot be read or never come.
     """
     out = console.out()
     redrawn = out.is_terminal and not out.is_dumb_terminal
@@ -97,18 +105,18 @@ def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
         ):
             # Of a run that has ended the first view is the last one.
             for view in views:
-                # Jobs and links have half of the screen each, of whatever
-                # height it is now.
+                # Jobs and links have half of the screen each. Its height is
+                # read anew, as a window may change it.
                 most = max(2, (out.height - AROUND) // 2)
                 live.update(_shown(view, most), refresh=True)
                 time.sleep(EVERY_S)
-    # Of a run that was followed: the screen of before has come back.
+    # Also after the run was followed: the terminal has its former screen back.
     out.print(_shown(view, max(len(view.jobs), len(view.links))))
 
 
 def run_views(folder: Path) -> Iterator[RunView]:
-    """A run's state at each call, of the policy that is played; the last time
-    at its end.
+    """Yields the run's state each time, of the policy that is played; the last
+    time at its end.
 
     Raises as :func:`show_run`.
     """
@@ -129,15 +137,13 @@ def run_views(folder: Path) -> Iterator[RunView]:
                 run for run in runs if run.status in ("live", "waiting")
             ]
             yield _view((live or runs)[-1])
-            # Other policies have other folders; this one may be one of theirs.
-            alone = runs[0].folder == folder
-            if in_progress is None or (alone and runs[0].ended):
+            # A folder that has events itself is of one policy: no other follows.
+            of_one = runs[0].folder == folder
+            if in_progress is None or (of_one and runs[0].ended):
                 return
         elif in_progress is not None:
             policies = ", ".join(in_progress.policies)
-            yield RunView(
-                in_progress.name, policies, "waiting", 0.0, None, {}
-            )
+            yield RunView(in_progress.name, policies, "waiting")
         else:
             raise RunFailed(
                 f"{folder}: the run ended before its first event"
@@ -148,34 +154,36 @@ def _view(run: FollowedRun) -> RunView:
     state = run.state
     label = run.label()
     return RunView(
-        label["run"],
-        label["policy"],
-        run.status,
-        state.now_s,
-        run.frame()["fidelity"]["verdict"],
-        dict(state.ended),
-        [_job(life) for life in state.active()],
-        _used_links(state),
+        name=label["run"],
+        policy=label["policy"],
+        status=run.status,
+        at_s=state.now_s,
+        fidelity=run.frame()["fidelity"]["verdict"],
+        ended=dict(state.ended),
+        jobs=[_job(life) for life in state.active()],
+        links=_used_links(state),
     )
 
 
 def _used_links(state: RunState) -> list[ShownLink]:
-    """Directed links that something is reserved or sent on, the fullest first."""
-    if state.layout is None:
+    """Directed links on which something is reserved or sent, fullest first."""
+    layout = state.layout
+    if layout is None:
         return []
-    sent_bps = state.sent_bps()
-    capacities_bps = state.layout.drawn_capacity_bps
-    reserved = state.layout.shares(state.reserved_bps())
-    sent = None if sent_bps is None else state.layout.shares(sent_bps)
+    capacities_bps = layout.drawn_capacity_bps
+    reserved_shares = layout.shares(state.reserved_bps())
+    sent_shares = None
+    sampled_bps = state.sent_bps()
+    if sampled_bps is not None:
+        sent_shares = layout.shares(sampled_bps)
     links = []
-    for number, name in enumerate(state.layout.directed_names()):
+    for number, name in enumerate(layout.directed_names()):
         capacity_bps = float(capacities_bps[number])
-        link = ShownLink(
-            name,
-            capacity_bps,
-            float(reserved[number]) * capacity_bps,
-            None if sent is None else float(sent[number]) * capacity_bps,
-        )
+        sent_bps = None
+        if sent_shares is not None:
+            sent_bps = float(sent_shares[number]) * capacity_bps
+        reserved_bps = float(reserved_shares[number]) * capacity_bps
+        link = ShownLink(name, capacity_bps, reserved_bps, sent_bps)
         if link.fullest:
             links.append(link)
     return sorted(links, key=lambda link: -link.fullest)
@@ -185,21 +193,25 @@ def _job(life: JobLife) -> ShownJob:
     estimated_end_s = None
     if life.start_s is not None and life.estimate_s is not None:
         estimated_end_s = life.start_s + life.estimate_s
+    # Without a reservation, the bandwidth that it asks for.
+    bandwidth_bps = life.granted_bps or life.request["bandwidth_bps"]
     return ShownJob(
-        life.job_id,
-        life.phase,
-        life.tier,
-        int(life.request["n_vms"]),
-        int(life.granted_bps or life.request["bandwidth_bps"]),
-        life.start_s,
-        estimated_end_s,
-        life.share,
-        life.wait_reason if life.waits else "",
+        job_id=life.job_id,
+        phase=life.phase,
+        tier=life.tier,
+        n_vms=int(life.request["n_vms"]),
+        bandwidth_bps=int(bandwidth_bps),
+        start_s=life.start_s,
+        estimated_end_s=estimated_end_s,
+        share=life.share,
+        reason=life.wait_reason if life.waits else "",
     )
 
 
 def _shown(view: RunView, most: int) -> Group:
-    """``most``: jobs, and links, for which there is room."""
+    """A view as lines: a title, the first ``most`` jobs, the first ``most``
+    links.
+    """
     ended = [
         f"{count:,} {outcome}" for outcome, count in view.ended.items()
     ]
@@ -210,10 +222,12 @@ def _shown(view: RunView, most: int) -> Group:
     if view.fidelity is not None:
         title += f"; fidelity {view.fidelity}"
     jobs = _jobs(view.jobs, most)
-    return Group(Text(title), jobs, _links(view.links, most))
+    links = _links(view.links, most)
+    return Group(Text(title), jobs, links)
 
 
 def _table(columns: Sequence[str], *, left: Sequence[str]) -> Table:
+    """A table without rows. ``left``: columns of text; others hold numbers."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in columns:
         if column in left:
@@ -237,7 +251,7 @@ def _jobs(jobs: Sequence[ShownJob], most: int) -> Group:
             Text(state),
             str(job.n_vms),
             human_bandwidth(job.bandwidth_bps),
-            _or_dash(job.start_s),
+            "–" if job.start_s is None else human_duration(job.start_s),
             "–" if job.share is None else f"{job.share:.0%}",
             Text(job.reason),
         )
@@ -269,7 +283,3 @@ def _with_rest(table: Table, n_more: int, more: str) -> Group:
     if n_more <= 0:
         return Group(table)
     return Group(table, Text(f"and {more}", "dim"))
-
-
-def _or_dash(time_s: float | None) -> str:
-    return "–" if time_s is None else human_duration(time_s)

@@ -1,11 +1,11 @@
 """Removal of what a run has made, by its journal, even after a reboot.
 
-A thing is removed only if the journal names it *and* it bears the run's
-ownership tag: a bridge in its ``external_ids``, a veth in its device group, a
-namespace in its inode, a control group in its path, a process in its start
-time. Names that no longer exist are fine. The journal itself is deleted last,
-so that the next removal repeats one that was cut short. ``state`` is the folder
-with the journals; None: the machine's.
+A thing is removed only if the journal names it *and* it bears a mark of the
+run: a bridge in its ``external_ids``, a veth in its device group, a namespace
+in its inode, a control group in its path, a process in its start time. Names
+that no longer exist are fine. The journal itself is deleted last: the next
+removal repeats one that was cut short. ``state`` is the folder with the
+journals; None: the machine's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +54,7 @@ DOCTOR_PREFIX = "hn-doctor-"
 
 @dataclass(frozen=True)
 class Removed:
-    """A thing that was removed, or in a dry run would be.
+    """A thing that was removed, or that a dry run would remove.
 
     ``what``: its kind, in words.
     """
@@ -68,18 +68,15 @@ def clean(
 ) -> list[Removed]:
     """Removes everything that dead runs and killed doctors left behind.
 
-    A damaged journal is set aside, and its readable entries are removed. Raises
-    MachineCannot while a run is alive.
+    A damaged journal is set aside, and what its readable entries name is
+    removed. Raises MachineCannot while a run is alive.
     """
     with machine_lock("testbed clean", state):
         removed = []
         damaged = set_damaged_aside(state, dry_run=dry_run)
         for path, aside in damaged:
-            removed.append(
-                Removed(
-                    "damaged journal", f"{path} (set aside as {aside.name})"
-                )
-            )
+            name = f"{path} (set aside as {aside.name})"
+            removed.append(Removed("damaged journal", name))
         # A dry run has left damaged journals where they are.
         for journal in journals(state, damaged=dry_run):
             removed += remove_run(journal, dry_run=dry_run)
@@ -90,18 +87,18 @@ def remove_temporary_folders(*, dry_run: bool) -> list[Removed]:
     """Removes temporary folders whose processes were killed: those of root's
     commands, and of agents outside of VMs.
     """
-    left = []
+    abandoned = []
     if ROOTS_BASE.is_dir():
-        left += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
-    # Everybody may make a folder of such a name there: only those that belong
-    # to the agents' user are the testbed's.
-    left += remove_abandoned(
+        abandoned += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
+    # In the shared folder anybody may make one of such a name: only those of
+    # the agents' user are the testbed's.
+    abandoned += remove_abandoned(
         Path(tempfile.gettempdir()),
         pattern=f"{AGENT_FOLDERS}????????",
         users=(unprivileged_user({}).uid,),
         dry_run=dry_run,
     )
-    return [Removed("temporary folder", str(path)) for path in left]
+    return [Removed("temporary folder", str(path)) for path in abandoned]
 
 
 def new_doctor_namespace() -> str:
@@ -112,17 +109,19 @@ def new_doctor_namespace() -> str:
 
 def _remove_doctor_namespaces(*, dry_run: bool) -> list[Removed]:
     """Removes the namespaces of doctors that were killed."""
-    left = []
+    abandoned = []
     for path in sorted(NETNS_DIR.glob(f"{DOCTOR_PREFIX}*")):
-        if not _has_its_doctor(path.name):
-            left.append(path.name)
-    if left and not dry_run:
-        ip_remove([f"netns delete {name}" for name in left])
-    return [Removed("namespace", name) for name in left]
+        if not _is_in_use(path.name):
+            abandoned.append(path.name)
+    if abandoned and not dry_run:
+        ip_remove([f"netns delete {name}" for name in abandoned])
+    return [Removed("namespace", name) for name in abandoned]
 
 
-def _has_its_doctor(namespace: str) -> bool:
-    """True while the process that a doctor's namespace is named after lives."""
+def _is_in_use(namespace: str) -> bool:
+    """True while the doctor lives whose process number the namespace's name
+    holds.
+    """
     parts = namespace.removeprefix(DOCTOR_PREFIX).split("-")
     if len(parts) != 3 or not parts[0].isdecimal():
         return False
@@ -139,7 +138,7 @@ def clean_leftovers(state: Path | None = None) -> list[Removed]:
     try:
         on_disk = journals(state)
     except RunFailed as error:
-        # MachineCannot, as the new run has not begun: it cannot have failed.
+        # Not RunFailed: the new run has not begun.
         raise MachineCannot(
             error.message,
             "sudo testbed clean removes what it names and sets it aside",
@@ -198,17 +197,17 @@ class _Removal:
         entries = self._entries("part", "bridge", "veth", "netns")
         if not entries:
             return
-        with (
-            nullcontext() if self._dry_run else expedited_rcu(self._journal)
-        ):
+        with ExitStack() as stack:
+            if not self._dry_run:
+                stack.enter_context(expedited_rcu(self._journal))
             self._parts()
             bridges = self._bridges() if self._names("bridge") else []
-            # After a reboot only the switch's database still has things of the
-            # run; devices and namespaces of these names are another's.
+            # A reboot leaves the switch's database alone: devices and
+            # namespaces of these names are another's by then.
             if self._same_boot:
                 named = self._names("bridge", "veth")
-                # Deleting a bridge deletes its device: a dry run must not list
-                # both.
+                # A deleted bridge's device is gone already. A dry run has
+                # deleted none, and must not list both.
                 if self._dry_run:
                     named -= set(bridges)
                 self._devices(named)
@@ -218,17 +217,18 @@ class _Removal:
 
     def _parts(self) -> None:
         """Ends the daemons of the switch's parts and deletes their folders."""
-        parts = list(map(Path, sorted(self._names("part"))))
-        with_database = [
-            part for part in parts if (part / "conf.db").is_file()
-        ]
-        self._add("switch part", (part.name for part in with_database))
-        # The parts' folders stand in one folder with the run's name. A run that
-        # was killed early may have made that one alone.
-        parents = {part.parent for part in parts if part.parent.is_dir()}
-        run_folders = [
-            folder for folder in parents if folder.name == self._tag.run
-        ]
+        parts = [Path(name) for name in sorted(self._names("part"))]
+        for part in parts:
+            # The controller's state, recorded as a part too, has no database.
+            if (part / "conf.db").is_file():
+                self._add("switch part", [part.name])
+        # All of them are in a folder with the run's name. A run that was killed
+        # early may have made only that one.
+        run_folders = set()
+        for part in parts:
+            folder = part.parent
+            if folder.name == self._tag.run and folder.is_dir():
+                run_folders.add(folder)
         if self._dry_run or not run_folders:
             return
         daemons = []
@@ -269,18 +269,20 @@ class _Removal:
     ) -> None:
         if names:
             arguments = open_vswitch.deletion_arguments(command, names)
-            # Without a daemon nobody would ever confirm the deletion.
+            # If the switch does not run, its confirmation would never come.
             MACHINE.vsctl(arguments, wait=MACHINE.pid is not None)
 
     def _devices(self, named: set[str]) -> None:
-        """Deletes veth ends, and devices of bridges that outlived a switch."""
+        """Deletes veth ends, and bridges' devices that the switch has left.
+
+        ``named``: names of both in the journal. Raises RunFailed.
+        """
         group = self._tag.group
         in_group = devices_in_group(group)
         ours = sorted(in_group & named)
         if ours and not self._dry_run:
             if in_group <= named:
-                # One request for all, which is quicker: nobody else has put a
-                # device into the group.
+                # The group holds nothing else: one request for all is quicker.
                 run(
                     ["ip", "link", "delete", "group", str(group)],
                     check=False,
@@ -309,15 +311,15 @@ class _Removal:
         self._add("namespace", ours)
 
     def _is_own_namespace(self, entry: JournalEntry) -> bool:
-        """True if the namespace of that name is the run's, by its inode."""
+        """True if the namespace of that name is still the run's."""
         try:
             status = (NETNS_DIR / entry.name).stat()
         except FileNotFoundError:
             return False
         if entry.inode:
             return status.st_ino == entry.inode
-        # A run killed before it recorded the inode leaves a namespace made
-        # after its start.
+        # The run was killed before it recorded the inode: its namespace is
+        # younger than the run itself.
         return status.st_ctime >= self._tag.started_unix_s - 1.0
 
     # -- processes, files, settings -----------------------------------------------------------
@@ -357,10 +359,9 @@ class _Removal:
         self._add("control group", map(str, groups))
 
     def files_and_settings(self) -> None:
-        """Deletes files, restores settings and ends a switch left idle.
+        """Deletes files, restores settings and stops the switch.
 
-        The switch's daemons end only where the run has started them and no
-        bridge is left.
+        The switch stops only if the run has started it and no bridge is left.
         """
         # Last made, first removed.
         for entry in reversed(self._journal.entries):
@@ -393,9 +394,9 @@ class _Removal:
 
 
 def _part_folder(process: psutil.Process) -> Path | None:
-    """The folder of the switch part whose daemon a process is; None for others.
+    """The switch part's folder, if a process is one of its daemons; else None.
 
-    It is the one of the database's socket, which both daemons are started with.
+    Both daemons have the database's socket, which is in it, as an argument.
     """
     with suppress(psutil.Error):
         if process.name() not in ("ovsdb-server", "ovs-vswitchd"):
@@ -420,7 +421,7 @@ def _kill(entry: JournalEntry) -> None:
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGKILL)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    # Gone is also a zombie, whose number stays until its parent has read its
+    # A zombie counts as gone: its number stays until its parent has read its
     # exit status.
     while start_ticks(entry.pid) == entry.start_ticks and lives(entry.pid):
         if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
 """The cleanup journal: a record of all that a run makes on this machine.
 
 Each run has a file below the state folder, with a JSON object per line. An
-entry is on disk before the thing that it names exists, so that after SIGKILL or
-a reboot ``testbed clean`` removes what journals name and nothing else
+entry is on disk before the thing that it names exists. So after SIGKILL or a
+reboot ``testbed clean`` removes what journals name, and nothing else
 (:mod:`testbed.backends.emu.cleanup`). A journal that names mostly removed
 things is rewritten. The state folder also holds the lock that allows one
 testbed per machine.
@@ -30,8 +30,8 @@ STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
 RUN_NAME = re.compile("[0-9a-f]{8}")
 COMPACT_AFTER = 500
-"""A journal is rewritten when more entries than this, and more than remain,
-were removed.
+"""Least number of removals after which a journal is rewritten. There must also
+be more removals than entries that remain.
 """
 
 
@@ -76,11 +76,12 @@ class JournalEntry:
     - ``process``: by number and start (clock ticks since boot), since numbers
       are reused.
     - ``file``: one outside the run folder.
-    - ``sysctl``: a kernel setting, put back to ``old`` if it still is ``new``.
-    - ``daemon``: Open vSwitch, started by the run, stopped when no bridge is
-      left.
-    - ``part``: the folder of one part of the switch, which its daemons have on
-      their command lines.
+    - ``sysctl``: a kernel setting. The cleanup writes ``old`` if the value is
+      still ``new``.
+    - ``daemon``: Open vSwitch, if the run has started it. The cleanup stops it
+      when no bridge is left.
+    - ``part``: the folder of a part of the switch, or of the controller's
+      state. A part's daemons are found by it, as their command lines name it.
     """
 
     kind: Kind
@@ -98,9 +99,10 @@ class JournalEntry:
 
 @dataclass(frozen=True)
 class OwnershipTag:
-    """The owner of a journal.
+    """The owner of a journal: a run, with the boot and time of its start.
 
-    ``run`` is the run's random name, ``name`` the one for people.
+    ``run``: its random name, 8 hexadecimal digits; ``name``: the one for
+    people.
     """
 
     run: str
@@ -127,8 +129,8 @@ def start_ticks(pid: int) -> int | None:
         stat = path.read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # Field 22 of proc(5), counted from the last parenthesis: the command's
-    # name before it may itself hold blanks and parentheses.
+    # Field 22 of proc(5). Fields are counted from the last parenthesis: the
+    # command's name, field 2, may itself hold blanks and parentheses.
     return int(stat.rpartition(")")[2].split()[19])
 
 
@@ -150,10 +152,13 @@ class CleanupJournal:
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
         """A new journal for a run called ``name`` by people."""
-        # 30 bits: it is a device group's number as well, beside the group's
-        # own mark.
+        # 30 bits: OwnershipTag.group sets the one above them.
+        run = f"{secrets.randbits(30):08x}"
         tag = OwnershipTag(
-            f"{secrets.randbits(30):08x}", name, boot_id(), time.time()
+            run=run,
+            name=name,
+            boot_id=boot_id(),
+            started_unix_s=time.time(),
         )
         folder = (state or state_dir()) / "runs"
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -166,7 +171,8 @@ class CleanupJournal:
     def read(cls, path: Path) -> CleanupJournal:
         """Reads a journal from disk. Raises RunFailed where it names no run.
 
-        The result's ``damage`` names the first line that cannot be read.
+        The result's ``damage`` names the first line that is not of a journal;
+        it is empty for a sound one.
         """
         tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], JournalEntry] = {}
@@ -174,10 +180,10 @@ class CleanupJournal:
         for number, line in enumerate(_lines(path), 1):
             try:
                 record = json.loads(line)
-                made = _made(line, record)
+                content = _content(line, record)
             except json.JSONDecodeError:
-                # A crash cut the line short, so what it was to name was not made
-                # yet.
+                # A crash cut the line short. The things that it was to name
+                # were not made: the line comes first.
                 continue
             except (
                 ValueError,
@@ -188,13 +194,13 @@ class CleanupJournal:
             ):
                 damage = damage or f"line {number} is not of a journal"
                 continue
-            # What can be read of a damaged one still names things to remove.
-            if isinstance(made, OwnershipTag):
-                tag = made
-            elif isinstance(made, JournalEntry):
-                entries[made.key] = made
+            # Also after a damaged line: this one still names things to remove.
+            if isinstance(content, OwnershipTag):
+                tag = content
+            elif isinstance(content, JournalEntry):
+                entries[content.key] = content
             else:
-                for key in made:
+                for key in content:
                     entries.pop(key, None)
         if tag is None:
             why = damage or "its first line does not name a run"
@@ -222,14 +228,14 @@ class CleanupJournal:
     def remove(self, entries: Sequence[JournalEntry]) -> None:
         """Records that things have been removed.
 
-        On a full disk they stay recorded, which is harmless: removing them
+        A full disk keeps them on record. That is harmless: who removes them
         again finds nothing.
         """
         if not entries:
             return
-        names = [entry.key for entry in entries]
+        keys = [entry.key for entry in entries]
         with suppress(OSError):
-            self._append([{"kind": "gone", "names": names}])
+            self._append([{"kind": "gone", "names": keys}])
         for entry in entries:
             self._entries.pop(entry.key, None)
         self._n_gone += len(entries)
@@ -239,8 +245,7 @@ class CleanupJournal:
     def _compact(self) -> None:
         """Replaces the journal's file by one that names only what remains.
 
-        By a rename, so that a crash leaves the old file or the new one. A full
-        disk leaves the old one.
+        A crash leaves the old file or the new one, a full disk the old one.
         """
         with suppress(OSError):
             self.write_fresh().replace(self.path)
@@ -315,12 +320,13 @@ def _lines(path: Path) -> list[str]:
         raise RunFailed(f"{path} is not a cleanup journal: {why}") from None
 
 
-def _made(
+def _content(
     line: str, record: dict[str, Any]
 ) -> OwnershipTag | JournalEntry | list[tuple[str, str]]:
     """The tag or entry of a line, or the keys of removed entries.
 
-    Raises ValueError, TypeError, KeyError or AttributeError for any other line.
+    ``record``: the line's JSON value. Raises ValueError, TypeError, KeyError or
+    AttributeError for a line that is not of a journal.
     """
     if record.get("kind") == "run":
         tag = TypeAdapter(OwnershipTag).validate_json(line, strict=True)
@@ -345,7 +351,7 @@ def journals(
     """
     on_disk = []
     for path in journal_paths(state):
-        # A journal cut short in its first line is of a run that made nothing.
+        # The run was killed while it wrote the first line: it made nothing.
         if path.is_file() and b"\n" not in path.read_bytes():
             path.unlink()
             continue
@@ -362,7 +368,7 @@ def journals(
 
 
 def journal_paths(state: Path | None = None) -> list[Path]:
-    """Files of journals, whether they can be read or not."""
+    """Files of journals, damaged ones too."""
     return sorted(((state or state_dir()) / "runs").glob("*.jsonl"))
 
 
@@ -401,11 +407,16 @@ def set_damaged_aside(
 
 
 GRACE_S = 3.0
+"""Time for the lock's holder to write its name, or for a dead one's lock to
+end.
+"""
 
 
 @contextmanager
 def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
-    """Holds the right to change this machine's network, for the block.
+    """Holds the right to change this machine's network for the block.
+
+    ``name``: the holder's, for people.
 
     Raises MachineCannot, naming the holder, if another testbed runs here.
     """
@@ -424,8 +435,8 @@ def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            # Else a process refused by the next holder could be told of this
-            # one.
+            # A process that the next holder keeps out must not read this
+            # holder's name.
             file.truncate(0)
 
 
@@ -433,7 +444,8 @@ def _lock(descriptor: int, path: Path) -> None:
     deadline = time.monotonic() + GRACE_S
     while True:
         with suppress(BlockingIOError):
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
         holder = _holder(path)
         if holder is not None or time.monotonic() > deadline:
             hint = (
@@ -448,9 +460,9 @@ def _lock(descriptor: int, path: Path) -> None:
 def _holder(path: Path) -> str | None:
     """Name and number of the live process that holds the lock.
 
-    None if it has not written them yet, or has died. A dead holder's lock lasts
-    a moment longer if it was forking: the child has the lock's descriptor until
-    it executes its program.
+    None if it has not written them yet, or has died. Its lock may outlive it: a
+    child that it was forking has the lock's descriptor until it executes its
+    program.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -516,8 +528,8 @@ def expedited_rcu(journal: CleanupJournal) -> Iterator[None]:
     expedited.
     """
     with ExitStack() as stack:
-        # A container's /sys may be read-only, the journal's disk full: then it
-        # only takes longer.
+        # A container's /sys may be read-only, and the journal's disk full.
+        # Without the setting everything only takes longer.
         if os.access(RCU_EXPEDITED, os.W_OK):
             with suppress(OSError):
                 stack.enter_context(setting(RCU_EXPEDITED, "1", journal))

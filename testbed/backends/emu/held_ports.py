@@ -1,8 +1,8 @@
 """The controller's ports, held for the network's whole life by its root process.
 
-Each controller inherits the listening sockets. Between the end of one and the
-start of the next no other program can listen there, which the switches would
-take for the controller.
+Each controller process inherits the listening sockets. Between the end of one
+and the start of the next no other program can listen there: switches would take
+it for the controller.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from testbed.errors import BadInput, MachineCannot
 
 @contextmanager
 def held_ports(openflow: int, api: int | None) -> Iterator[dict[str, int]]:
-    """Descriptors of listening sockets by the controller's options.
+    """Opens listening sockets for the block; their descriptors by the option
+    that tells the controller of each.
 
-    0: any free port. ``api``: None without an API. Raises MachineCannot for a
-    port that is taken.
+    ``openflow``, ``api``: ports, 0 for any free one; ``api`` is None for a
+    controller without an API. Raises BadInput if both are the same, and
+    MachineCannot if one is taken.
     """
     if openflow and openflow == api:
         raise BadInput(
@@ -31,17 +33,18 @@ def held_ports(openflow: int, api: int | None) -> Iterator[dict[str, int]]:
             "give one of them another port",
         )
     with ExitStack() as stack:
-        sockets = {}
-        wanted = [("--listen-fd", openflow, "--openflow-port")]
+        switches = stack.enter_context(
+            _listening(openflow, "--openflow-port")
+        )
+        descriptors = {"--listen-fd": switches.fileno()}
         if api is not None:
-            wanted.append(("--api-fd", api, "--api-port"))
-        for option, port, name in wanted:
-            listener = stack.enter_context(_listening(port, name))
-            sockets[option] = listener.fileno()
-        yield sockets
+            requests = stack.enter_context(_listening(api, "--api-port"))
+            descriptors["--api-fd"] = requests.fileno()
+        yield descriptors
 
 
 def _listening(port: int, option: str) -> socket.socket:
+    """A listening socket. ``option``: of the command line, for another port."""
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
@@ -54,13 +57,17 @@ def _listening(port: int, option: str) -> socket.socket:
 
 
 def port_user(port: int) -> str:
-    """The process that listens on a port and its user, where that is visible."""
+    """The process that listens on a port, and its user, as a message says it.
+
+    Only root sees other users' processes.
+    """
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             # A connection that was accepted there has the same port.
             if connection.status != psutil.CONN_LISTEN:
                 continue
-            if connection.laddr.port == port and connection.pid:
+            address = connection.laddr
+            if address and address.port == port and connection.pid:
                 process = psutil.Process(connection.pid)
                 user = process.username()
                 return (

@@ -1,9 +1,9 @@
-"""Numbers of the kernel's of which the whole machine has one.
+"""Limits of the kernel that the whole machine shares.
 
-A program in a VM could use them up for everybody: memory of sockets, open
-files, terminals, asynchronous reads, neighbours. What takes one of them takes
-memory too, and of that each VM has its share. So for a network's life there are
-as many as memory bounds.
+A program in a VM could reach one, for everybody: memory of sockets, open files,
+terminals, asynchronous reads, neighbours. For a network's life these limits are
+so high that memory runs out first, and of memory each VM has a limit of its
+own.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ from testbed.backends.emu.cleanup_journal import CleanupJournal, setting
 
 SYSTEM = Path("/proc/sys")
 SOCKET_PAGES = ("net/ipv4/tcp_mem", "net/ipv4/udp_mem")
-"""Pages for all sockets of a protocol: at ease, under pressure, at most."""
+"""Memory of all sockets of a protocol, in pages: below the first number there
+is no pressure, from the second on there is, and the third is the most.
+"""
 AT_LEAST = {
-    # As systemd sets it.
+    # Open files: as systemd sets it.
     "fs/file-max": (1 << 63) - 1,
-    # 65,536 are for all users, databases among them; each is some bytes of a
-    # ring in memory.
+    # Asynchronous reads: by default 65,536 for all users, databases among them.
+    # Each takes some bytes of memory.
     "fs/aio-max-nr": 1 << 24,
-    # The kernel allows no more.
+    # Terminals: the kernel allows no more.
     "kernel/pty/max": 1 << 20,
-    # Addresses that are being looked for. A VM can look for those of its
-    # tenant's network, and each is given up after some seconds.
+    # Neighbours: addresses that are being resolved. A VM can ask for all of its
+    # tenant's network; the kernel drops an entry after some seconds.
     "net/ipv4/neigh/default/gc_thresh2": 1 << 20,
     "net/ipv4/neigh/default/gc_thresh3": 1 << 20,
 }
@@ -37,11 +39,15 @@ AT_LEAST = {
 def raised_numbers(
     journal: CleanupJournal, system: Path = SYSTEM
 ) -> Iterator[None]:
-    """Raises them for the block. In a container, which may not, they stay."""
+    """Raises the limits for the block. A container may not: they stay there.
+
+    ``system``: the folder of the kernel's settings.
+    """
     pages = os.sysconf("SC_PHYS_PAGES")
     with ExitStack() as stack:
-        # At once under no pressure and at most: under pressure the kernel makes
-        # all connections' windows smaller, and not those of one VM.
+        # All three numbers are the machine's memory, so there is never
+        # pressure: under it the kernel makes the windows of all connections
+        # smaller, not only those of one VM.
         for name in SOCKET_PAGES:
             _raise(stack, journal, system / name, [pages] * 3)
         for name, least in AT_LEAST.items():
@@ -55,12 +61,13 @@ def _raise(
     path: Path,
     least: list[int],
 ) -> None:
-    # A container's are often read-only, or are not there at all.
+    """Raises a setting's numbers to ``least`` until the stack is closed."""
+    # A container's settings are often read-only, or missing.
     if not os.access(path, os.W_OK):
         return
-    # Never lowered: somebody may have had a reason.
     present = map(int, path.read_text("ascii").split())
-    wanted = map(max, zip(present, least, strict=True))
-    text = "\t".join(map(str, wanted))
+    # A number that is larger already stays: somebody may have had a reason.
+    raised = map(max, zip(present, least, strict=True))
+    text = "\t".join(map(str, raised))
     with suppress(OSError):
         stack.enter_context(setting(path, text, journal))

@@ -73,14 +73,14 @@ def test_a_daemon_that_ends_by_itself_meanwhile_is_no_failure(
     daemon: subprocess.Popen[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = cleanup._part_folder
+    part_folder = cleanup._part_folder
 
-    def found_and_ended(process: psutil.Process) -> Path | None:
+    def ended_meanwhile(process: psutil.Process) -> Path | None:
         daemon.kill()
         daemon.wait()
-        return found(process)
+        return part_folder(process)
 
-    monkeypatch.setattr(cleanup, "_part_folder", found_and_ended)
+    monkeypatch.setattr(cleanup, "_part_folder", ended_meanwhile)
     remove_network(journal)
     assert journal.entries == ()
 
