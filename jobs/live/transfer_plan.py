@@ -113,17 +113,19 @@ class TransferPlan(Plan):
         for flow in self.receives:
             counted_bytes = arrived.get((flow.peer, self.index), 0)
             receives += _left_of(flow, counted_bytes)
-        demand: Curve = ()
-        if self.demand and sends:
-            total = self.sends_bytes
-            left = sum(order.size_bytes for order in sends)
-            demand = curve_after(self.demand, (total - left) / total)
-        return replace(
+        rest = replace(
             self,
             sends=tuple(sends),
             receives=tuple(receives),
-            demand=demand,
+            demand=(),
         )
+        if not self.demand or not sends:
+            return rest
+        total_bytes = self.sends_bytes
+        demand = curve_after(
+            self.demand, total_bytes, total_bytes - rest.sends_bytes
+        )
+        return replace(rest, demand=demand)
 
 
 def _left_of(flow: Flow, counted_bytes: int) -> list[Flow]:
@@ -136,14 +138,15 @@ def _left_of(flow: Flow, counted_bytes: int) -> list[Flow]:
 
 def curve_after(
     curve: Curve,
-    sent_share: float,
+    total_bytes: int,
+    sent_bytes: int,
 ) -> Curve:
     """The rest of a demand curve, stretched to progress 0..1.
 
-    ``sent_share``: share of all bytes that are sent. As τ and the total shrink
-    in the same proportion, the rest takes as long as it would have.
+    ``sent_bytes``: of the total, fewer than all. From progress x0 the rest has
+    the τ (1 - x0)·τ, so that each of its steps takes as long as it would have.
     """
-    x0 = _progress_at(curve, sent_share)
+    x0 = _progress_at(curve, total_bytes, sent_bytes)
     rest = []
     for end, rate in curve:
         if end > x0:
@@ -154,22 +157,24 @@ def curve_after(
 
 def _progress_at(
     curve: Curve,
-    share: float,
+    total_bytes: int,
+    sent_bytes: int,
 ) -> float:
-    """The progress at which that share of the curve's area is reached."""
-    areas = _areas(curve)
-    left = share * sum(areas)
+    """The least progress at which so many bytes have been sent."""
     start = 0.0
-    for (end, rate), area in zip(curve, areas, strict=True):
-        if left < area:
-            return start + left / rate
-        # At a step's end, not within a later step without demand: that
-        # pause is still to come.
-        if area and left == area:
-            return end
-        left -= area
+    left_bytes = sent_bytes
+    # In whole bytes, as they are produced: half a byte more than a step's
+    # area would lead past a pause after it.
+    for (end, _), phase in zip(
+        curve, phases(total_bytes, curve), strict=True
+    ):
+        if left_bytes == 0:
+            break
+        if left_bytes < phase.size_bytes:
+            return start + (end - start) * left_bytes / phase.size_bytes
+        left_bytes -= phase.size_bytes
         start = end
-    return 0.0
+    return start
 
 
 def _areas(steps: Sequence[tuple[float, int]]) -> list[float]:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from hypothesis import given
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from jobs.live.agent_protocol import AgentReport, ReceivedPayload
@@ -70,6 +73,29 @@ def test_a_vm_that_never_reported_begins_anew() -> None:
     assert remaining(plans, {}) == plans
 
 
+def paused(size: int, *steps: tuple[float, int]) -> TransferPlan:
+    """The first plan of a ring of two, with a demand curve."""
+    return replace(ring(2, size)[0], demand=steps)
+
+
+def test_a_pause_in_which_nothing_was_sent_begins_anew() -> None:
+    plan = paused(1000, (0.5, 0), (1.0, 8_000_000))
+    assert plan.remaining(None, {}) == plan
+
+
+@pytest.mark.parametrize("size", [999, 1000, 1001, 10**9 + 1])
+def test_a_pause_between_two_bursts_begins_anew(size: int) -> None:
+    """By whole bytes: the burst before it may end with half a byte more."""
+    steps = ((0.3, 8_000_000), (0.6, 0), (1.0, 8_000_000))
+    first, _, last = phases(size, steps)
+    rest = paused(size, *steps).remaining(None, {(0, 1): first.size_bytes})
+    assert rest.sends_bytes == last.size_bytes
+    (pause_end, rate_bps), burst = rest.demand
+    assert rate_bps == 0
+    assert pause_end == pytest.approx(3 / 7)
+    assert burst == (1.0, 8_000_000)
+
+
 curves = st.lists(
     st.tuples(
         st.integers(1, 20), st.integers(0, 3).map(lambda k: k * 8_000_000)
@@ -80,6 +106,7 @@ curves = st.lists(
 
 
 @given(curves, st.floats(0, 0.999))
+@example([(1, 8_000_000), (1, 0), (1, 8_000_000)], 0.5)
 def test_the_rest_of_a_demand_curve_takes_what_was_left_of_its_time(
     widths: list[tuple[int, int]], share: float
 ) -> None:
@@ -89,34 +116,22 @@ def test_the_rest_of_a_demand_curve_takes_what_was_left_of_its_time(
         at += width
         ends.append((1.0 if at == total_width else at / total_width, rate))
     total = 10_000_000
-    rest_bytes = round(total * (1 - share))
-    after = curve_after(tuple(ends), 1 - rest_bytes / total)
+    sent = total - round(total * (1 - share))
+    after = curve_after(tuple(ends), total, sent)
     assert after[-1][0] == 1.0
     whole_ns = sum(p.duration_ns for p in phases(total, ends))
-    rest_ns = sum(p.duration_ns for p in phases(rest_bytes, after))
-    # Walk the whole curve by small steps: the time at which that share was sent.
-    done, spent = 0.0, 0.0
-    area = sum(
-        (b - a) * r
-        for (a, r), b in zip(_from(ends), [e for e, _ in ends], strict=True)
-    )
-    for (start, rate), end in zip(
-        _from(ends), [e for e, _ in ends], strict=True
-    ):
-        part = (end - start) * rate / area
-        if rate and done + part > share:
-            spent += (end - start) * (share - done) / part
+    rest_ns = sum(p.duration_ns for p in phases(total - sent, after))
+    # Walk the whole curve: the earliest time at which those bytes were sent.
+    area = sum(width * rate for width, rate in widths)
+    done, spent = 0, 0.0
+    for width, rate in widths:
+        left = sent - round(total * done / area)
+        if left <= 0:
             break
-        done += part
-        spent += end - start
-    assert abs(rest_ns / whole_ns - (1 - spent)) < 1e-3
-
-
-def _from(ends: list[tuple[float, int]]) -> list[tuple[float, int]]:
-    starts = [0.0, *(end for end, _ in ends[:-1])]
-    return [
-        (start, rate) for start, (_, rate) in zip(starts, ends, strict=True)
-    ]
+        part = total * width * rate / area
+        spent += width * min(1.0, left / part if rate else 1.0)
+        done += width * rate
+    assert abs(rest_ns / whole_ns - (1 - spent / total_width)) < 1e-3
 
 
 def test_cpu_that_was_burnt_is_not_burnt_again() -> None:
