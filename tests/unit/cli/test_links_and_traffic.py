@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from testbed.standing import verification
 from testbed.standing.keeper_protocol import (
     KeeperRequest,
     RestartSwitch,
+    SetCapacity,
     SetLink,
     ShowLinks,
     ShowSwitches,
@@ -179,6 +181,64 @@ def test_what_a_lost_link_cuts_is_said(
         SetLink(("rack 1", "core 0"), up=False),
         SetLink(("rack 0 - core 0",), up=True),
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "ends", "mbit"),
+    [
+        ("a|7|50Mbit/s", ("a", "7"), 50),
+        ("a|7|50 Mbit/s", ("a", "7"), 50),
+        ("7|8|50|Mbit/s", ("7", "8"), 50),
+        ("rack 0|core 0|0.5|Gbit/s", ("rack 0", "core 0"), 500),
+        ("rack 0 - core 0|50|Mbit/s", ("rack 0 - core 0",), 50),
+    ],
+)
+def test_ends_of_a_link_may_be_numbers(
+    words: str,
+    ends: tuple[str, ...],
+    mbit: int,
+    tmp_path: Path,
+) -> None:
+    asked = []
+
+    def handle(request: KeeperRequest) -> object:
+        asked.append(request)
+        return CORE
+
+    (tmp_path / "up").mkdir()
+    with served(tmp_path / "up", handle):
+        assert main.run(["link", "set", *words.split("|")]) == 0
+    assert asked == [SetCapacity(ends, mbit * 10**6)]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("a|b|50", "write 50 Mbit/s"),
+        ("a|b|fast", "'fast' is not a bandwidth"),
+        ("a|b|1,5|Gbit/s", "1.5 Gbit/s"),
+        ("a|b|0|Mbit/s", "a capacity above 0"),
+        ("a|b|2000|Tbit/s", "is more than any bandwidth"),
+        ("50|Mbit/s", "has a link"),
+    ],
+)
+def test_a_rate_that_cannot_be_read_is_refused(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(["link", "set", *words.split("|")]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_way_back_can_be_pasted_into_a_shell(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    ends = ("o'hara", "core 0")
+    cut = replace(DOWN, name=" - ".join(ends), ends=ends)
+    (tmp_path / "up").mkdir()
+    with served(tmp_path / "up", lambda _: cut):
+        assert main.run(["link", "down", *ends]) == 0
+    command = capsys.readouterr().err.partition("its way back: ")[2]
+    assert shlex.split(command)[-2:] == list(ends)
 
 
 GOOD = [NetworkCheck(name, 4, ()) for name in verification.CHECKS]
