@@ -321,10 +321,12 @@ class Names:
         return name
 
     def _cleaned(self, foreign: str) -> str:
-        words = " ".join(plain_text(foreign).split())
+        # Word by word, for line ends separate words and are not printable.
+        words = []
+        for word in plain_text(foreign).split():
+            words.append("".join(filter(str.isprintable, word)))
         # A link is named by its ends: A - B.
-        words = words.replace(" - ", "-")
-        kept = "".join(filter(str.isprintable, words))
+        kept = " ".join(filter(None, words)).replace(" - ", "-")
         if self._allowed:
             kept = re.sub(f"[^{self._allowed}]+", "-", kept).lstrip("._-")
         return kept[: self._longest].strip() or "unnamed"

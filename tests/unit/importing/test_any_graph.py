@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from testbed.errors import BadInput
-from testbed.importing.imported import Imported, Network, quoted
+from testbed.importing.imported import Imported, Names, Network, quoted
 from testbed.importing.recognition import import_files
 from testbed.spec.document import read_document
 from testbed.spec.experiment_file import parse_experiment
@@ -193,3 +193,10 @@ def test_names_are_read_as_themselves(text: str) -> None:
         document = read_document(f"name: {quoted(name)}\n", "x")
         assert not document.problems
         assert document.data == {"name": name}
+
+
+@pytest.mark.parametrize("unseen", ["", "\u200b", "\xad", "\ufeff"])
+def test_no_name_holds_the_separator_of_a_links_ends(unseen: str) -> None:
+    names = Names()
+    assert names.of(f"a {unseen}- b") == "a-b"
+    assert names.of(f"c {unseen} d") == "c d"
