@@ -40,6 +40,7 @@ from controller.launch import OPENFLOW_PORT
 from jobs.call_filter import refuse_calls, terminal_program
 from jobs.linux import inside_network_namespace
 from testbed.backends.emu.interrupts import uninterrupted
+from testbed.backends.emu.netlink import IFF_UP
 from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.backends.emu.traffic_control import NETNS_DIR, has_carrier
 from testbed.errors import BadInput, RunFailed, TestbedError
@@ -59,6 +60,7 @@ LIMITS_OF_LINKS = frozenset(
 )
 """Parameters by which Mininet's TCIntf limits what an interface sends."""
 # Requests of netdevice(7) about an interface.
+SIOCGIFFLAGS = 0x8913
 SIOCGIFADDR = 0x8915
 SIOCGIFHWADDR = 0x8927
 
@@ -264,8 +266,9 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         The network's keeper learns of it from the kernel's events.
         """
         for port in self.ports_to_links():
-            # A link that was down before is not for `start` to bring up.
-            if port.isUp():
+            # A port that is down before is not for `start` to bring up. One
+            # whose neighbour is stopped goes down too: that may start first.
+            if port.is_set_up():
                 port.ifconfig("down")
                 self._stopped_ports.append(port)
 
@@ -356,6 +359,12 @@ class AttachedIntf(Intf):  # type: ignore[misc]
             return bool(super().isUp(setUp=True))
         with self.node.inside():
             return has_carrier(self.name)
+
+    def is_set_up(self) -> bool:
+        """True if the device is up, whatever the other end of its cable."""
+        answer = self._asked(SIOCGIFFLAGS)
+        # A union whose first two bytes are the flags.
+        return bool(answer and struct.unpack_from("=H", answer)[0] & IFF_UP)
 
     def ifconfig(self, *args: Any) -> Any:
         """As Mininet's, but leaves a VM's end of a link as it is.

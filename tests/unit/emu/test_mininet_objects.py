@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import signal
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -351,6 +352,71 @@ def test_switches_are_stopped_by_their_names_alone(
         "*** h1 is no switch",
         "*** unknown node: 's99'",
     ]
+
+
+@pytest.fixture
+def devices(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, bool]:
+    """Devices of links by name, and whether each is set up; a cable carries if both ends are."""
+    up: dict[str, bool] = {}
+    peer: dict[str, str] = {}
+    for link in PLAN.links:
+        peer[link.lower.name] = link.upper.name
+        peer[link.upper.name] = link.lower.name
+    for slot in PLAN.slots:
+        peer[slot.port.name] = slot.port.name
+    for name in peer:
+        up[name] = True
+
+    def ifconfig(intf: Any, state: str) -> str:
+        up[intf.name] = state == "up"
+        return ""
+
+    def request(intf: Any, number: int) -> bytes:
+        assert number == module.SIOCGIFFLAGS
+        # IFF_MULTICAST, IFF_BROADCAST and IFF_UP.
+        return struct.pack("=h21x", 0x1002 | up[intf.name])
+
+    def carries(name: str) -> bool:
+        return up[name] and up[peer[name]]
+
+    monkeypatch.setattr(module.AttachedIntf, "ifconfig", ifconfig)
+    monkeypatch.setattr(module.AttachedIntf, "_asked", request)
+    monkeypatch.setattr(module, "has_carrier", carries)
+    return up
+
+
+def test_a_stopped_switch_stays_so_when_a_neighbour_starts_again(
+    module: ModuleType, devices: dict[str, bool]
+) -> None:
+    net = module.mininet_network(PLAN)
+    rack, core = net["tpn-r0"], net["tpn-c0"]
+    (cable,) = net.linksBetween(rack, core)
+    rack.stop()
+    core.stop()
+    rack.start()
+    assert [
+        name for name in devices if "-c0" in name and devices[name]
+    ] == []
+    assert not cable.intf1.isUp()
+    core.start()
+    assert all(devices.values())
+
+
+def test_a_link_that_was_down_stays_down_when_its_switch_starts_again(
+    module: ModuleType, devices: dict[str, bool]
+) -> None:
+    net = module.mininet_network(PLAN)
+    rack, core = net["tpn-r0"], net["tpn-c0"]
+    net.configLinkStatus("tpn-r0", "tpn-c0", "down")
+    before = dict(devices)
+    for switch in (rack, core):
+        switch.stop()
+    assert sum(devices.values()) < sum(before.values())
+    for switch in (rack, core):
+        switch.start()
+    assert devices == before
 
 
 # ------------------------------------------------------------------------ names of a topology
