@@ -244,15 +244,17 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
 
     def dpctl(self, *args: Any) -> Any:
         """``ovs-ofctl``, in the version of OpenFlow that the bridges speak."""
-        bridge = self.bridge.name
         return self.cmd(
-            "ovs-ofctl", "-O", self.protocols, args[0], bridge, *args[1:]
+            "ovs-ofctl", "-O", self.protocols, args[0], self, *args[1:]
         )
 
-    def vsctl(self, *args: Any, **options: Any) -> Any:
-        """Runs ``ovs-vsctl``, with the bridge's name for this node's."""
+    def cmd(self, *args: Any, **options: Any) -> Any:
+        """As Mininet's, with the bridge's name where an argument is this node.
+
+        Mininet's own methods name a switch to Open vSwitch by it.
+        """
         named = [self.bridge.name if arg is self else arg for arg in args]
-        return super().vsctl(*named, **options)
+        return super().cmd(*named, **options)
 
     def start(self, _controllers: Sequence[Node] = ()) -> None:
         """Brings up the links that :meth:`stop` took down."""

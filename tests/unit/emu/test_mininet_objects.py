@@ -471,6 +471,30 @@ def test_a_topology_that_names_its_nodes_has_its_names(
     assert net.linksBetween(net["h1"], net["h3"]) == []
 
 
+def test_a_named_switch_is_asked_by_its_bridge(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = []
+
+    def cmd(_: Any, *words: Any, **options: Any) -> str:
+        commands.append(" ".join(map(str, words)))
+        return "true" if "is_connected" in commands[-1] else "[u-1]"
+
+    monkeypatch.setattr("mininet.node.Node.cmd", cmd)
+    net = module.mininet_network(network_plan(from_mininet(NAMED), "tpn"))
+    switch = net["s1"]
+    bridge = switch.bridge.name
+    assert switch.connected()
+    switch.vsctl("list-ports", switch)
+    switch.dpctl("show")
+    assert commands == [
+        f"ovs-vsctl -- get Bridge {bridge} Controller",
+        "ovs-vsctl -- get Controller u-1 is_connected",
+        f"ovs-vsctl list-ports {bridge}",
+        f"ovs-ofctl -O OpenFlow13 show {bridge}",
+    ]
+
+
 # ------------------------------------------------------------------------------------ ping, iperf
 
 
