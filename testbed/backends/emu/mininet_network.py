@@ -16,6 +16,7 @@ import resource
 import signal
 import socket
 import struct
+import time
 from collections.abc import (
     Callable,
     Collection,
@@ -34,7 +35,7 @@ from mininet.link import Intf, Link
 from mininet.log import error, output
 from mininet.net import Mininet
 from mininet.node import Host, Node, OVSSwitch, RemoteController
-from mininet.util import numCores, waitListening
+from mininet.util import numCores
 
 from controller.launch import OPENFLOW_PORT
 from jobs.call_filter import refuse_calls, terminal_program
@@ -55,6 +56,7 @@ logging.setLoggerClass(logging.Logger)
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
 """Attributes that a node has only once its shell has started."""
 PROBE_PORT = 9
+LISTENS_WITHIN_S = 10.0
 LIMITS_OF_LINKS = frozenset(
     ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
 )
@@ -718,8 +720,11 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         By default between the first and the last host that have an address.
         Replaces Mininet's method, which kills every iperf of the machine, waits
         for a line that iperf 2.1 does not print, and waits for ever if the two
-        cannot reach each other. Raises RunFailed in that case.
+        cannot reach each other. Raises RunFailed in that case, and BadInput for
+        a protocol other than TCP and UDP.
         """
+        if l4Type not in ("TCP", "UDP"):
+            raise BadInput(f"iperf with l4Type {l4Type}: TCP or UDP")
         ends = hosts or self._addressed(None)
         client = ends[0]
         server = ends[-1]
@@ -737,17 +742,17 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         sending = [*both, "-t", str(seconds), "-c", server.IP()]
         if udp:
             sending += ["-b", udpBw]
-        serving = server.popen([*both, "-s"])
-        try:
-            if not udp:
-                waitListening(client, server, port)
-            sent, _, _ = client.pexec(sending)
-            # The server ends after it has read what is on its way.
-            serving.send_signal(signal.SIGINT)
-            received = serving.communicate(timeout=seconds + 30)[0].decode()
-        finally:
-            serving.kill()
-            serving.wait()
+        with server.popen([*both, "-s"]) as serving:
+            try:
+                if not udp:
+                    _wait_until_listening(client, server, port)
+                sent, _, _ = client.pexec(sending)
+                # The server ends after it has read what is on its way.
+                serving.send_signal(signal.SIGINT)
+                output_bytes, _ = serving.communicate(timeout=seconds + 30)
+            finally:
+                serving.kill()
+        received = output_bytes.decode()
         results = [self._parseIperf(received), self._parseIperf(sent)]
         if udp:
             results.insert(0, udpBw)
@@ -804,14 +809,31 @@ def _require_reachable(ends: Sequence[Node]) -> None:
 
 def _has_route(client: Node, server: Node) -> bool:
     """False if the client's kernel has no route to the server. Sends nothing."""
-    if not isinstance(client, Attached):
-        return True
     with (
         client.inside(),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
         # For datagrams connect() looks up the route, and any port will do.
         return probe.connect_ex((server.IP(), PROBE_PORT)) == 0
+
+
+def _wait_until_listening(client: Node, server: Node, port: int) -> None:
+    """Returns once the server takes a TCP connection from the client.
+
+    Raises RunFailed after LISTENS_WITHIN_S.
+    """
+    give_up_s = time.monotonic() + LISTENS_WITHIN_S
+    while time.monotonic() < give_up_s:
+        with client.inside(), socket.socket() as probe:
+            # Over a link that is down it would try for two minutes.
+            probe.settimeout(1.0)
+            if probe.connect_ex((server.IP(), port)) == 0:
+                return
+        time.sleep(0.1)
+    raise RunFailed(
+        f"no iperf: {server} takes no connection from {client}",
+        "a link between them may be down, or iperf not installed",
+    )
 
 
 class Prompt(CLI):  # type: ignore[misc]

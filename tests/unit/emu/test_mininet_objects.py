@@ -7,9 +7,12 @@ import logging
 import os
 import re
 import signal
+import socket
 import struct
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -571,6 +574,46 @@ def test_iperf_without_a_way_is_refused_at_once(
     addresses(module, monkeypatch, {})
     with pytest.raises(RunFailed, match="h1 has no tenant's VM"):
         net.iperf()
+
+
+def test_iperf_does_not_wait_for_a_server_that_has_ended(
+    module: ModuleType,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where iperf is not installed, or a link is down."""
+    addresses(module, monkeypatch, {"h2": "127.0.0.1", "h5": "127.0.0.1"})
+    monkeypatch.setattr(module, "LISTENS_WITHIN_S", 0.3, raising=False)
+    monkeypatch.setattr(module, "_has_route", lambda *_: True)
+    attempts: list[str] = []
+
+    def cmd(host: Any, *words: str) -> str:
+        attempts.append(host.name)
+        assert len(attempts) < 4, "it waits for ever"
+        return "telnet: Connection refused"
+
+    monkeypatch.setattr(module.AttachedHost, "cmd", cmd)
+    net = module.mininet_network(PLAN)
+    for host in (net["h2"], net["h5"]):
+        monkeypatch.setattr(host, "inside", nullcontext)
+        monkeypatch.setattr(host, "popen", ended_at_once)
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        with pytest.raises(RunFailed, match=r"h5 .* no connection from h2"):
+            net.iperf(port=bound.getsockname()[1])
+
+
+def ended_at_once(_: object) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(["true"], stdout=subprocess.DEVNULL)
+
+
+def test_iperf_refuses_a_protocol_that_it_does_not_know(
+    module: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses(module, monkeypatch, {"h2": "10.0.4.1", "h5": "10.0.4.2"})
+    net = module.mininet_network(PLAN)
+    with pytest.raises(BadInput, match="l4Type udp: TCP or UDP"):
+        net.iperf(l4Type="udp")
 
 
 def test_a_prompts_refusal_is_a_sentence(
