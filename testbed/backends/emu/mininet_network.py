@@ -500,7 +500,10 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
     def name_nodes(self) -> None:
         """Register hosts and switches by all their names."""
         nodes = [*self.hosts, *self.switches]
-        self._make_room({node.name for node in nodes})
+        names = {node.name for node in nodes}
+        # Mininet's own builder has switches with the names of their bridges.
+        names |= {switch.bridge.label for switch in self.switches}
+        self._make_room(names)
         self.nameToNode |= {node.name: node for node in nodes}
         named = any(switch.bridge.label for switch in self.switches)
         for number, switch in enumerate(self.switches, 1):
@@ -514,10 +517,13 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
     def _make_room(self, names: Collection[str]) -> None:
         """Rename the controller if a node of the topology has its name."""
         (controller,) = self.controllers
-        if controller.name in names:
-            del self.nameToNode[controller.name]
-            controller.name = "controller"
-            self.nameToNode.setdefault(controller.name, controller)
+        if controller.name not in names:
+            return
+        del self.nameToNode[controller.name]
+        controller.name = "controller"
+        while controller.name in names:
+            controller.name += "0"
+        self.nameToNode[controller.name] = controller
 
     def set_capacity(self, interface: AttachedIntf, mbit: float) -> None:
         """Refused here. Raises BadInput."""

@@ -444,6 +444,38 @@ NAMED = MininetRecord(
 )
 
 
+def test_the_controller_makes_room_for_every_name_of_a_topology(
+    module: ModuleType,
+) -> None:
+    nodes: dict[str, Any] = {"h1": {}, "h2": {}}
+    nodes |= {"c0": {"isSwitch": True}, "controller": {"isSwitch": True}}
+    links = [("h1", "c0"), ("c0", "controller"), ("controller", "h2")]
+    record = MininetRecord(
+        nodes=nodes, links=[(*ends, {"bw": 10}) for ends in links]
+    )
+    net = module.mininet_network(network_plan(from_mininet(record), "tpn"))
+    assert net.controllers[0] in net.values()
+    assert {*map(str, net.switches)} >= {"c0", "controller"}
+    assert len(dict(net.items())) == len(net)
+
+
+def test_the_controller_makes_room_for_a_label_that_is_an_alias(
+    module: ModuleType,
+) -> None:
+    """As the plain builder adds switches: by their bridges' names."""
+    plan = network_plan(from_mininet(NAMED), "tpn")
+    net = module.AttachedMininet(6653)
+    net.switches = [
+        module.AttachedSwitch(bridge, MACHINE) for bridge in plan.bridges
+    ]
+    net.name_nodes()
+    for switch in net.switches:
+        if switch.bridge.label:
+            net.alias(switch.bridge.label, switch)
+    assert net["c0"].bridge.label == "c0"
+    assert net["controller"] is net.controllers[0]
+
+
 def test_a_topology_that_names_its_nodes_has_its_names(
     module: ModuleType,
 ) -> None:
@@ -464,6 +496,7 @@ def test_a_topology_that_names_its_nodes_has_its_names(
     bridges = {net[name].bridge.name for name in ("s1", "s2")}
     assert bridges == {"tpn-r0", "tpn-r1"}
     assert net["tpn-c0"] is net["c0"]
+    assert len({*map(id, net.values())}) == len(net)
     # Neither by our numbers nor by our addresses.
     assert "s3" not in net
     assert net["h1"].slot.mac == "00:00:00:00:00:0a"
