@@ -147,7 +147,19 @@ class Attached(Node):  # type: ignore[misc]
                 super().startShell()
             finally:
                 self.inNamespace = in_namespace
+                if self.shell is None:
+                    self._forget_terminal()
         return getattr(self, name)
+
+    def _forget_terminal(self) -> None:
+        """After a shell that did not start: the next use tries again.
+
+        Mininet would take None for a shell that has ended, and ignore commands.
+        """
+        for name in ("master", "slave"):
+            if name in self.__dict__:
+                os.close(self.__dict__[name])
+        self.startShell()
 
     @contextmanager
     def _without_shell(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import logging
 import os
@@ -745,3 +746,22 @@ def test_a_shell_of_a_program_that_ignores_hang_ups_is_ended_by_one(
         signal.signal(signal.SIGHUP, before)
     for mask in (ignored, popened.split()[1]):
         assert not int(mask, 16) >> (signal.SIGHUP - 1) & 1
+
+
+def test_a_shell_that_could_not_start_is_tried_again(
+    controller: Any,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "no process left")
+
+    open_before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr("mininet.node.Popen", refused)
+        for _ in range(2):
+            with pytest.raises(BlockingIOError):
+                controller.cmd("true")
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_before
+    assert controller.cmd("echo back").strip() == "back"
+    assert "exited" not in transcript.getvalue()
