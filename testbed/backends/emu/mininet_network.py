@@ -873,10 +873,11 @@ class Prompt(CLI):  # type: ignore[misc]
         """Stop a switch, so that it forwards nothing, or start it again.
         Usage: switch NAME {start, stop}
         """
-        name, _, command = line.strip().partition(" ")
-        if command not in ("start", "stop"):
+        words = line.split()
+        if len(words) != 2 or words[1] not in ("start", "stop"):
             error("*** usage: switch NAME {start, stop}\n")
             return
+        name, command = words
         switch = self.mn[name]
         if switch not in self.mn.switches:
             error(f"*** {name} is no switch\n")
@@ -895,10 +896,11 @@ class Prompt(CLI):  # type: ignore[misc]
         """Spawn xterms for nodes; without a display, say what to do.
         Usage: xterm NODE…
         """
-        if os.environ.get("DISPLAY"):
+        names = line.split()
+        if os.environ.get("DISPLAY") or not names:
             super().do_xterm(line, term)
             return
-        for name in line.split():
+        for name in names:
             vm = self.mn.vm_name(self.mn[name])
             error(
                 f"*** no X display for {term}: in another terminal,"
@@ -907,10 +909,11 @@ class Prompt(CLI):  # type: ignore[misc]
 
     def do_x(self, line: str) -> None:
         """Run an X11 client on a node; without a display, say what to do."""
-        if os.environ.get("DISPLAY"):
+        words = line.split()
+        if os.environ.get("DISPLAY") or not words:
             super().do_x(line)
         else:
-            self.do_xterm(line.strip().partition(" ")[0], "x")
+            self.do_xterm(words[0], "x")
 
     def onecmd(self, line: str) -> Any:
         """Runs a line; an error is printed, and the prompt continues."""

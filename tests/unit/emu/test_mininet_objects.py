@@ -344,6 +344,35 @@ def test_a_terminal_is_the_testbeds_own_where_there_is_no_display(
     ]
 
 
+def test_commands_for_terminals_without_a_node_print_their_usage(
+    module: ModuleType,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DISPLAY", raising=False)
+    prompt = module.Prompt.__new__(module.Prompt)
+    prompt.mn = module.mininet_network(PLAN)
+    for line in ("xterm", "gterm", "x"):
+        prompt.onecmd(line)
+    assert transcript.getvalue().splitlines() == [
+        "usage: xterm node1 node2 ...",
+        "usage: gterm node1 node2 ...",
+        "usage: x node [cmd args]...",
+    ]
+
+
+def test_a_switch_is_stopped_however_many_blanks_there_are(
+    module: ModuleType,
+    transcript: io.StringIO,
+    devices: dict[str, bool],
+) -> None:
+    prompt = module.Prompt.__new__(module.Prompt)
+    prompt.mn = module.mininet_network(PLAN)
+    prompt.onecmd("switch  s1   stop ")
+    assert "*** s1 is stopped" in transcript.getvalue()
+    assert not all(devices.values())
+
+
 def test_switches_are_stopped_by_their_names_alone(
     module: ModuleType, transcript: io.StringIO
 ) -> None:
