@@ -411,6 +411,12 @@ class AttachedIntf(Intf):  # type: ignore[misc]
                 " testbed down and up; config(bw=…) changes a capacity",
                 "bw is in the file's Mbit/s",
             )
+        # Mininet's defaultIntf of a switch is its loopback device.
+        if self.link is None:
+            raise BadInput(
+                f"{self.node}'s {self} is no link's: it has no capacity",
+                f"{self.node}.intfNames() are the names of its devices",
+            )
         self.link.net.set_capacity(self, params["bw"])
         return {}
 

@@ -309,6 +309,7 @@ def test_the_networks_own_links_are_not_deleted(module: ModuleType) -> None:
         (lambda net: net["h1"].setMAC("02:00:00:00:00:09"), "h1's MAC address"),
         (lambda net: net.delHost(net["h1"]), "h1 is part of a network that"),
         (lambda net: net["h1"].defaultIntf().config(bw=5), "no 5 Mbit/s"),
+        (lambda net: net["s1"].defaultIntf().config(bw=5), "tpn-s0's lo is no link's"),
         (lambda net: net["h1"].defaultIntf().config(delay="5ms"), "delay cannot be"),
         (lambda net: net["h1"].defaultIntf().config(bw=5, loss=1), "bw, loss cannot"),
     ],
