@@ -2,16 +2,16 @@
 
 :class:`Production` is a discrete producer for the demand curve of DCloud's Eq.
 1; the caller supplies all instants and CPU times. At progress x the application
-can produce c(x) bit/s, and its VM carries at most b(t); by Eq. 1 it advances at
-the smaller of the two. Here the curve is cut into chunks of a few milliseconds.
-A chunk is produced while earlier ones are sent, as far as a small buffer allows:
+can produce c(x) bit/s, and its VM can send b(t); by Eq. 1 it advances at the
+smaller of the two. Here the curve is cut into chunks of a few milliseconds. A
+chunk is produced while earlier ones are sent, as far as a small buffer allows:
 
 * where c(x) < b, the buffer is nearly empty, and chunks follow at their own pace;
 * where c(x) > b, the buffer is full, and a chunk begins when the network has made
   room.
 
-Time in which production was blocked is lost: later the application still
-produces at most c(x).
+Time in which the buffer was full is not made up for: the application never
+produces more than c(x).
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ Flow = TypeVar("Flow", Outgoing, Incoming)
 class TransferPlan(Plan):
     """The part of VM ``index`` in a transfer.
 
-    - ``sends``: one after the other in this order, or all ``at_once``: each then
-      at an equal share of ``rate_bps``, the payload rate of the VM.
+    - ``sends``: one after the other in this order. ``at_once``: all side by
+      side, each at an equal share of ``rate_bps``, the payload rate of the VM.
     - ``demand``: the demand curve c(x) (DCloud, Eq. 1) in payload rates of this
       VM; empty if the application never limits.
     - ``cpu_share``: share of a core that the application uses while it
       produces.
-    - ``connect_timeout_s``: until all connections are established.
+    - ``connect_timeout_s``: for establishing all connections.
     """
 
     ip: str
@@ -100,10 +100,10 @@ class TransferPlan(Plan):
         report: AgentReport | None,  # noqa: ARG002
         arrived: Arrived,
     ) -> TransferPlan:
-        """The plan for the payload that receivers have not counted.
+        """The plan for the payload that has not arrived.
 
-        A stretch of the demand curve in which nothing is sent is repeated from
-        its beginning, as progress is known by bytes alone.
+        Progress is known by bytes alone: a step of the demand curve in which
+        nothing is sent is repeated from its beginning.
         """
         sends = []
         for order in self.sends:
@@ -129,37 +129,28 @@ class TransferPlan(Plan):
 
 
 def _left_of(flow: Flow, counted_bytes: int) -> list[Flow]:
-    """The rest of a flow; none where all of it has been counted."""
+    """A list of the rest of a flow; empty if all of it has arrived."""
     left_bytes = flow.size_bytes - counted_bytes
     if left_bytes <= 0:
         return []
     return [replace(flow, size_bytes=left_bytes)]
 
 
-def curve_after(
-    curve: Curve,
-    total_bytes: int,
-    sent_bytes: int,
-) -> Curve:
+def curve_after(curve: Curve, total_bytes: int, sent_bytes: int) -> Curve:
     """The rest of a demand curve, stretched to progress 0..1.
 
     ``sent_bytes``: of the total, fewer than all. From progress x0 the rest has
     the τ (1 - x0)·τ, so that each of its steps takes as long as it would have.
     """
     x0 = _progress_at(curve, total_bytes, sent_bytes)
-    rest = []
-    for end, rate in curve:
-        if end > x0:
-            rest.append(((end - x0) / (1.0 - x0), rate))
+    rest = [
+        ((end - x0) / (1.0 - x0), rate) for end, rate in curve if end > x0
+    ]
     # Exactly 1, which a quotient of floats may miss.
     return (*rest[:-1], (1.0, rest[-1][1]))
 
 
-def _progress_at(
-    curve: Curve,
-    total_bytes: int,
-    sent_bytes: int,
-) -> float:
+def _progress_at(curve: Curve, total_bytes: int, sent_bytes: int) -> float:
     """The least progress at which so many bytes have been sent."""
     start = 0.0
     left_bytes = sent_bytes
@@ -191,16 +182,15 @@ def _areas(steps: Sequence[tuple[float, int]]) -> list[float]:
 
 NS_PER_S = 1_000_000_000
 
-# Short, so that a buffer of a few chunks is small beside any transfer that is
-# worth measuring; long, so that 32 agents on two cores spend their time on bytes
-# and not on waking up.
+# A buffer of a few chunks is small beside any transfer that is worth measuring,
+# and 32 agents on two cores still spend their time on bytes and not on waking up.
 CHUNK_S = 0.005
 CHUNK_LIMIT_BYTES = 65536
 BUFFER_S = 0.020
 BUFFER_LIMIT_BYTES = 131_072
 
-# An agent that the machine wakes late may catch up this much. Anything longer is
-# a pause.
+# So much may be caught up by an agent that the machine wakes late. The rest is
+# lost, as in a pause.
 LATENESS_LIMIT_NS = 20_000_000
 
 
@@ -216,8 +206,7 @@ class Phase:
 class Chunk:
     """The unit of production.
 
-    ``buffer_bytes``: most unsent bytes, its own included, with which it may
-    begin.
+    It begins once unsent bytes, its own included, are at most ``buffer_bytes``.
     """
 
     size_bytes: int
@@ -231,9 +220,9 @@ def phases(
 ) -> tuple[Phase, ...]:
     """The steps ``(progress_end, rate_bps)`` of c(x) as phases.
 
-    Their sizes sum to the total. Progress is the job's, not that of its bytes:
-    with τ = 8·total / ∫c(x)dx, a step of width w lasts w·τ at infinite
-    bandwidth and yields w·τ·c bits, perhaps none.
+    Their sizes sum to the total. Progress is a share of the job's time τ at
+    infinite bandwidth, not of its bytes: with τ = 8·total / ∫c(x)dx, a step of
+    width w lasts w·τ and yields w·τ·c bits, perhaps none.
     """
     areas = _areas(steps)
     tau_s = 8 * total_bytes / sum(areas)
@@ -243,9 +232,9 @@ def phases(
     done_bytes = 0
     for (end, _), step_area in zip(steps, areas, strict=True):
         area += step_area
-        # Sums are rounded, not sizes, whose errors would add up.
+        # The sum of sizes is rounded: errors of rounded sizes would add up.
         until_bytes = round(total_bytes * area / sum(areas))
-        # The rounded sum of areas may miss the total by a byte.
+        # Of large totals the quotient may miss the last byte.
         if end == steps[-1][0]:
             until_bytes = total_bytes
         phase = Phase(
@@ -264,8 +253,8 @@ def chunks(
 ) -> Iterator[Chunk]:
     """The phases cut into chunks, with exactly their sizes and durations."""
     for phase in phases(total_bytes, steps):
-        # Cut by time and by size, whichever gives more: a fast phase's
-        # chunk of 5 ms may be megabytes.
+        # By time or by size, whichever makes more chunks: in 5 ms a fast phase
+        # may yield megabytes.
         n = max(
             1,
             -(-phase.duration_ns // round(CHUNK_S * NS_PER_S)),
@@ -280,21 +269,15 @@ def chunks(
             )
 
 
-def _part(
-    total: int,
-    i: int,
-    n: int,
-) -> int:
+def _part(total: int, i: int, n: int) -> int:
     """The i-th of n nearly equal parts, whose sum is the total."""
     return total * (i + 1) // n - total * i // n
 
 
-def _buffer_bytes(
-    phase: Phase,
-    n_chunks: int,
-) -> int:
-    """Room for what a phase yields in BUFFER_S, and for two chunks at least:
-    with less, none would be produced while another one is sent.
+def _buffer_bytes(phase: Phase, n_chunks: int) -> int:
+    """Room for what a phase yields in BUFFER_S, up to BUFFER_LIMIT_BYTES.
+
+    In any case for two chunks, one of which is produced while the other is sent.
     """
     largest = -(-phase.size_bytes // n_chunks)
     duration_ns = max(1, phase.duration_ns)
@@ -303,13 +286,12 @@ def _buffer_bytes(
 
 
 class Production:
-    """The application's production, as far as :meth:`advance` was called.
+    """The application's production up to the last call of :meth:`advance`.
 
-    A chunk is finished when its time has passed and its CPU time, a share
-    ``cpu_share`` of its duration, has been used: a VM that gets less CPU
-    produces more slowly.
+    A chunk is finished when its duration has passed and ``cpu_share`` of it has
+    been used as CPU time: a VM that gets less CPU produces more slowly.
 
-    - ``produced_bytes``: so far.
+    - ``produced_bytes``: of finished chunks.
     - ``due_ns``: end of the present chunk; None while the buffer is full.
     - ``cpu_due_ns``: CPU time at which the present chunk has used its share.
     - ``lost_ns``: lateness that is not caught up.
@@ -342,24 +324,19 @@ class Production:
             return 0
         return max(0, self.cpu_due_ns - cpu_ns)
 
-    def advance(
-        self,
-        now_ns: int,
-        cpu_ns: int,
-        sent_bytes: int,
-    ) -> None:
-        """Finish and begin chunks up to ``now_ns``.
+    def advance(self, now_ns: int, cpu_ns: int, sent_bytes: int) -> None:
+        """Finishes and begins chunks up to ``now_ns``.
 
-        ``sent_bytes``: handed to the network so far.
+        ``cpu_ns``: the agent's CPU time so far. ``sent_bytes``: handed to the
+        network so far.
         """
         while self._chunk is not None:
-            if self.due_ns is None:
+            due_ns = self.due_ns
+            if due_ns is None:
                 if not self._room(self._chunk, sent_bytes):
                     return
                 # Production was blocked until now, and that time is lost.
                 due_ns = self._begin(self._chunk, now_ns, cpu_ns)
-            else:
-                due_ns = self.due_ns
             if now_ns < due_ns or cpu_ns < self.cpu_due_ns:
                 return
             self.produced_bytes += self._chunk.size_bytes
@@ -368,8 +345,8 @@ class Production:
             if self._chunk is not None and self._room(
                 self._chunk, sent_bytes
             ):
-                # The next chunk begins when this one was due, not now: small
-                # lateness is caught up.
+                # It begins when the one before was due, and not now, so that a
+                # small lateness is caught up.
                 begun_ns = max(due_ns, now_ns - LATENESS_LIMIT_NS)
                 begun_cpu_ns = max(
                     self.cpu_due_ns, cpu_ns - LATENESS_LIMIT_NS
@@ -377,24 +354,15 @@ class Production:
                 self.lost_ns += begun_ns - due_ns
                 self._begin(self._chunk, begun_ns, begun_cpu_ns)
 
-    def _room(
-        self,
-        chunk: Chunk,
-        sent_bytes: int,
-    ) -> bool:
+    def _room(self, chunk: Chunk, sent_bytes: int) -> bool:
         waiting_bytes = self.produced_bytes - sent_bytes
-        # An empty buffer takes a chunk of any size, or it would never begin.
+        # A chunk that is larger than its buffer begins in an empty one.
         if waiting_bytes == 0:
             return True
         return waiting_bytes + chunk.size_bytes <= chunk.buffer_bytes
 
-    def _begin(
-        self,
-        chunk: Chunk,
-        now_ns: int,
-        cpu_ns: int,
-    ) -> int:
-        """Begins a chunk; the instant at which it is due."""
+    def _begin(self, chunk: Chunk, now_ns: int, cpu_ns: int) -> int:
+        """Begins a chunk; returns the instant at which it is due."""
         due_ns = now_ns + chunk.duration_ns
         self.due_ns = due_ns
         self.cpu_due_ns = cpu_ns + round(

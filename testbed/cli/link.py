@@ -67,29 +67,29 @@ def show(as_json: Json = False) -> None:
         "link", "state", "capacity", "reserved", "share", "tenants"
     )
     for state in states:
-        # A VM's cable has no capacity; while it is up it tells nothing.
+        # A VM's cable has no capacity: while it is up, a row would say nothing.
         if state.up and not state.capacity_bps:
             continue
-        shown = Text("up") if state.up else Text("DOWN", "bold red")
+        status = Text("up") if state.up else Text("DOWN", "bold red")
         table.add_row(
             Text(state.name),
-            shown,
+            status,
             *_rates(state),
             Text(" ".join(state.tenants)),
         )
     console.out().print(table)
-    # A tenant that several links cut is told once.
-    for text in dict.fromkeys(
-        text for state in states for text in state.broken
-    ):
+    # Once each: several links may cut the same tenant.
+    sentences = [text for state in states for text in state.broken]
+    for text in dict.fromkeys(sentences):
         console.print_text(text)
 
 
 def _rates(state: LinkState) -> tuple[str, str, str]:
-    """Capacity, what is reserved, and its share."""
+    """Texts of the capacity, what is reserved, and the share of the capacity."""
     if not state.capacity_bps:
         return "–", "–", "–"
-    # A reservation is of both directions: the narrower has room for it.
+    # A reservation is the same in both directions, and the narrower one limits
+    # it.
     narrower_bps = min(state.capacity_bps, state.capacity_down_bps)
     return (
         human_capacity(state.capacity_bps, state.capacity_down_bps),
@@ -138,12 +138,15 @@ def set_(
 
 
 def _ends_and_rate(words: list[str]) -> tuple[list[str], int]:
-    """The ends, and a rate of one word or two: ``50Mbit/s``, ``50 Mbit/s``."""
+    """The ends, and the rate in bit/s. Raises BadInput.
+
+    The rate is the last word, ``50Mbit/s``, or the last two, ``50 Mbit/s``.
+    """
     n_rate_words = 1
-    # In `50 Mbit/s` the unit is a word of its own; in `7 50Mbit/s` the first
-    # number is the name of an end.
-    numeric = [word[:1].isdecimal() for word in words[-2:]]
-    if numeric == [True, False]:
+    # In `50 Mbit/s` the unit is a word of its own. In `7 50Mbit/s` it is not,
+    # and the 7 is the name of an end.
+    begins_with_digit = [word[:1].isdecimal() for word in words[-2:]]
+    if begins_with_digit == [True, False]:
         n_rate_words = 2
     ends = words[:-n_rate_words]
     try:

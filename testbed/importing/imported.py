@@ -7,6 +7,7 @@ out or had to choose; they become comments of the experiment file.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -28,19 +29,14 @@ _COMMENT_WIDTH = 74
 
 @dataclass
 class Notes:
-    """Sentences about an import: parts taken, parts not taken, and choices."""
+    """Sentences about parts taken, parts not taken, and choices to review."""
 
     taken: list[str] = field(default_factory=list)
     not_taken: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
 
-    def extend(self, other: Notes) -> None:
-        self.taken += other.taken
-        self.not_taken += other.not_taken
-        self.choices += other.choices
-
     def leave_out(self, names: Iterable[str], reason: str) -> None:
-        """Notes nodes, links or jobs that are not in the file, if any."""
+        """Notes names of parts that the experiment file will lack, if any."""
         listed = list(names)
         if not listed:
             return
@@ -50,7 +46,7 @@ class Notes:
         self.not_taken.append(f"{reason}: {shown}")
 
     def leave_out_counted(self, counts: Mapping[str, int]) -> None:
-        """Notes numbers of parts that are not in the file, by their noun."""
+        """Notes how many parts of each noun the experiment file will lack."""
         for noun, count in counts.items():
             if count:
                 self.not_taken.append(f"{noun}: {count:,}")
@@ -58,7 +54,9 @@ class Notes:
 
 @dataclass(frozen=True)
 class NetworkLink:
-    """A link of a custom topology; ``up_bps``: from its lower end upward."""
+    """A link of a custom topology; ``up_bps``: capacity from ``lower`` to
+    ``upper``.
+    """
 
     lower: str
     upper: str
@@ -67,7 +65,7 @@ class NetworkLink:
     delay_s: float = 0.0
 
     def line(self) -> str:
-        """The link's line."""
+        """The link's line in the experiment file."""
         up = format_bandwidth(self.up_bps)
         capacity = up
         if self.down_bps != self.up_bps:
@@ -88,8 +86,8 @@ class NetworkLink:
 class Network:
     """A custom topology: servers with their slots, switches and links.
 
-    ``left_out``: links of the other file that are not kept. ``speed_flops``:
-    speed of the slowest server, if known.
+    ``left_out``: the imported file's links that are no part of it.
+    ``speed_flops``: of the slowest server, in flop/s, if known.
     """
 
     servers: Mapping[str, int]
@@ -106,11 +104,11 @@ class Network:
     @property
     def server_link_bps(self) -> int:
         """The smallest capacity of a server's link."""
-        capacities = []
-        for link in self.links:
-            if link.lower in self.servers:
-                capacities.append(min(link.up_bps, link.down_bps))
-        return min(capacities)
+        return min(
+            min(link.up_bps, link.down_bps)
+            for link in self.links
+            if link.lower in self.servers
+        )
 
     def lines(self) -> list[str]:
         """The section ``topology``."""
@@ -119,19 +117,15 @@ class Network:
             out.append(f"    - {{name: {quoted(name)}, slots: {slots}}}")
         out += _named_list("switches", self.switches)
         out.append("  links:")
-        for link in self.links:
-            out.append(link.line())
-        # Where they would stand: who wants one back sees its neighbours.
+        out += [link.line() for link in self.links]
+        # Beside the links, for a person who wants one of them back.
         for link_name in self.left_out:
             out.append(f"    # left out: {link_name}")
         return out + _named_list("roots", self.roots)
 
 
 def _named_list(key: str, names: Iterable[str]) -> list[str]:
-    lines = [f"  {key}:"]
-    for name in names:
-        lines.append(f"    - {quoted(name)}")
-    return lines
+    return [f"  {key}:", *(f"    - {quoted(name)}" for name in names)]
 
 
 @dataclass(frozen=True)
@@ -144,18 +138,14 @@ class Star:
 
     @property
     def slots(self) -> int:
-        servers = 1
-        for children in self.fanout:
-            servers *= children
-        return servers * self.slots_per_server
+        return math.prod(self.fanout) * self.slots_per_server
 
     def lines(self) -> list[str]:
         """The section ``topology``."""
-        fanout = ", ".join(map(str, self.fanout))
         return [
             "topology:  # choose: the file names no network",
             "  kind: tree",
-            f"  fanout: [{fanout}]",
+            f"  fanout: {list(self.fanout)}",
             f"  links: {format_bandwidth(self.server_link_bps)}",
             f"  slots_per_server: {self.slots_per_server}",
         ]
@@ -176,7 +166,7 @@ class Job:
     remark: str = ""
 
     def line(self) -> str:
-        """The entry's line."""
+        """The entry's line in the experiment file."""
         parts = [
             f"id: {quoted(self.name)}",
             f"at: {_time(self.at_s)}",
@@ -192,7 +182,6 @@ class Job:
         return f"    - {{{', '.join(parts)}}}{remark}"
 
     def _sends(self) -> list[str]:
-        # A transfer without bandwidth is none: such a job computes.
         if not self.bandwidth_bps:
             return ["kind: compute"]
         bandwidth = format_bandwidth(self.bandwidth_bps)
@@ -220,14 +209,15 @@ class Imported:
         ):
             for sentence in sentences:
                 lines += _comment(f"{title}: {sentence}")
-        lines.append(f"name: {quoted(self.name)}")
-        lines += self.topology.lines()
-        lines.append(
-            f"policies: [{self.policy}]  # choose: `testbed policy`"
-        )
-        lines += ["workload:", "  kind: jobs", "  jobs:"]
-        for job in self.jobs:
-            lines.append(job.line())
+        lines += [
+            f"name: {quoted(self.name)}",
+            *self.topology.lines(),
+            f"policies: [{self.policy}]  # choose: `testbed policy`",
+            "workload:",
+            "  kind: jobs",
+            "  jobs:",
+            *(job.line() for job in self.jobs),
+        ]
         return "\n".join(lines) + "\n"
 
     def to_json(self) -> dict[str, Any]:
@@ -252,9 +242,9 @@ class Imported:
 
 def in_one_line(text: str) -> str:
     """A text without line ends and control characters, for a comment."""
+    # A line end in a name would end the comment, and the rest would be read as
+    # YAML.
     printable = [char if char.isprintable() else " " for char in text]
-    # In one line: a line end in a name would end the comment, and the rest
-    # would be read as YAML.
     return " ".join("".join(printable).split())
 
 
@@ -264,8 +254,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    # To the microsecond: sums of floats would otherwise show their last
-    # digits.
+    # Rounded, as sums of floats show an error in their last digits.
     return format_duration(round(seconds, 6))
 
 
@@ -280,20 +269,24 @@ def fits_in_a_file(seconds: float) -> bool:
 
 
 def quoted(text: str) -> str:
-    """A text as a YAML scalar, in quotes unless it needs none."""
+    """A text as a YAML scalar, in quotes if it needs them."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text):
         try:
-            # A word such as "no" or "null" is read as something else.
+            # YAML reads some words as other values, such as "no" and "null".
             if plain_scalar(text) == text:
                 return text
         except ScalarError:
             pass
-    # JSON's strings are YAML's.
+    # A string of JSON is one of YAML.
     return json.dumps(text, ensure_ascii=False)
 
 
 class Names:
-    """Allowed and distinct names in place of names from outside."""
+    """Distinct names of allowed characters for names from outside.
+
+    ``allowed``: as in a regular expression's brackets; empty: all that are
+    printable. ``longest``: in characters.
+    """
 
     def __init__(
         self, allowed: str = "", longest: int = LONGEST_NAME
@@ -310,22 +303,22 @@ class Names:
 
     def of(self, foreign: str) -> str:
         """A name that is not taken yet, close to the foreign one."""
-        name = self._cleaned(foreign)
+        cleaned = self._cleaned(foreign)
+        name = cleaned
         while name in self._taken:
-            self._times[name] += 1
-            tail = f"-{self._times[name] + 1}"
-            # The number must fit: the name is cut, not it.
-            base = self._cleaned(foreign)[: self._longest - len(tail)]
-            name = base + tail
+            self._times[cleaned] += 1
+            tail = f"-{self._times[cleaned] + 1}"
+            # The name is cut, so that the number fits.
+            name = cleaned[: self._longest - len(tail)] + tail
         self._taken.add(name)
         return name
 
     def _cleaned(self, foreign: str) -> str:
-        # Word by word, for line ends separate words and are not printable.
+        # Split first: line ends are not printable, but separate words.
         words = []
         for word in plain_text(foreign).split():
             words.append("".join(filter(str.isprintable, word)))
-        # A link is named by its ends: A - B.
+        # A link is called by its ends, A - B: no end's name may hold that.
         kept = " ".join(filter(None, words)).replace(" - ", "-")
         if self._allowed:
             kept = re.sub(f"[^{self._allowed}]+", "-", kept).lstrip("._-")

@@ -49,14 +49,16 @@ from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import Bridge, NetworkPlan, Port, Slot
 from testbed.units import number_of
 
-# Importing Mininet makes its logger class, which prints without line ends, that
-# of the whole process.
+# Importing Mininet sets the logger class of the whole process to its own, which
+# prints without line ends.
 logging.setLoggerClass(logging.Logger)
 
 SHELL = ("shell", "pid", "stdin", "stdout", "pollOut", "master", "slave")
 """Attributes that a node has only once its shell has started."""
 PROBE_PORT = 9
+"""Any port: nothing is sent to it."""
 LISTENS_WITHIN_S = 10.0
+"""The longest that a server of iperf may take until it listens."""
 LIMITS_OF_LINKS = frozenset(
     ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
 )
@@ -85,11 +87,11 @@ def mininet_network(
 # --------------------------------------------------------------------------------------- nodes
 
 
-# Mininet ends shells by SIGHUP, which they would ignore, as inherited, if this
-# process was started by nohup.
+# Mininet ends shells by SIGHUP. A process that nohup started ignores it, and a
+# shell would inherit that.
 ENDED_BY_HANG_UP = ("env", "--default-signal=HUP")
-# cmd() runs commands on a terminal, for which iproute2 6.15 colours its output;
-# programs that parse it want none.
+# cmd() runs commands on a terminal, and iproute2 6.15 colours what it writes to
+# one: callers parse it.
 UNCOLOURED = {"NO_COLOR": "1"}
 
 
@@ -119,8 +121,8 @@ class Attached(Node):  # type: ignore[misc]
     def startShell(self, mnopts: str | None = None) -> None:
         """Does not start a shell: :meth:`__getattr__` does, on first use."""
         del mnopts
-        # Mininet's constructor, which calls this, has set them to None, and
-        # Python looks for __getattr__ only where an attribute is missing.
+        # Mininet's constructor sets these attributes to None before it calls
+        # this, and Python calls __getattr__ only for missing ones.
         if not self.__dict__.get("shell"):
             for name in SHELL:
                 self.__dict__.pop(name, None)
@@ -136,11 +138,11 @@ class Attached(Node):  # type: ignore[misc]
             )
         # Entering comes first: it fails if the network is gone.
         with uninterrupted(), self.inside():
-            # Mininet first asks whether there is a shell: without the
-            # attribute that would come here again.
+            # Mininet's method begins by reading it: a missing attribute would
+            # lead here again.
             self.shell = None
-            # Without inNamespace, mnexec makes no namespace: the child inherits
-            # this thread's.
+            # Where it is False, mnexec makes no new namespace, and the shell
+            # inherits this thread's.
             in_namespace = self.inNamespace
             self.inNamespace = False
             try:
@@ -154,11 +156,10 @@ class Attached(Node):  # type: ignore[misc]
     def _forget_terminal(self) -> None:
         """After a shell that did not start: the next use tries again.
 
-        Mininet would take None for a shell that has ended, and ignore commands.
+        Mininet takes None for a shell that has ended, and would ignore commands.
         """
-        for name in ("master", "slave"):
-            if name in self.__dict__:
-                os.close(self.__dict__[name])
+        for name in {"master", "slave"} & self.__dict__.keys():
+            os.close(self.__dict__[name])
         self.startShell()
 
     @contextmanager
@@ -179,8 +180,8 @@ class Attached(Node):  # type: ignore[misc]
 
     def popen(self, *args: Any, **kwargs: Any) -> Any:
         """As Mininet's: a process in the node's namespace and a new session."""
-        # Mininet writes the pid into its own mncmd before it looks at the
-        # one given, whose -d makes a session.
+        # Mininet reads the shell's pid for its default of mncmd, even where
+        # another one is passed. mnexec -d makes the session.
         with self._without_shell():
             return super().popen(
                 *args, **{"mncmd": ["mnexec", "-d"], **kwargs}
@@ -244,14 +245,16 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         super().__init__(
             name or bridge.name,
             switch.inside,
-            # By which ovs-vsctl and ovs-ofctl find the part's sockets.
+            # There ovs-vsctl and ovs-ofctl find the sockets.
             {"OVS_RUNDIR": str(switch.run_dir)},
             dpid=f"{bridge.dpid:016x}",
             protocols="OpenFlow13",
-            # Otherwise Mininet configures an interface for the control network.
+            # For the constructor alone, which would otherwise configure the
+            # loopback device.
             inNamespace=True,
         )
         self.inNamespace = switch.netns is not None
+        # up=None leaves the device as it is, and nothing moves it.
         self.controlIntf = AttachedIntf(
             "lo", self, 0, up=None, moveIntfFn=lambda *_: None
         )
@@ -263,9 +266,9 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         )
 
     def cmd(self, *args: Any, **options: Any) -> Any:
-        """As Mininet's, with the bridge's name where an argument is this node.
+        """As Mininet's; an argument that is this node stands for its bridge.
 
-        Mininet's own methods name a switch to Open vSwitch by it.
+        Mininet's own methods name the switch to Open vSwitch so.
         """
         named = [self.bridge.name if arg is self else arg for arg in args]
         return super().cmd(*named, **options)
@@ -282,16 +285,17 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
         The network's keeper learns of it from the kernel's events.
         """
         for port in self.ports_to_links():
-            # A port that is down before is not for `start` to bring up. One
-            # whose neighbour is stopped goes down too: that may start first.
+            # `start` must not bring up a port that was down before. The port
+            # to a stopped neighbour is up, without a carrier: the neighbour
+            # may start first.
             if port.is_set_up():
                 port.ifconfig("down")
                 self._stopped_ports.append(port)
 
     def start_again(self) -> None:
-        """As :meth:`start`, also if another process stopped the switch.
+        """As :meth:`start`, also after a stop by another process.
 
-        Then all its links come up.
+        All links of the switch then come up: which it took down is unknown.
         """
         if not self._stopped_ports:
             self._stopped_ports = self.ports_to_links()
@@ -383,10 +387,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         return bool(answer and struct.unpack_from("=H", answer)[0] & IFF_UP)
 
     def ifconfig(self, *args: Any) -> Any:
-        """As Mininet's, but leaves a VM's end of a link as it is.
+        """As Mininet's, but leaves a VM's end of a link up.
 
-        The switch's end takes the link down and up. Taken down itself, a VM's
-        device would lose the permanent neighbours by which VMs find each other.
+        The switch's end alone takes the link down and up: a VM's device that
+        goes down loses the permanent neighbours by which VMs find each other.
         """
         if isinstance(self.node, AttachedHost) and args in {
             ("up",),
@@ -396,10 +400,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         return super().ifconfig(*args)
 
     def config(self, **params: Any) -> Any:
-        """As Mininet's, but limits of links are the network's to set.
+        """As Mininet's, but sets no limits on the device.
 
-        A capacity goes to :meth:`AttachedMininet.set_capacity`. Raises BadInput
-        for others.
+        ``bw`` goes to :meth:`AttachedMininet.set_capacity`, in Mbit/s. Raises
+        BadInput for other limits, and for a device that is no link's.
         """
         limits = sorted(LIMITS_OF_LINKS & params.keys())
         if not limits:
@@ -422,16 +426,20 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
     def delete(self) -> None:
         """Refused. Raises BadInput."""
-        hint = "net.configLinkStatus(…, 'down') takes a link down; a new plan has other links"
         raise BadInput(
             f"{self.node}'s {self} is part of a network that stays up;"
             " link A B down takes a link down",
-            hint,
+            "net.configLinkStatus(…, 'down') takes a link down; a new plan has"
+            " other links",
         )
 
 
 class AttachedLink(Link):  # type: ignore[misc]
-    """An existing cable. ``mac``: address of its first end."""
+    """An existing cable.
+
+    ``end1``: device and port number of its first end. ``mac``: that device's
+    address.
+    """
 
     # None: the ends stay up or down as they are.
     set_up: bool | None = None
@@ -446,16 +454,16 @@ class AttachedLink(Link):  # type: ignore[misc]
         mac: str | None = None,
     ) -> None:
         name1, port1 = end1
-        both = {"intf": AttachedIntf, "up": self.set_up}
         super().__init__(
             node1,
             node2,
             port1,
             port2.number,
-            name1,
-            port2.name,
-            mac,
-            **both,
+            intfName1=name1,
+            intfName2=port2.name,
+            addr1=mac,
+            intf=AttachedIntf,
+            up=self.set_up,
         )
 
     @classmethod
@@ -472,10 +480,11 @@ class AttachedLink(Link):  # type: ignore[misc]
 class AttachedMininet(Mininet):  # type: ignore[misc]
     """A network with a host per VM slot of its plan, and the plan's bridges.
 
-    Hosts are h1, h2, … in the order of slots, or have the topology's names.
-    They are also found by their slot's name, as ``hn-s0v0``; bridges by their
-    number in the plan, servers first, as ``s1``, unless the topology names
-    them; both by aliases. Nothing can be added by Mininet's means.
+    Hosts and switches have the topology's names. Where it has none, hosts are
+    h1, h2, … in the order of slots, and switches are called as their bridges,
+    with an alias by number, servers first: ``s1``. The other aliases are names
+    of slots, as ``hn-s0v0``, of bridges, and those of :meth:`alias`. Mininet's
+    methods that add or delete nodes and links raise BadInput.
     """
 
     def __init__(self, controller_port: int) -> None:
@@ -488,16 +497,17 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         super().__init__(build=False)
         Mininet.inited = initialized
         self.built = True
-        # The one setting of it that is needed: a shell holds two files.
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        # Of that initialization one setting is needed: a shell holds two
+        # files.
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         self.controllers = [AttachedController("c0", controller_port)]
         self.nameToNode = {"c0": self.controllers[0]}
 
     def attach(
         self, plan: NetworkPlan, switches: Mapping[str, SwitchDaemons]
     ) -> None:
-        """Attach to the hosts, bridges and cables of a plan.
+        """Makes objects of the hosts, bridges and cables of a plan.
 
         ``switches``: as for :func:`mininet_network`.
         """
@@ -516,24 +526,27 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             self.links.append(link)
 
     def name_nodes(self) -> None:
-        """Register hosts and switches by all their names."""
+        """Registers hosts and switches by all their names."""
         nodes = [*self.hosts, *self.switches]
         names = {node.name for node in nodes}
         # Mininet's own builder has switches with the names of their bridges.
         names |= {switch.bridge.label for switch in self.switches}
         self._make_room(names)
         self.nameToNode |= {node.name: node for node in nodes}
-        named = any(switch.bridge.label for switch in self.switches)
+        topology_has_names = any(
+            switch.bridge.label for switch in self.switches
+        )
         for number, switch in enumerate(self.switches, 1):
             if switch.name != switch.bridge.name:
                 self.alias(switch.bridge.name, switch)
-            elif not named:
+            # `s1` may be another switch's name in a topology that has names.
+            elif not topology_has_names:
                 self.alias(f"s{number}", switch)
         for host in self.hosts:
             self.alias(host.slot.netns, host)
 
     def _make_room(self, names: Collection[str]) -> None:
-        """Rename the controller if a node of the topology has its name."""
+        """Renames the controller if a node of the topology has its name."""
         (controller,) = self.controllers
         if controller.name not in names:
             return
@@ -551,21 +564,11 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             "config without bw changes addresses alone",
         )
 
-    def addHost(
-        self,
-        name: str,
-        *_args: Any,
-        **_options: Any,
-    ) -> Any:
+    def addHost(self, name: str, *_args: Any, **_options: Any) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"host {name}")
 
-    def addSwitch(
-        self,
-        name: str,
-        *_args: Any,
-        **_options: Any,
-    ) -> Any:
+    def addSwitch(self, name: str, *_args: Any, **_options: Any) -> Any:
         """Refused. Raises BadInput."""
         raise _not_added(f"switch {name}")
 
@@ -604,59 +607,50 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
     def linksBetween(self, node1: Node, node2: Node) -> list[Link]:
         """As Mininet's, but a host stands for its server where needed.
 
-        In a topology's terms a host hangs from a rack's switch. Here its
-        server's bridge is between them: the link is that from the bridge to the
-        rack.
+        A topology's host hangs from a rack's switch. Here its server's bridge
+        is between them: the link is that from the bridge to the rack.
         """
-        direct: list[Link] = super().linksBetween(node1, node2)
-        if direct:
-            return direct
-        ends = [
-            self._at_server(node, node1, node2) for node in (node1, node2)
+        links: list[Link] = super().linksBetween(node1, node2)
+        hosts = [
+            node
+            for node in (node1, node2)
+            if isinstance(node, AttachedHost)
         ]
-        from_server: list[Link] = super().linksBetween(*ends)
-        return from_server
+        if links or len(hosts) != 1:
+            return links
+        (host,) = hosts
+        server = self[host.slot.port.bridge]
+        rack = node2 if host is node1 else node1
+        return list(super().linksBetween(server, rack))
 
-    def _at_server(self, node: Node, *both: Node) -> Node:
-        """The server's switch of a host, if it is the only host of the two."""
-        hosts = [end for end in both if isinstance(end, AttachedHost)]
-        if hosts == [node]:
-            return self[node.slot.port.bridge]
-        return node
-
-    def configLinkStatus(
-        self,
-        src: str,
-        dst: str,
-        status: str,
-    ) -> None:
+    def configLinkStatus(self, src: str, dst: str, status: str) -> None:
         """As Mininet's, with :meth:`linksBetween` to find the link."""
         if src in self and dst in self:
             links = self.linksBetween(self[src], self[dst])
             if links:
-                src, dst = (
-                    end.node.name
-                    for end in (links[0].intf1, links[0].intf2)
-                )
+                src = links[0].intf1.node.name
+                dst = links[0].intf2.node.name
         super().configLinkStatus(src, dst, status)
 
     def cables(self, plan: NetworkPlan) -> Iterator[dict[str, Any]]:
         """Arguments of :class:`AttachedLink`: for VM slots, then for links."""
         for host in self.hosts:
-            port = host.slot.port
-            inner = (VM_DEVICE, host.portBase)
-            ends = {
+            slot = host.slot
+            yield {
                 "node1": host,
-                "node2": self[port.bridge],
-                "end1": inner,
-                "port2": port,
+                "node2": self[slot.port.bridge],
+                "end1": (VM_DEVICE, host.portBase),
+                "port2": slot.port,
+                "mac": slot.mac,
             }
-            yield {**ends, "mac": host.slot.mac}
         for link in plan.links:
-            low = link.lower
-            high = link.upper
-            ends = {"node1": self[low.bridge], "node2": self[high.bridge]}
-            yield {**ends, "end1": (low.name, low.number), "port2": high}
+            lower = link.lower
+            yield {
+                "node1": self[lower.bridge],
+                "node2": self[link.upper.bridge],
+                "end1": (lower.name, lower.number),
+                "port2": link.upper,
+            }
 
     def alias(self, name: str, node: Node) -> None:
         """Adds a name for a node, such as ``a.0``.
@@ -739,13 +733,14 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         seconds: float = 5,
         port: int = 5001,
     ) -> list[str]:
-        """As Mininet's: speeds by server and client, for UDP after ``udpBw``.
+        """As Mininet's: the speeds that server and client print.
 
-        By default between the first and the last host that have an address.
-        Replaces Mininet's method, which kills every iperf of the machine, waits
-        for a line that iperf 2.1 does not print, and waits for ever if the two
-        cannot reach each other. Raises RunFailed in that case, and BadInput for
-        a protocol other than TCP and UDP.
+        For UDP, ``udpBw`` comes before them. Without ``hosts``, between the
+        first and the last host that have an address. Mininet's own method kills
+        every iperf of the machine, waits for a line that iperf 2.1 does not
+        print, and waits for ever if the two cannot reach each other. Raises
+        RunFailed in that case, and BadInput for another protocol than TCP and
+        UDP.
         """
         if l4Type not in ("TCP", "UDP"):
             raise BadInput(f"iperf with l4Type {l4Type}: TCP or UDP")
@@ -758,15 +753,15 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
             f" and {server} \n"
         )
         udp = l4Type == "UDP"
-        both = ["iperf", "-p", str(port)]
+        command = ["iperf", "-p", str(port)]
         if udp:
-            both.append("-u")
+            command.append("-u")
         if fmt:
-            both += ["-f", fmt]
-        sending = [*both, "-t", str(seconds), "-c", server.IP()]
+            command += ["-f", fmt]
+        sending = [*command, "-t", str(seconds), "-c", server.IP()]
         if udp:
             sending += ["-b", udpBw]
-        with server.popen([*both, "-s"]) as serving:
+        with server.popen([*command, "-s"]) as serving:
             try:
                 if not udp:
                     _wait_until_listening(client, server, port)
@@ -817,27 +812,26 @@ def _not_added(node: str) -> BadInput:
 
 def _require_reachable(ends: Sequence[Node]) -> None:
     """Raises RunFailed where the first host cannot reach the last one."""
-    reason = ""
+    hint = "name two VMs of a tenant"
     for host in ends:
         if not host.IP():
-            reason = f"{host} has no tenant's VM"
-            break
-    else:
-        client = ends[0]
-        server = ends[-1]
-        if client is server or not _has_route(client, server):
-            reason = f"{client} and {server} are not VMs of one tenant"
-    if reason:
-        raise RunFailed(f"no iperf: {reason}", "name two VMs of a tenant")
+            raise RunFailed(f"no iperf: {host} has no tenant's VM", hint)
+    client = ends[0]
+    server = ends[-1]
+    if client is server or not _has_route(client, server):
+        raise RunFailed(
+            f"no iperf: {client} and {server} are not VMs of one tenant",
+            hint,
+        )
 
 
 def _has_route(client: Node, server: Node) -> bool:
-    """False if the client's kernel has no route to the server. Sends nothing."""
+    """True if the client's kernel has a route to the server. Sends nothing."""
     with (
         client.inside(),
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe,
     ):
-        # For datagrams connect() looks up the route, and any port will do.
+        # For datagrams connect() only looks up the route.
         return probe.connect_ex((server.IP(), PROBE_PORT)) == 0
 
 
@@ -863,16 +857,15 @@ def _wait_until_listening(client: Node, server: Node, port: int) -> None:
 class Prompt(CLI):  # type: ignore[misc]
     """Mininet's prompt, whose commands may begin with ``a.0`` or ``hn-s0``."""
 
-    # Python's cmd takes a line's first word for the command, up to a
+    # Python's cmd ends a line's first word, the command, at the first
     # character that is not among these.
     identchars = CLI.identchars + "-."
 
     def getLocals(self) -> Any:
-        """Nodes by those of their names that are Python's, for ``py`` and ``px``."""
-        known = self.mn.nameToNode.items()
-        self.locals.update(
-            {name: node for name, node in known if name.isidentifier()}
-        )
+        """Variables of ``py`` and ``px``: also nodes by names that Python allows."""
+        for name, node in self.mn.nameToNode.items():
+            if name.isidentifier():
+                self.locals[name] = node
         return super().getLocals()
 
     def do_switch(self, line: str) -> None:
@@ -935,12 +928,13 @@ class Prompt(CLI):  # type: ignore[misc]
 
 
 def _failed_assertion(line: str, failed: AssertionError) -> str:
-    """A sentence on a line of the prompt that ended in an assertion of
-    Mininet's, or of a file's own code.
+    """The reason for which a line of the prompt failed, in a sentence.
+
+    The assertion is Mininet's, or one of a file's own code.
     """
     *_, (frame, line_number) = walk_tb(failed.__traceback__)
     node = frame.f_locals.get("self")
-    # It demands a shell that waits for a command.
+    # Mininet's sendCmd asserts that the shell waits for a command.
     if frame.f_code.co_name == "sendCmd" and isinstance(node, Node):
         if node.shell is None:
             return f"no shell any more for {line}: leave, and come back"
