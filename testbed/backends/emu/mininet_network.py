@@ -160,11 +160,12 @@ class Attached(Node):  # type: ignore[misc]
         """
         for name in {"master", "slave"} & self.__dict__.keys():
             os.close(self.__dict__[name])
-        self.startShell()
+        # Not a subclass' method, which may start a shell at once.
+        Attached.startShell(self)
 
     @contextmanager
     def _without_shell(self) -> Iterator[None]:
-        """Lets ``pid`` be None for the block, instead of starting a shell."""
+        """Lets ``pid`` be None for the block, so that reading it starts no shell."""
         if "pid" in self.__dict__:
             yield
             return
@@ -189,20 +190,14 @@ class Attached(Node):  # type: ignore[misc]
 
     def _popen(self, cmd: Sequence[str], **params: Any) -> Any:
         params.setdefault("env", {**os.environ, **self._environment})
-        params.setdefault("preexec_fn", self._before)
+        # A program of another user in the node's shell could otherwise type
+        # commands for root into its terminal (TIOCSTI).
+        refuse_typing = partial(refuse_calls, terminal_program)
+        params.setdefault("preexec_fn", refuse_typing)
         # A child inherits the namespace of the thread that starts it. With a
         # preexec_fn Python would lose a Ctrl-C while it forks.
         with self.inside(), uninterrupted():
             return super()._popen([*ENDED_BY_HANG_UP, *cmd], **params)
-
-    @staticmethod
-    def _before() -> None:
-        """In the child: forbid typing into a terminal (TIOCSTI).
-
-        A program of another user in the node's shell could otherwise type
-        commands for root.
-        """
-        refuse_calls(terminal_program)
 
     def terminate(self) -> None:
         """Ends the node's shell, if it was started, with what runs in it."""
