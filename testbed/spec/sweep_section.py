@@ -282,6 +282,15 @@ def _values(here: Location) -> Sequence[Any]:
     return range(first, last + 1)
 
 
+def value_text(value: object) -> str:
+    """A value of a swept key as people read it: truth values as in the file."""
+    if isinstance(value, bool):
+        return as_yaml(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
+
+
 def as_yaml(value: Any) -> str:
     """A file's value as YAML that is read as the same value again."""
     if value is None or isinstance(value, bool):

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any
 from testbed.foreign_text import csv_text
 from testbed.record.folder import RunFolder
 from testbed.record.metrics import mean
-from testbed.spec.sweep_section import as_yaml
+from testbed.spec.sweep_section import as_yaml, value_text
 from testbed.sweeps.intervals import Estimate, estimate
 from testbed.sweeps.result_store import Record, number, numbers
 from testbed.sweeps.sweep_plan import METRICS, POLICIES, SweepPlan
@@ -340,15 +340,6 @@ def printed_columns(plan: SweepPlan) -> tuple[str, ...]:
 def printed_values(plan: SweepPlan, row: TableRow) -> tuple[str, ...]:
     """A combination as people read it: ``0.84 ± 0.02``."""
     return printed_row(row.values, printed_count(plan, row), row.estimates)
-
-
-def value_text(value: object) -> str:
-    """A value of a swept key as people read it: truth values as in the file."""
-    if isinstance(value, bool):
-        return as_yaml(value)
-    if isinstance(value, float):
-        return f"{value:g}"
-    return str(value)
 
 
 def printed_row(
