@@ -35,7 +35,13 @@ def shown_progress(
 
         def report(now: SweepProgress) -> None:
             nonlocal began_s, kept_said, last, shown_s
-            if last is None or now.stage != last.stage:
+            # More seeds begin anew, too: their costs are those of what is
+            # missing then.
+            if (
+                last is None
+                or now.stage != last.stage
+                or now.cost < last.cost
+            ):
                 began_s = time.monotonic()
                 bars.reset(task)
             if now.kept and not kept_said:

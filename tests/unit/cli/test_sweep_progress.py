@@ -62,6 +62,18 @@ def test_costs_that_are_no_seconds_have_the_pace_alone(
         assert last_line(capsys) == "fig 1/4 runs, about 1:30 left"
 
 
+def test_more_seeds_have_their_own_clock(
+    clock_s: list[float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shown_progress("fig") as report:
+        report(progress(4, 240.0))
+        clock_s[0] = 3_600.0
+        report(progress(0, 0.0))
+        clock_s[0] = 3_610.0
+        report(progress(1, 24.0))
+        assert last_line(capsys) == "fig 1/4 runs, about 1:30 left"
+
+
 def test_a_stage_has_its_own_clock(
     clock_s: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
