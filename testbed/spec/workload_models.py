@@ -23,7 +23,7 @@ from jobs.workload.parallel_jobs import ParallelJobs, in_order
 from testbed.spec.document import Location
 from testbed.spec.size_limits import LIMITS
 from testbed.spec.topology_section import LoadContext
-from testbed.spec.unit_types import PositiveDuration, Share
+from testbed.spec.unit_types import Duration, PositiveDuration, Share
 from testbed.spec.workload_section import (
     NO_JOBS,
     CpuRule,
@@ -566,21 +566,27 @@ class ExponentialWorkload(ModelWorkload):
     """
     mean_run_time: PositiveDuration = 3600.0
     """the mean of running times, which are exponential (default 1 h)"""
+    shortest: Duration = 0.0
+    """no job runs for less: the exponential part comes on top (default
+    0 s)
+    """
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:  # noqa: ARG002
         """Jobs a second apart on average: the caller stretches the distances
         for the load.
         """
+        if self.shortest >= self.mean_run_time:
+            raise ValueError("shortest must be below mean_run_time")
         vms = stream(seed, "sizes").integers(
             1, 2 * self.mean_vms, self.jobs
         )
         run_s = stream(seed, "running times").exponential(
-            self.mean_run_time, self.jobs
+            self.mean_run_time - self.shortest, self.jobs
         )
         submit_s = np.cumsum(
             stream(seed, "arrivals").exponential(1.0, self.jobs)
         )
-        return in_order(submit_s, vms, run_s, self.jobs)
+        return in_order(submit_s, vms, self.shortest + run_s, self.jobs)
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
         return (

@@ -12,6 +12,7 @@ from scipy.integrate import quad
 
 from jobs.workload.parallel_jobs import ParallelJobs
 from testbed.spec.workload_models import (
+    ExponentialWorkload,
     FeitelsonWorkload,
     HyperErlang,
     JannWorkload,
@@ -199,6 +200,25 @@ def test_parameters_that_fit_no_distribution_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=r"below_20|hyper-Erlang"):
         jann(**wrong).draw(1, 320, 0.7)  # type: ignore[arg-type]
+
+
+def exponential(**keys: str) -> ExponentialWorkload:
+    return ExponentialWorkload.model_validate(
+        {"kind": "exponential", "mean_run_time": "1 h", **keys}
+    )
+
+
+def test_exponential_running_times_begin_at_the_shortest() -> None:
+    short_s, mean_s = 1_200.0, 3_600.0
+    plain = exponential().draw(1, 64, 0.7)
+    jobs = exponential(shortest="20 min").draw(1, 64, 0.7)
+    # The same draws, squeezed: the mean stays where it was.
+    squeezed_s = short_s + plain.run_s * (1 - short_s / mean_s)
+    assert jobs.run_s == pytest.approx(squeezed_s, abs=1.0)
+    assert jobs.run_s.min() >= short_s
+    assert jobs.run_s.mean() == pytest.approx(mean_s, rel=0.1)
+    with pytest.raises(ValueError, match="below mean_run_time"):
+        exponential(shortest="1 h").draw(1, 64, 0.7)
 
 
 def test_shares_that_leave_no_room_are_refused() -> None:
