@@ -63,6 +63,8 @@ class SwimWorkload(TraceWorkload):
     """
     largest: Annotated[int, Field(ge=1, le=1_000_000)] = 100
     """jobs with more VMs are left out (default 100)"""
+    longest: PositiveDuration | None = None
+    """jobs that run for longer at B̄ are left out (default: none)"""
     batches: Annotated[int, Field(ge=1, le=100_000)] = 5
     """in how many batches they arrive (default 5)"""
     spacing: Duration = 30.0
@@ -144,7 +146,11 @@ class SwimWorkload(TraceWorkload):
 
     def _parameters(self, link_bps: int) -> dict[str, Any]:
         """The keys as provenance names them."""
+        bounds = {}
+        if self.longest is not None:
+            bounds["longest_s"] = self.longest
         return {
+            **bounds,
             "count": self.jobs,
             "vms": None if self.vms == "as-is" else self.vms,
             "largest": self.largest,
@@ -203,7 +209,7 @@ class SwimWorkload(TraceWorkload):
         """Which jobs. Raises ValueError where the trace has not enough for the
         wanted mean.
         """
-        sizes = [job.tasks for job in trace.jobs]
+        sizes = list(map(self._size, trace.jobs))
         if self.vms != "as-is":
             return stratified(
                 sizes, self.jobs, self.vms, self.largest, seed
@@ -218,6 +224,22 @@ class SwimWorkload(TraceWorkload):
         chosen = np.sort(fit[order[: self.jobs]])
         mean_size = float(np.mean(np.array(sizes)[chosen]))
         return Sample(tuple(chosen.tolist()), mean_size, 0)
+
+    def _size(self, job: SwimJob) -> int:
+        """VMs of a job; for one that runs too long a number above the largest,
+        which leaves it out as well.
+        """
+        if self.longest is not None and self._run_s(job) > self.longest:
+            return self.largest + 1
+        return job.tasks
+
+    def _run_s(self, job: SwimJob) -> float:
+        """The running time at B̄.
+
+        The trace has none: start-up and rate stand in for what JSA's authors
+        measured.
+        """
+        return self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
 
     def _draws(
         self, jobs: int, seed: int, link_bps: int
@@ -254,9 +276,7 @@ class SwimWorkload(TraceWorkload):
         values: Mapping[str, float],
         batch: int,
     ) -> JobRequest:
-        # The trace has no running times: start-up and rate stand in for
-        # what JSA's authors measured.
-        took_s = self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
+        took_s = self._run_s(job)
         bandwidth_bps = int(values["bandwidth"])
         profile = linear_profile(bandwidth_bps, took_s, values["speedup"])
         return JobRequest(

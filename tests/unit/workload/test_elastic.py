@@ -59,6 +59,18 @@ def test_batches_arrive_together_and_are_equally_large() -> None:
     assert len({job.id for job in jobs}) == 60
 
 
+@pytest.mark.parametrize("vms", [20.0, "as-is"])
+def test_jobs_that_run_for_too_long_are_left_out(vms: object) -> None:
+    plain, _ = changed(vms=vms).requests(trace(), 1, LINK_BPS)
+    longest_s = float(np.median([job.duration_s for job in plain]))
+    bounded = changed(vms=vms, longest=longest_s)
+    jobs, sample = bounded.requests(trace(), 1, LINK_BPS)
+    assert len(jobs) == len(plain)
+    assert max(job.duration_s for job in jobs) <= longest_s
+    if vms == 20.0:
+        assert sample.mean == pytest.approx(20.0, rel=0.1)
+
+
 def test_every_distribution_is_kept() -> None:
     recipe = changed(
         reward=[5.0, 6.0], deadline_factor=[2.0, 3.0], speedup=[0.1, 0.11]
