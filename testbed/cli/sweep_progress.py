@@ -29,12 +29,12 @@ def shown_progress(
     """
     began_s = shown_s = time.monotonic()
     last: SweepProgress | None = None
-    kept_said = False
+    kept_shown = False
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
         def report(now: SweepProgress) -> None:
-            nonlocal began_s, kept_said, last, shown_s
+            nonlocal began_s, kept_shown, last, shown_s
             # More seeds begin anew, too: their costs are those of what is
             # missing then.
             if (
@@ -44,8 +44,8 @@ def shown_progress(
             ):
                 began_s = time.monotonic()
                 bars.reset(task)
-            if now.kept and not kept_said:
-                kept_said = True
+            if now.kept and not kept_shown:
+                kept_shown = True
                 console.say(
                     f"{name}: {now.kept} of {now.of} {things} are there already"
                 )
