@@ -39,11 +39,17 @@ def _live() -> dict[str, LiveFigure]:
 
 
 def measures_for(figure: AnyFigure) -> list[Measure]:
-    """The measures that a figure's rules may name."""
-    measures = [panel.measure for panel in figure.tables]
+    """The measures that a figure's rules may name, each name once.
+
+    A figure's own measure has the name for itself: leases that are accepted are
+    a number, jobs of other live figures a share.
+    """
+    measures: dict[str, Measure] = {}
     if isinstance(figure, LiveFigure):
-        measures.extend(EVERY_LIVE)
-    return measures
+        measures.update({measure.name: measure for measure in EVERY_LIVE})
+    for panel in figure.tables:
+        measures[panel.measure.name] = panel.measure
+    return list(measures.values())
 
 
 FIGURES = _simulated()

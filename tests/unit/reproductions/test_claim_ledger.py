@@ -11,6 +11,7 @@ from reproductions.catalogue import PAPERS as PAPER_NAMES
 from reproductions.catalogue import paper_of
 from reproductions.claim_ledger import LEDGER, LedgerError, read, rules_in
 from reproductions.figure_tables import DRAWN
+from reproductions.grid_quantities import Measure
 from reproductions.stored_results import (
     read_verdicts,
     rules_first,
@@ -32,6 +33,24 @@ RULED = "- claim: made\n  published: made\n  status: {status}\n  rule: [{rule}]\
 def test_a_file_for_every_figure_and_for_nothing_else() -> None:
     files = {path.stem for path in LEDGER.glob("*.yaml")}
     assert files == set(sections())
+
+
+def test_a_rule_judges_the_measures_that_its_figure_shows() -> None:
+    # Leases that are accepted are a number, jobs of other live figures a
+    # share: one name, and two scales.
+    for figure in sections().values():
+        shown = {
+            panel.measure.name: panel.measure for panel in figure.tables
+        }
+        for claim in figure.claims:
+            for check in (*claim.checks, *claim.beside):
+                parts = (
+                    check.quantity.measure,
+                    getattr(check.quantity, "other", None),
+                )
+                for part in parts:
+                    if isinstance(part, Measure):
+                        assert shown[part.name] == part, claim.text
 
 
 def test_every_figure_says_where_it_stands_and_how_many_seeds_it_needs() -> (
