@@ -29,12 +29,15 @@ def shown_progress(
     """
     began_s = shown_s = time.monotonic()
     last: SweepProgress | None = None
-    kept_shown = False
     with console.progress(name, total=None) as bars:
         task = bars.task_ids[0]
 
         def report(now: SweepProgress) -> None:
-            nonlocal began_s, kept_shown, last, shown_s
+            nonlocal began_s, last, shown_s
+            if now.kept and (last is None or last.stage):
+                console.say(
+                    f"{name}: {now.kept} of {now.of} {things} are there already"
+                )
             # More seeds begin anew, too: their costs are those of what is
             # missing then.
             if (
@@ -44,11 +47,6 @@ def shown_progress(
             ):
                 began_s = time.monotonic()
                 bars.reset(task)
-            if now.kept and not kept_shown:
-                kept_shown = True
-                console.say(
-                    f"{name}: {now.kept} of {now.of} {things} are there already"
-                )
             last = now
             text = f"{name} {now.done}/{now.of}"
             if now.stage:
