@@ -13,6 +13,7 @@ from types import ModuleType
 
 from bench.samples import Result, machine
 from testbed.backends.emu.interrupts import terminated_as_interrupt
+from testbed.cli.console import print_error
 from testbed.errors import TestbedError
 
 BENCHMARKS = {
@@ -229,9 +230,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         results = _results(module, args)
     except TestbedError as error:
-        sys.stderr.write(f"error: {error.message}\n")
-        if error.hint is not None:
-            sys.stderr.write(f"hint: {error.hint}\n")
+        print_error(error, as_json=args.json)
         return error.exit_code
     if args.json:
         head = results[0].to_json() if results else {}

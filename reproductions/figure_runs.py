@@ -252,9 +252,10 @@ def _run_missing(
     walls = {id(p): SET_UP_S + run.summary.span_s / p.experiment.scale.time
              for p, run in zip(points, ahead, strict=True)}  # fmt: skip
     total_s = sum(walls[id(point)] for point in missing)
-    gone_s, kept = 0.0, len(points) - len(missing)
+    gone_s = 0.0
+    kept = len(points) - len(missing)
 
-    def say(done: int, passed_s: float) -> None:
+    def report_at(done: int, passed_s: float) -> None:
         report(
             SweepProgress(
                 done=done,
@@ -266,9 +267,10 @@ def _run_missing(
             )
         )
 
-    say(kept, 0.0)
+    report_at(kept, 0.0)
     for number, point in enumerate(missing, kept):
-        began_s, time_scale = gone_s, point.experiment.scale.time
+        began_s = gone_s
+        time_scale = point.experiment.scale.time
 
         def advance(
             now_s: float,
@@ -276,11 +278,11 @@ def _run_missing(
             began_s: float = began_s,
             scale: float = time_scale,
         ) -> None:
-            say(number, began_s + now_s / scale)
+            report_at(number, began_s + now_s / scale)
 
         _run_live(point, backends, advance)
         gone_s += walls[id(point)]
-        say(number + 1, gone_s)
+        report_at(number + 1, gone_s)
 
 
 def _drawn_place(point: LivePoint) -> tuple[int, float]:

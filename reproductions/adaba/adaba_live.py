@@ -57,7 +57,10 @@ FIGURE_4_LIVE = LiveFigure(
         WORST,
         FIDELITY,
     ),
-    size="fat-tree of 16 servers × 4 slots; 80 random jobs of 6 VMs on average, load 0.8, live",
+    size=(
+        "fat-tree of 16 servers × 4 slots; 80 random jobs of 6 VMs on average,"
+        " of 20 minutes at least, load 0.8, live"
+    ),
     quick_size="the same with 20 jobs, live",
     reduced="16 servers in place of 54, 80 jobs in place of 1,000, and a higher load.",
     seeds=1,

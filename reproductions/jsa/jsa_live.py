@@ -25,7 +25,7 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from testbed.record.reading import RecordedRun
 
-IN_TIME = (
+SHORTENED = (
     # Of the trace's jobs of up to 12 tasks 6 % run for longer, one for 13
     # hours: in the end a run would wait for one job alone.
     ("workload.longest", "5 min"),
@@ -72,7 +72,7 @@ def _figure(
         return Variant(
             FEW_MACHINES,
             INTERPRETATION.entry(POLICIES[one]),
-            (*INTERPRETATION.settings, *IN_TIME, swept, *less),
+            (*INTERPRETATION.settings, *SHORTENED, swept, *less),
         )
 
     return LiveFigure(

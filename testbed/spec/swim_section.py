@@ -108,7 +108,10 @@ class SwimWorkload(TraceWorkload):
         try:
             jobs, sample = self.requests(trace, context.seed, link_bps)
         except ValueError as objection:
-            here.report(str(objection), "jobs")
+            bound = ""
+            if self.longest is not None:
+                bound = f", of those that run for {human_duration(self.longest)} at most"
+            here.report(f"{objection}{bound}", "jobs")
             return NO_JOBS
         facts = {
             **self.provenance(path),

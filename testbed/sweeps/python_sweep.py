@@ -84,7 +84,9 @@ def _rule(
             f"stop={share} is no share of the mean",
             "write 5 % as stop=0.05",
         )
-    return Stop(share, metric, LEAST if least is None else least)
+    if least is None:
+        least = LEAST
+    return Stop(share, metric, least)
 
 
 def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:

@@ -214,6 +214,17 @@ def test_errors_of_the_section_and_of_the_trace_are_reported_together(
     assert "t.tsv:1:" in text
 
 
+def test_where_no_job_is_short_enough_the_bound_is_named(
+    tmp_path: Path,
+) -> None:
+    lines = "".join(f"job{k}\t{k}\t1\t1000\t5\t7\n" for k in range(20))
+    section = "  vms: as-is\n  batches: 2\n  longest: 10 s\n"
+    path = written(tmp_path, section, lines)
+    with pytest.raises(BadInput) as caught:
+        load_experiment(path)
+    assert "of those that run for 10 s at most" in str(caught.value)
+
+
 def test_all_errors_in_the_distributions_are_reported_at_once(
     tmp_path: Path,
 ) -> None:
