@@ -50,9 +50,7 @@ def sweep(
     """
     path, text = _source(experiment)
     rule = _rule(stop, stop_metric, least)
-    keys = []
-    for name, values in (over or {}).items():
-        keys.append(_key(name, values))
+    keys = [_key(name, values) for name, values in (over or {}).items()]
     asked = Asked(tuple(keys), rule, tuple(metrics), live)
     plan = plan_sweep(path, text, asked)
     options = SweepOptions(
@@ -84,9 +82,7 @@ def _rule(
             f"stop={share} is no share of the mean",
             "write 5 % as stop=0.05",
         )
-    if least is None:
-        least = LEAST
-    return Stop(share, metric, least)
+    return Stop(share, metric, least or LEAST)
 
 
 def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
