@@ -38,16 +38,16 @@ be more removals than entries that remain.
 def state_dir() -> Path:
     """The state folder, created if missing; readable by root alone.
 
-    Raises MachineCannot if this user cannot write to it.
+    Raises MachineCannot if it cannot be made, or this user cannot write to it.
     """
     folder = Path(os.environ.get(STATE_VARIABLE) or DEFAULT_STATE)
-    with suppress(PermissionError):
+    with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if os.access(folder, os.W_OK | os.X_OK):
             return folder
     raise MachineCannot(
         f"the state folder {folder} is not ours to write",
-        "run the command with sudo",
+        f"run the command with sudo, or name another folder by {STATE_VARIABLE}",
     )
 
 

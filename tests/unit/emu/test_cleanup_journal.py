@@ -270,6 +270,24 @@ def test_a_state_folder_out_of_reach_gives_the_hint(
     assert "sudo" in caught.value.hint
 
 
+def test_a_state_folder_that_cannot_be_made_is_the_machines_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "file" / "state"))
+    with pytest.raises(MachineCannot, match="state folder"):
+        state_dir()
+
+    def read_only(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(Path, "mkdir", read_only)
+    with pytest.raises(MachineCannot) as caught:
+        state_dir()
+    assert STATE_VARIABLE in str(caught.value.hint)
+
+
 def test_a_process_is_known_by_its_start() -> None:
     assert start_ticks(os.getpid()) is not None
     assert start_ticks(2**22 + 1) is None
