@@ -109,8 +109,8 @@ def err() -> Console:
 # rich calls more of a file than it declares (``isatty``, ``fileno``); what
 # is not a write goes to standard error itself.
 class _Narration:
-    """Standard error, whose loss stops nothing: a terminal that is closed
-    answers each write with EIO.
+    """Standard error, whose loss stops nothing: each write fails with EIO to
+    a closed terminal, with ENOSPC to a file on a full disk.
     """
 
     def write(self, text: str) -> int:
@@ -131,7 +131,7 @@ def _unless_lost() -> Generator[None, None, None]:
     try:
         yield
     except OSError as error:
-        if error.errno != errno.EIO:
+        if error.errno not in (errno.EIO, errno.ENOSPC):
             raise
 
 

@@ -282,6 +282,30 @@ def test_a_full_standard_output_is_2(arguments: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["validate", "no-such-file.yaml"], 2),
+        (["report", "no-such-run"], 2),
+        (["validate", str(EXAMPLES / "quickstart.yaml")], 0),
+    ],
+)
+@pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="there is no /dev/full"
+)
+def test_a_full_standard_error_leaves_the_exit_code(
+    arguments: list[str], code: int
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "testbed.cli.main", *arguments],
+            stdout=subprocess.PIPE, stderr=full, timeout=60, check=False,
+            cwd=EXAMPLES.parent,
+        )  # fmt: skip
+    assert done.returncode == code
+
+
+@pytest.mark.slow
 def test_a_file_whose_name_is_no_text_is_shown_all_the_same(
     tmp_path: Path,
 ) -> None:
@@ -405,14 +429,16 @@ def test_lines_of_several_policies_name_the_policy(
     assert all(line.startswith(begin) for line in lines if line.strip())
 
 
-def test_a_closed_terminal_stops_no_narration(
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC])
+def test_a_closed_terminal_or_a_full_disk_stops_no_narration(
+    code: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Closed(io.StringIO):
+    class Lost(io.StringIO):
         def write(self, _: str) -> int:
-            raise OSError(errno.EIO, "Input/output error")
+            raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr("sys.stderr", Closed())
+    monkeypatch.setattr("sys.stderr", Lost())
     console.say("one")
     with RunProgress(console.err(), {"a": 5.0}) as bar:
         bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
