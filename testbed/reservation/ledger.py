@@ -122,13 +122,13 @@ class Ledger:
             raise ValueError(
                 f"job {job_id} holds a reservation from {holding.start_s:g} s already"
             )
-        # A preempted job books again; that its first booking ran out is of
-        # no more use.
-        self._ran_out.discard(job_id)
         until_s = self._interval(start_s, end_s)
         print_ = footprint(self.datacentre, placement, rate_bps, size)
         self._require_room(job_id, print_, start_s, until_s)
         number = self.timeline.add(print_, start_s, until_s)
+        # A preempted job reserves again. The end of its first reservation
+        # matters no more.
+        self._ran_out.discard(job_id)
         self._holdings[job_id] = Holding(
             job_id, placement, rate_bps, start_s, end_s, number, size
         )

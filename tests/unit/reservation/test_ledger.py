@@ -543,6 +543,18 @@ def test_releasing_what_ran_out_is_no_error_but_a_stranger_is(
         ledger.release("a", 3.0)
 
 
+def test_a_refused_reservation_keeps_that_the_first_one_ran_out(
+    ledger: Ledger,
+) -> None:
+    ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
+    ledger.forget_before(3.0)
+    with pytest.raises(OverCommit):
+        ledger.reserve("a", ONE_EACH, 11, 3.0, 5.0)
+    ledger.release("a", 3.0)
+    with pytest.raises(KeyError):
+        ledger.release("a", 3.0)
+
+
 def test_what_makes_no_sense_is_refused(ledger: Ledger) -> None:
     ledger.reserve("a", ONE_EACH, 3, 0.0, 2.0)
     with pytest.raises(ValueError, match="job a holds a reservation"):
