@@ -374,7 +374,9 @@ class _Removal:
                 self._switch()
 
     def _switch(self) -> None:
-        if not self._dry_run and open_vswitch.stop_if_idle():
+        # A dry run has not removed this run's bridges.
+        bridges = self._names("bridge")
+        if open_vswitch.stop_if_idle(bridges, dry_run=self._dry_run):
             self._add("service", ["Open vSwitch, started by this run"])
 
     def _file(self, path: Path) -> None:

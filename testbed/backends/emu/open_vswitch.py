@@ -25,7 +25,13 @@ import resource
 import struct
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -632,11 +638,19 @@ def _release(pid: int | None) -> None:
         release(monitor.pid)
 
 
-def stop_if_idle() -> bool:
-    """Stops both daemons unless a bridge exists; True if they are stopped."""
-    if MACHINE.database_pid and MACHINE.rows("Bridge", ["name"]):
-        return False
-    if OVS_CTL.exists():
+def stop_if_idle(
+    ignored: Container[str] = (), *, dry_run: bool = False
+) -> bool:
+    """Stops both daemons unless a bridge exists; True if they are stopped.
+
+    ``ignored``: names of bridges that do not count. A dry run only returns
+    whether the daemons would be stopped.
+    """
+    if MACHINE.database_pid:
+        for row in MACHINE.rows("Bridge", ["name"]):
+            if row[0] not in ignored:
+                return False
+    if OVS_CTL.exists() and not dry_run:
         detached([str(OVS_CTL), "stop"])
     return True
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from testbed.backends.emu import cgroups
+from testbed.backends.emu import cgroups, open_vswitch
 from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run
 from testbed.backends.emu.cleanup_journal import (
@@ -187,6 +188,49 @@ def test_a_dry_run_says_the_same_and_does_nothing(
     assert sleeper.poll() is None
     assert clean(state=state) == output
     assert clean(state=state) == []
+
+
+@pytest.mark.parametrize(
+    ("bridges", "idle"), [((), True), (("hn-s0",), True), (("br0",), False)]
+)
+def test_a_dry_run_names_the_switch_that_would_stop(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    bridges: tuple[str, ...],
+    idle: bool,
+) -> None:
+    left = list(bridges)
+    stopped: list[list[str]] = []
+
+    def deleted(arguments: Sequence[str], **_: object) -> str:
+        left.remove(arguments[-1])
+        return ""
+
+    switch = Mock(database_pid=1, pid=1, vsctl=deleted)
+    switch.rows = lambda *_: [[name] for name in left]
+    monkeypatch.setattr(open_vswitch, "MACHINE", switch)
+    monkeypatch.setattr(cleaning, "MACHINE", switch)
+    monkeypatch.setattr(open_vswitch, "OVS_CTL", tmp_path)
+    monkeypatch.setattr(open_vswitch, "detached", stopped.append)
+    monkeypatch.setattr(
+        open_vswitch,
+        "owned_by",
+        lambda _: ([name for name in left if name == "hn-s0"], []),
+    )
+    monkeypatch.setattr(cleaning, "devices_in_group", lambda _: set())
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add(
+        [
+            JournalEntry("daemon", "openvswitch"),
+            JournalEntry("bridge", "hn-s0"),
+        ]
+    )
+    would = remove_run(journal, dry_run=True)
+    assert left == [*bridges]
+    assert stopped == []
+    assert would == remove_run(journal)
+    assert bool(stopped) is idle
+    assert ("service" in [thing.what for thing in would]) is idle
 
 
 def test_several_dead_runs_are_cleaned_oldest_first(tmp_path: Path) -> None:
