@@ -1,20 +1,20 @@
-"""The one ledger of reservations over time: slots and memory of servers,
-bandwidth of directed links.
+"""The ledger of reservations over time: slots and memory of servers, bandwidth
+of directed links.
 
-A hose takes min(X, N-X)·B of both directions of a link, so the timeline has one
-number a link: what is reserved in each. It fits where it fits the smaller
-capacity; the wider direction has the difference free as well.
+A hose takes min(X, N-X)·B in both directions of a link. So the timeline keeps
+one number per link, the bandwidth reserved in each direction. A hose that fits
+the narrower direction fits the link; the wider one has the difference free in
+addition.
 
-Every policy's reservations are in it, in simulation and on the live network.
-Intervals are half-open ``[start, end)``; at equal times ends come before
-starts. Slots, MiB and bit/s are integers, so whatever was reserved comes back
-exactly.
+All policies reserve here, in simulation and on the live network. Intervals are
+half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB
+and bit/s are integers: a release gives back exactly what was reserved.
 
 Cost, with S servers, L links and C changes on the timeline: ``reserve``,
-``release`` and ``rerate`` move O(C) numbers and look at the reservations on the
-servers and links concerned, where those are few, or else sweep the changes
-inside the interval; ``residual`` copies O(S + L) and sweeps. Where all
-reservations are open-ended there is nothing to sweep.
+``release`` and ``rerate`` move O(C) numbers. To see what is free they read the
+reservations on the servers and links concerned if those are few, else they
+sweep the changes inside the interval. ``residual`` copies O(S + L) numbers and
+sweeps. If no reservation has an end, there is nothing to sweep.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class LedgerBroken(AssertionError):
 
 @dataclass(frozen=True)
 class Holding:
-    """A job's reservation: ``end_s`` None until released. ``number`` is the
-    ledger's own.
+    """A job's reservation; without an ``end_s`` it lasts until it is released.
 
-    ``size`` is what each of its VMs takes of a server.
+    ``number``: that of its interval on the timeline. ``size``: the share of a
+    server that each VM takes.
     """
 
     job_id: str
@@ -67,7 +67,7 @@ class Holding:
 
     @property
     def until_s(self) -> float:
-        """The end, infinite where it is open."""
+        """The end; infinite if there is none."""
         if self.end_s is None:
             return math.inf
         return self.end_s
@@ -76,8 +76,8 @@ class Holding:
 class Ledger:
     """Slots and directed link bandwidth of one data centre over time.
 
-    ``timeline`` is the record itself, to read: for policies that search it
-    (DCloud's RUR).
+    ``timeline`` is for policies that search the record itself (DCloud's RUR).
+    They must not change it.
     """
 
     def __init__(self, datacentre: DataCentre) -> None:
@@ -85,21 +85,21 @@ class Ledger:
         self._capacity = capacities(datacentre)
         self.timeline = Timeline(self._capacity)
         self._holdings: dict[str, Holding] = {}
-        # Intervals that no job holds any more (cut short, or over) and their
-        # job, for check().
+        # By number of their interval: reservations that were cut short or
+        # released, kept for check(), and the jobs of present reservations.
         self._former: dict[int, Holding] = {}
         self._job_of: dict[int, str] = {}
-        # Jobs whose reservation ran out and was forgotten before they were
-        # released.
+        # Jobs to be released whose reservation has ended and is forgotten.
         self._ran_out: set[str] = set()
         self._forgotten_s = -math.inf
-        # By how much a direction of a link carries more than the other.
+        # By directed link: its capacity beyond that of the narrower direction.
         self._wider_bps = datacentre.directed_capacity_bps - np.repeat(
             datacentre.link_capacity_bps, 2
         )
+        # Objects, numbered as by footprint().
         self._lost: IntArray = np.empty(0, dtype=np.int64)
 
-    # -- booking ----------------------------------------------------------------------------
+    # -- reservations -----------------------------------------------------------------------
 
     def reserve(
         self,
@@ -110,22 +110,22 @@ class Ledger:
         end_s: float | None,
         size: VmSize = ONE_SLOT,
     ) -> None:
-        """Reserves the hose in ``[start_s, end_s)``; None holds it until it is
+        """Reserves a hose in ``[start_s, end_s)``; without an end, until it is
         released.
 
-        Raises OverCommit, changing nothing, when it does not fit at some
-        instant; ValueError when the job holds something or the interval is
-        none.
+        Raises OverCommit if it does not fit throughout, ValueError if the job
+        has a reservation already or the interval is empty. An error changes
+        nothing.
         """
         holding = self._holdings.get(job_id)
         if holding is not None:
             raise ValueError(
                 f"job {job_id} holds a reservation from {holding.start_s:g} s already"
             )
-        until_s = self._interval(start_s, end_s)
-        print_ = footprint(self.datacentre, placement, rate_bps, size)
-        self._require_room(job_id, print_, start_s, until_s)
-        number = self.timeline.add(print_, start_s, until_s)
+        until_s = self._checked_end(start_s, end_s)
+        wanted = footprint(self.datacentre, placement, rate_bps, size)
+        self._require_room(job_id, wanted, start_s, until_s)
+        number = self.timeline.add(wanted, start_s, until_s)
         # A preempted job reserves again. The end of its first reservation
         # matters no more.
         self._ran_out.discard(job_id)
@@ -135,21 +135,22 @@ class Ledger:
         self._job_of[number] = job_id
 
     def release(self, job_id: str, at_s: float) -> None:
-        """Free what is left of a job's reservation from ``at_s`` on (early
-        release).
+        """Ends a job's reservation at ``at_s``, or where it ends by itself if
+        that is earlier.
 
-        Nothing is left of one that ran out. Raises KeyError for a job that has
-        none to release.
+        Raises KeyError for a job without one, also if it was released before.
         """
-        self._not_forgotten(at_s)
+        self._require_known(at_s)
         if job_id in self._ran_out:
             self._ran_out.remove(job_id)
             return
         self._cut(self._holdings.pop(job_id), at_s)
 
     def rerate(self, job_id: str, at_s: float, rate_bps: int) -> None:
-        """From ``at_s`` on the job holds ``rate_bps`` per VM. Raises as
-        :meth:`reserve` does.
+        """Changes a job's bandwidth to ``rate_bps`` per VM from ``at_s`` on.
+
+        Raises OverCommit if that does not fit, ValueError after the
+        reservation's end, KeyError without one. An error changes nothing.
         """
         self._rebook(
             at_s, replace(self._holdings[job_id], rate_bps=rate_bps)
@@ -158,41 +159,42 @@ class Ledger:
     def reroot(
         self, job_id: str, at_s: float, placement: Placement
     ) -> None:
-        """From ``at_s`` on the job holds another placement. Raises as
-        :meth:`reserve` does.
-        """
+        """Changes a job's placement from ``at_s`` on. Raises as :meth:`rerate`."""
         self._rebook(
             at_s, replace(self._holdings[job_id], placement=placement)
         )
 
     def _rebook(self, at_s: float, new: Holding) -> None:
+        """Replaces a job's reservation by ``new``, from ``at_s`` or its start on,
+        whichever is later.
+        """
         job_id = new.job_id
-        old = self._holdings[new.job_id]
-        self._not_forgotten(at_s)
+        old = self._holdings[job_id]
+        self._require_known(at_s)
         if at_s >= old.until_s:
             raise ValueError(
                 f"job {job_id}: its reservation ended at {old.until_s:g} s"
             )
-        print_ = footprint(
+        wanted = footprint(
             self.datacentre, new.placement, new.rate_bps, new.size
         )
         begin_s = max(at_s, old.start_s)
-        # What the job itself gives back in that interval is there for it to
-        # take.
+        # The job may take again what it holds now.
         held = self.held(job_id)
-        self._require_room(job_id, print_, begin_s, old.until_s, held)
+        self._require_room(job_id, wanted, begin_s, old.until_s, held)
         self._cut(old, at_s)
-        number = self.timeline.add(print_, begin_s, old.until_s)
+        number = self.timeline.add(wanted, begin_s, old.until_s)
         self._holdings[job_id] = replace(
             new, start_s=begin_s, number=number
         )
         self._job_of[number] = job_id
 
     def shorten(self, job_id: str, end_s: float) -> None:
-        """A job's reservation ends at ``end_s``; ValueError unless that is
-        inside of it.
+        """Moves the end of a job's reservation to an earlier ``end_s``.
+
+        Raises ValueError if ``end_s`` is not between its start and its end.
         """
-        self._not_forgotten(end_s)
+        self._require_known(end_s)
         old = self._holdings[job_id]
         if not old.start_s < end_s < old.until_s:
             raise ValueError(
@@ -210,10 +212,10 @@ class Ledger:
     def set_lost(
         self, servers: Collection[int], links: Collection[int]
     ) -> None:
-        """These, and no others, have nothing free from now on; who holds a part
-        of them keeps it.
+        """Sets all servers and links that are lost: no slots and no bandwidth are
+        free there, at any time.
 
-        The record of reservations (``timeline``) does not know of it.
+        Jobs keep what they hold there. ``timeline`` holds no losses.
         """
         n_servers = self.datacentre.n_servers
         self._lost = np.array(
@@ -222,25 +224,25 @@ class Ledger:
         )
 
     def forget_before(self, now_s: float) -> None:
-        """Drops what lies before ``now_s``, which is not read or changed again."""
+        """Drops the record before ``now_s``, which must not be asked for again."""
         if now_s <= self._forgotten_s:
             return
         for number in self.timeline.forget_before(now_s):
-            # Not cut short by anybody: the job's reservation ended as it
-            # was booked.
+            # Neither cut short nor released: the job still has this
+            # reservation.
             if self._former.pop(number, None) is None:
                 job_id = self._job_of.pop(number)
                 del self._holdings[job_id]
                 self._ran_out.add(job_id)
         self._forgotten_s = now_s
 
-    # -- looking ----------------------------------------------------------------------------
+    # -- queries ----------------------------------------------------------------------------
 
     def residual(self, start_s: float, end_s: float | None) -> Residual:
-        """The least that is free at any instant of ``[start_s, end_s)``; None:
-        for ever.
+        """The capacity that is free throughout ``[start_s, end_s)``; without an
+        end, for ever.
         """
-        until_s = self._interval(start_s, end_s)
+        until_s = self._checked_end(start_s, end_s)
         return self._residual(self.timeline.least_free(start_s, until_s))
 
     def free_at(
@@ -251,17 +253,18 @@ class Ledger:
         end_s: float | None,
         size: VmSize = ONE_SLOT,
     ) -> Residual:
-        """:meth:`residual`, of which nobody looks at more than what a placement
-        takes: where those are few servers and links they alone are looked up,
-        and 0 stands for all others.
+        """:meth:`residual`, valid only for the servers and links that a placement
+        takes.
+
+        It is quicker if those are few: only they are looked up.
         """
-        until_s = self._interval(start_s, end_s)
+        until_s = self._checked_end(start_s, end_s)
         try:
             objects = footprint(
                 self.datacentre, placement, rate_bps, size
             ).objects
         except (LookupError, ValueError):
-            # What is wrong with it is for others to say.
+            # The caller finds the error in such a placement.
             return self.residual(start_s, end_s)
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
@@ -274,111 +277,116 @@ class Ledger:
     def residuals(
         self, start_s: float, ends_s: Sequence[float]
     ) -> Iterator[Residual]:
-        """:meth:`residual` of windows with the same start and rising ends, by
+        """:meth:`residual` of windows with the same start and ascending ends, by
         one sweep.
 
-        The ledger must not be changed in between.
+        The ledger must not change before the last is read.
         """
         for end_s in ends_s:
-            self._interval(start_s, end_s)
+            self._checked_end(start_s, end_s)
         for free in self.timeline.least_free_by_end(start_s, ends_s):
             yield self._residual(free.copy())
 
     def holdings(self) -> Mapping[str, Holding]:
-        """Reservations of all jobs, now or later, in order of booking."""
+        """Present and future reservations by job, in the order of :meth:`reserve`."""
         return MappingProxyType(self._holdings)
 
     def held(self, job_id: str) -> Footprint:
-        """Footprint of a job's reservation: views, not to be written. KeyError
-        without one.
+        """Footprint of a job's reservation, as views that must not be written.
+
+        Raises KeyError without one.
         """
         return self.timeline.pool.footprint(self._holdings[job_id].number)
 
     def check(self) -> None:
-        """Derive everything anew from the list of reservations; LedgerBroken
-        where it differs.
+        """Computes the timeline again from the list of reservations; raises
+        LedgerBroken where it differs.
         """
         booked = [*self._holdings.values(), *self._former.values()]
-        prints = []
+        footprints = []
         times = set()
         for holding in booked:
-            prints.append(self._checked_footprint(holding))
+            footprints.append(self._checked_footprint(holding))
             times.add(holding.start_s)
             if holding.end_s is not None:
-                times.add(holding.until_s)
-        # The cursor is put back: a check changes nothing.
+                times.add(holding.end_s)
+        # The checks move the cursor. It is put back below.
         cursor_s = self.timeline.cursor_s
         times.add(cursor_s)
         for at_s in sorted(times):
             if at_s < self._forgotten_s:
                 continue
             free = self._capacity.copy()
-            for holding, print_ in zip(booked, prints, strict=True):
+            for holding, taken in zip(booked, footprints, strict=True):
                 if holding.start_s <= at_s < holding.until_s:
-                    free[print_.objects] -= print_.amounts
+                    free[taken.objects] -= taken.amounts
             self._check_instant(at_s, free)
         self.timeline.seek(cursor_s)
-        self._check_chains(prints, cursor_s)
+        self._check_chains(footprints, cursor_s)
 
     def _check_chains(
-        self, prints: Sequence[Footprint], from_s: float
+        self, footprints: Sequence[Footprint], from_s: float
     ) -> None:
-        """Raises LedgerBroken where objects' own intervals say something else
-        than a sweep over time.
+        """Raises LedgerBroken if the chains of objects' own intervals contradict
+        a sweep over time.
         """
-        free = self.timeline.least_free(from_s, math.inf)
-        for print_ in prints:
-            few = print_.objects[:FEW]
+        by_sweep = self.timeline.least_free(from_s, math.inf)
+        for taken in footprints:
+            # Of more objects at once the timeline would not use the chains.
+            few = taken.objects[:FEW]
             by_chain = self.timeline.least_free_of(few, from_s, math.inf)
-            if not np.array_equal(by_chain, free[few]):
-                place = self._place(int(few[0]))
+            if not np.array_equal(by_chain, by_sweep[few]):
+                name = self._name(int(few[0]))
                 raise LedgerBroken(
-                    f"{place}, or near it, knows other reservations than there are"
+                    f"{name}, or near it, knows other reservations than there are"
                 )
 
     def _checked_footprint(self, holding: Holding) -> Footprint:
-        """A holding's footprint as the timeline has it. Raises LedgerBroken
-        where it is not that of its placement.
+        """A holding's footprint on the timeline. Raises LedgerBroken if it is not
+        that of the holding's placement.
         """
-        kept = self.timeline.pool.footprint(holding.number)
-        afresh = footprint(
+        recorded = self.timeline.pool.footprint(holding.number)
+        computed = footprint(
             self.datacentre,
             holding.placement,
             holding.rate_bps,
             holding.size,
         )
         if not (
-            np.array_equal(kept.objects, afresh.objects)
-            and np.array_equal(kept.amounts, afresh.amounts)
+            np.array_equal(recorded.objects, computed.objects)
+            and np.array_equal(recorded.amounts, computed.amounts)
         ):
             raise LedgerBroken(
                 f"job {holding.job_id}: its footprint is not its placement's"
             )
-        return kept
+        return recorded
 
     def _check_instant(self, at_s: float, free: IntArray) -> None:
-        """Raises LedgerBroken unless this is free at an instant."""
+        """Raises LedgerBroken unless the timeline has ``free`` at ``at_s``, and none
+        of it is negative.
+        """
         self.timeline.seek(at_s)
         if not np.array_equal(free, self.timeline.free):
             raise LedgerBroken(
                 f"at {at_s:g} s the timeline is not the sum of the reservations"
             )
         if free.min(initial=0) < 0:
-            place = self._place(int(np.argmin(free)))
+            name = self._name(int(np.argmin(free)))
             raise LedgerBroken(
-                f"at {at_s:g} s {place} is over-committed by {-int(free.min())}"
+                f"at {at_s:g} s {name} is over-committed by {-int(free.min())}"
             )
 
-    # -- inside -----------------------------------------------------------------------------
+    # -- helpers ----------------------------------------------------------------------------
 
     def _cut(self, holding: Holding, at_s: float) -> None:
-        """Ends a holding's interval at ``at_s``; it is former from then on, or
-        never was.
+        """Takes a holding from its job, and ends its interval at ``at_s``.
+
+        It is a former holding then; without a trace if it has not begun.
         """
         del self._job_of[holding.number]
         if at_s >= holding.until_s:
             self._former[holding.number] = holding
-        # Not begun, and nothing of it forgotten: it leaves no trace.
+        # Only an interval whose start is not forgotten can be dropped.
         elif (
             at_s <= holding.start_s and holding.start_s > self._forgotten_s
         ):
@@ -397,12 +405,11 @@ class Ledger:
         until_s: float,
         held: Footprint | None = None,
     ) -> None:
-        """Raises OverCommit where ``wanted`` is not free beside what the job
-        has ``held`` so far.
+        """Raises OverCommit if ``wanted`` is more than what is free and what the
+        job has ``held`` together.
         """
         free = self.timeline.least_free_of(wanted.objects, start_s, until_s)
-        # The timeline does not know of losses: what it says is free there
-        # is not.
+        # The timeline holds no losses.
         if len(self._lost):
             free = np.where(np.isin(wanted.objects, self._lost), 0, free)
         if held is not None:
@@ -410,64 +417,67 @@ class Ledger:
         short = np.flatnonzero(wanted.amounts > free)
         if not len(short):
             return
-        worst = int(short[0])
-        place = int(wanted.objects[worst])
-        asked = self._shortage(
-            place, int(wanted.amounts[worst]), int(free[worst])
+        first = int(short[0])
+        place = int(wanted.objects[first])
+        shortage = self._shortage(
+            place, int(wanted.amounts[first]), int(free[first])
         )
         when = f"to {until_s:g} s" if until_s < math.inf else "on"
         raise OverCommit(
-            f"job {job_id}: {self._place(place)}: {asked} from {start_s:g} s {when}"
+            f"job {job_id}: {self._name(place)}: {shortage} from {start_s:g} s {when}"
         )
 
-    def _shortage(self, place: int, needs: int, has: int) -> str:
-        """A shortage in words, in the unit of its place."""
-        if place < self.datacentre.n_servers:
-            return f"{needs} slots asked, {has} free"
-        if place >= self.datacentre.n_servers + self.datacentre.n_links:
-            return f"{needs} MiB asked, {has} MiB free"
+    def _shortage(self, place: int, asked: int, free: int) -> str:
+        """The amounts asked for and free of an object, with their unit."""
+        link = place - self.datacentre.n_servers
+        if link < 0:
+            return f"{asked} slots asked, {free} free"
+        if link >= self.datacentre.n_links:
+            return f"{asked} MiB asked, {free} MiB free"
         return (
-            f"{human_bandwidth(needs)} asked, {human_bandwidth(has)} free"
+            f"{human_bandwidth(asked)} asked, {human_bandwidth(free)} free"
         )
 
-    def _place(self, place: int) -> str:
-        """An object as people read it."""
-        servers = self.datacentre.n_servers
-        if place < servers:
-            return self.datacentre.names[place]
-        if place >= servers + self.datacentre.n_links:
-            return self.datacentre.names[
-                place - servers - self.datacentre.n_links
-            ]
-        # What does not fit lacks room in the narrower direction.
-        link = place - servers
-        up_bps, down_bps = self.datacentre.directed_capacity_bps[
-            up(link) : down(link) + 1
-        ]
-        directed = down(link) if down_bps < up_bps else up(link)
-        return self.datacentre.link_name(directed)
+    def _name(self, place: int) -> str:
+        """Name of the server or directed link that an object belongs to."""
+        datacentre = self.datacentre
+        link = place - datacentre.n_servers
+        if link < 0:
+            return datacentre.names[place]
+        if link >= datacentre.n_links:
+            return datacentre.names[link - datacentre.n_links]
+        # A hose that does not fit lacks room in the narrower direction.
+        capacity_bps = datacentre.directed_capacity_bps
+        narrower = up(link)
+        if capacity_bps[down(link)] < capacity_bps[narrower]:
+            narrower = down(link)
+        return datacentre.link_name(narrower)
 
     def _residual(self, free: IntArray) -> Residual:
-        """Slots, links and memory out of one number per object; what is lost
-        has nothing free.
+        """The residual out of the free amount of each object; nothing is free of
+        what is lost.
         """
-        if len(self._lost):
-            free[self._lost] = 0
-        n = self.datacentre.n_servers
-        last = self.datacentre.n_servers + self.datacentre.n_links
-        memory = None if self.datacentre.memory_mib is None else free[last:]
-        # A hose takes as much in both directions: a link is one object of
-        # the narrower capacity, and the wider one has the rest on top.
-        free_bps = np.repeat(free[n:last], 2)
+        free[self._lost] = 0
+        links = self.datacentre.n_servers
+        memory = links + self.datacentre.n_links
+        free_memory_mib = None
+        if self.datacentre.memory_mib is not None:
+            free_memory_mib = free[memory:]
+        # A link's number is that of its narrower direction.
+        free_bps = np.repeat(free[links:memory], 2)
         if not self.datacentre.symmetric:
             free_bps += self._wider_bps
-            lost = self._lost[(self._lost >= n) & (self._lost < last)] - n
+            lost = self._lost[self._lost >= links] - links
             free_bps[2 * lost] = 0
             free_bps[2 * lost + 1] = 0
-        return Residual(free[:n], free_bps, memory)
+        return Residual(free[:links], free_bps, free_memory_mib)
 
-    def _interval(self, start_s: float, end_s: float | None) -> float:
-        self._not_forgotten(start_s)
+    def _checked_end(self, start_s: float, end_s: float | None) -> float:
+        """The end of an interval, infinite for None.
+
+        Raises ValueError if the interval is empty or its start forgotten.
+        """
+        self._require_known(start_s)
         until_s = math.inf if end_s is None else end_s
         if not until_s > start_s:
             raise ValueError(
@@ -475,25 +485,26 @@ class Ledger:
             )
         return until_s
 
-    def _not_forgotten(self, at_s: float) -> None:
+    def _require_known(self, at_s: float) -> None:
+        """Raises ValueError for a time that is forgotten."""
         if not at_s >= self._forgotten_s:
             raise ValueError(
                 f"{at_s:g} s is before {self._forgotten_s:g} s, which is forgotten"
             )
 
 
-def _amounts_of(print_: Footprint, objects: IntArray) -> IntArray:
-    """Amounts that a footprint takes of each of these objects."""
-    # Behind the last object there is no entry; any will do, since the
-    # comparison below tells them apart.
-    at = np.searchsorted(print_.objects, objects)
-    at[at == len(print_.objects)] = 0
-    return np.where(print_.objects[at] == objects, print_.amounts[at], 0)
+def _amounts_of(taken: Footprint, objects: IntArray) -> IntArray:
+    """Amounts that a footprint takes of ``objects``; 0 of those not in it."""
+    at = np.searchsorted(taken.objects, objects)
+    # Beyond the footprint's last object there is no entry. Any will do: the
+    # comparison finds that it is another object's.
+    at[at == len(taken.objects)] = 0
+    return np.where(taken.objects[at] == objects, taken.amounts[at], 0)
 
 
 def capacities(datacentre: DataCentre) -> IntArray:
-    """Capacity of every object: slots, bit/s that hoses can reserve, and MiB
-    where memory counts.
+    """Capacity of every object, numbered as by :func:`footprint`: slots, bit/s in
+    a link's narrower direction, and MiB if servers state their memory.
     """
     kinds = [datacentre.slots, datacentre.link_capacity_bps]
     if datacentre.memory_mib is not None:
@@ -510,21 +521,21 @@ def footprint(
     """Slots, memory, and min(X, N-X)·B on every link with X of the N VMs below
     it.
 
+    Objects are numbered: slots by server, then links, then memory by server.
     Raises KeyError when no tree has the placement's root, ValueError when a
-    server is not in it.
+    server is not in the tree.
     """
     servers = datacentre.n_servers
     links = datacentre.n_links
-    # Numbers of objects: servers' slots, links, servers' memory.
     taken = {
         server: count * size.slots for server, count in placement.vms_on
     }
     need = hose_bps(
         tree_of(datacentre, placement.root), placement, rate_bps
     )
-    for link, bps in need.items():
-        # Both directions need the same: one number stands for the link.
-        taken[servers + link // 2] = bps
+    for directed, bps in need.items():
+        # Both directions of a link need the same, and share a number.
+        taken[servers + directed // 2] = bps
     if datacentre.memory_mib is not None and size.memory_mib:
         for server, count in placement.vms_on:
             taken[servers + links + server] = count * size.memory_mib
