@@ -1,9 +1,9 @@
-"""The command line of ``testbed``: thin verbs, the same conventions for all of them.
+"""The command line of ``testbed``: its verbs and their common conventions.
 
-Data on standard output, narration on standard error, ``--json`` everywhere.
-Exit codes: 0 good; 1 a result outside its stated band; 2 bad file or usage; 3
-the machine cannot do it; 4 the run failed; 130 interrupted and cleaned up; 141
-the reader of its output has closed it.
+Results go to standard output, narration to standard error; ``--json`` prints
+results and errors as JSON. Exit codes: 0 good; 1 a result outside its stated
+band; 2 a bad file or bad usage; 3 the machine cannot do it; 4 the run failed;
+130 interrupted and cleaned up; 141 the output was closed by its reader.
 """
 
 from __future__ import annotations
@@ -36,11 +36,13 @@ from testbed.owned_files import from_home
 
 INTERRUPTED = 130
 OUTPUT_CLOSED = 141
-"""As shells report an end by SIGPIPE."""
+"""The exit code that shells report for an end by SIGPIPE."""
+# The project's own: a module of theirs that is missing is a defect.
 PACKAGES = ("testbed", "topologies", "jobs", "controller", "reproductions")
 COMPLETE = "_TESTBED_COMPLETE"
-"""By it a shell asks typer for a script, or for the words that may follow."""
+"""Variable by which a shell asks for a script, or for completions of a line."""
 ELSEWHERE = "make room there, or write to another place"
+"""Hint where a disk is full."""
 
 
 # One line per verb, in the order of --help.
@@ -99,43 +101,46 @@ MODULES = {
         ("audit", "explain", "report"), "testbed.cli.run_folders"
     ),
 }
-"""Where a verb's function is, if not in ``testbed.cli.VERB``."""
+"""Modules of verbs' functions, where that is not ``testbed.cli.VERB``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a verb and ends the process with its exit code."""
     console.open_standard_streams()
     if isinstance(sys.stdout, TextIOWrapper):
-        # A file's name may hold bytes that are no text.
+        # A file's name may hold bytes that are no text: they are escaped.
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script's shell starts background processes with SIGINT ignored.
-        # With Python's handler they clean up when it is sent.
+        # The shell of a script starts background processes with SIGINT ignored.
+        # By Python's handler they clean up all the same when it is sent.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     code = run(sys.argv[1:] if arguments is None else arguments)
-    raise SystemExit(_written(code))
+    raise SystemExit(_code_after_flush(code))
 
 
 def run(arguments: Sequence[str]) -> int:
-    """One command; its exit code. Errors of the testbed end here, as one
-    sentence and the hint. Output whose reader has closed it, as ``| head -1``
-    does, ends it without a word.
+    """Runs one command; returns its exit code.
+
+    An expected error is printed as a sentence and a hint; others are raised.
+    Nothing is printed if the reader of the output has closed it, as ``| head
+    -1`` does.
     """
     try:
-        return _answered(arguments)
+        return _exit_code(arguments)
     except BrokenPipeError:
         return OUTPUT_CLOSED
     except SystemExit as ended:
-        # typer and rich end the process themselves where output is closed,
-        # with the code of a result outside its band.
+        # typer and rich end the process themselves if output is closed, with
+        # exit code 1, which here means a result outside its band.
         if isinstance(ended.__context__, BrokenPipeError):
             return OUTPUT_CLOSED
         raise
 
 
-def _answered(arguments: Sequence[str]) -> int:
-    arguments = _completed(_from_home(arguments))
-    # What follows "--" is for another program.
+def _exit_code(arguments: Sequence[str]) -> int:
+    """Runs one command, and prints an expected error; returns the exit code."""
+    arguments = _typed_words(_from_home(arguments))
+    # Words after "--" are another program's.
     as_json = "--json" in takewhile(
         lambda argument: argument != "--", arguments
     )
@@ -144,7 +149,8 @@ def _answered(arguments: Sequence[str]) -> int:
         return BadInput.exit_code
     try:
         command = application(arguments)
-        # typer would end the process itself, in words of its own.
+        # In its standalone mode typer would print errors in its own words and
+        # end the process.
         status = command(
             args=list(arguments), prog_name="testbed", standalone_mode=False
         )
@@ -158,46 +164,49 @@ def _answered(arguments: Sequence[str]) -> int:
         console.say("aborted")
         return INTERRUPTED
     except Exception as error:
-        shown = _usage_error(error, arguments) or _refused_by_the_system(
+        expected = _usage_error(error, arguments) or _file_error(
             error, arguments
         )
-        if shown is None:
+        if expected is None:
             raise
-        console.print_error(shown, as_json=as_json)
-        return shown.exit_code
-    return status if isinstance(status, int) else 0
+        console.print_error(expected, as_json=as_json)
+        return expected.exit_code
+    # The code of typer.Exit, or None at the end of a verb's function.
+    return status or 0
 
 
-def _completed(arguments: Sequence[str]) -> Sequence[str]:
-    """The words of a line that is being typed, where a shell asks how they may go
-    on; otherwise ``arguments``.
+def _typed_words(arguments: Sequence[str]) -> Sequence[str]:
+    """The words of the line that a shell asks to complete, else ``arguments``.
+
+    The verb among them decides what may follow.
     """
     if COMPLETE not in os.environ:
         return arguments
     line = os.environ.get("COMP_WORDS")
     if line is None:
         line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
-    # Not empty: without words the caller would print help and end.
+    # Never empty: the caller would print the help and end.
     return line.split()[1:] or ["--help"]
 
 
 def _from_home(arguments: Sequence[str]) -> list[str]:
-    """Returns the arguments with ``~`` replaced by the home folder.
+    """The arguments, with the home folder in place of ``~`` at the beginning of
+    a path.
 
-    A shell leaves it as it is in quotes, and after ``--option=``. Another
+    A shell leaves ``~`` as it is in quotes and after ``--option=``. Another
     program's words are not changed.
     """
-    if _verb_in(arguments) in _OTHERS_WORDS:
+    if _verb_in(arguments) in _PROGRAM_VERBS:
         return list(arguments)
     expanded: list[str] = []
     for number, argument in enumerate(arguments):
-        # What follows is another program's.
+        # The words that follow are another program's.
         if argument == "--":
             return [*expanded, *arguments[number:]]
         option, equals, value = argument.partition("=")
         if argument.startswith("~"):
             expanded.append(from_home(argument))
-        # Shells expand ``~`` at the beginning of a word alone.
+        # Elsewhere, as in ``--set KEY=~/x``, ``~`` is a part of a value.
         elif option.startswith("--") and value.startswith("~"):
             expanded.append(option + equals + from_home(value))
         else:
@@ -206,7 +215,11 @@ def _from_home(arguments: Sequence[str]) -> list[str]:
 
 
 def application(arguments: Sequence[str]) -> Callable[..., Any]:
-    """The command line; only the verb that ``arguments`` name is imported."""
+    """The command line as typer's command.
+
+    Only the verb that ``arguments`` name is imported; of all others it has the
+    summaries, for the help.
+    """
     app = typer.Typer(
         name="testbed",
         help="Data-centre schedulers that reserve bandwidth, on a real emulated network.",
@@ -214,9 +227,9 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_global_options)
-    wanted = _verb_in(arguments)
+    called = _verb_in(arguments)
     for verb, summary in VERBS.items():
-        if verb == wanted:
+        if verb == called:
             _add_verb(app, verb, summary)
         else:
             app.command(verb, help=summary)(_placeholder)
@@ -225,7 +238,7 @@ def application(arguments: Sequence[str]) -> Callable[..., Any]:
 
 def _add_verb(app: typer.Typer, verb: str, summary: str) -> None:
     function = _function(verb)
-    # A verb with verbs of its own.
+    # A group of commands, as ``testbed lab``.
     if isinstance(function, typer.Typer):
         for command in function.registered_commands:
             command.help = _paragraphs(command.callback)
@@ -239,17 +252,18 @@ def _add_verb(app: typer.Typer, verb: str, summary: str) -> None:
     )(function)
 
 
-_OTHERS_WORDS = frozenset(("python", "exec"))
-"""Verbs with the words of another program."""
+_PROGRAM_VERBS = frozenset(("python", "exec"))
+"""Verbs whose arguments are another program's words."""
 _SETTINGS: dict[str, dict[str, Any]] = {
     "python": {"ignore_unknown_options": True, "help_option_names": []},
 }
-"""Settings of verbs that pass another program's options on."""
+"""typer's settings of verbs that pass on all options, ``--help`` too."""
 
 
 def _paragraphs(function: Callable[..., Any] | None) -> str:
-    """A function's docstring with each paragraph on one line: terminals differ
-    in width.
+    """A function's docstring with each paragraph on one line.
+
+    typer breaks lines at the terminal's width, and would keep other line ends.
     """
     text = inspect.getdoc(function) or ""
     paragraphs = []
@@ -259,7 +273,7 @@ def _paragraphs(function: Callable[..., Any] | None) -> str:
 
 
 def _verb_in(arguments: Sequence[str]) -> str:
-    # No global option takes a value: the first other word is the verb.
+    # The first word that is no option: no global option takes a value.
     for argument in arguments:
         if not argument.startswith("-"):
             return argument
@@ -267,23 +281,26 @@ def _verb_in(arguments: Sequence[str]) -> str:
 
 
 def _function(verb: str) -> Callable[..., Any]:
-    """Function of a verb. Raises MachineCannot if a library is missing."""
-    # Imports make some 100,000 objects that stay. Collections while they are
-    # made, and of them later, would take a fifth of a short command's time.
+    """A verb's function, or its group of commands. Imports the verb's module.
+
+    Raises MachineCannot if a library is missing.
+    """
+    # Imports make some 100,000 objects that stay. To look for garbage among
+    # them, now or later, would take a fifth of a short command's time.
     gc.disable()
     try:
         module = importlib.import_module(
             MODULES.get(verb, f"testbed.cli.{verb}")
         )
     except ModuleNotFoundError as error:
-        # A missing module of our own is a fault, not a library to install.
+        # A missing module of the project is a defect, not a library to install.
         if (error.name or "").split(".")[0] in PACKAGES:
             raise
         raise _missing_library(verb, error.name) from None
     finally:
         gc.freeze()
         gc.enable()
-    # A word of Python's cannot be a function's name.
+    # ``import`` is a keyword of Python: its function is ``import_``.
     name = f"{verb}_" if keyword.iskeyword(verb) else verb
     function: Callable[..., Any] = getattr(module, name)
     return function
@@ -300,7 +317,7 @@ def _missing_library(verb: str, library: str | None) -> MachineCannot:
 
 
 def _placeholder() -> None:
-    """Stands in the list of verbs for those that this command does not call."""
+    """Function of all verbs that are in the help alone, and are not called."""
 
 
 def _show_version(value: bool) -> None:
@@ -330,11 +347,11 @@ def _global_options(
 def _usage_error(
     error: Exception, arguments: Sequence[str]
 ) -> BadInput | None:
-    """A mistake on the command line, as typer raises it; None for any other
-    exception.
+    """The error for a mistake on the command line, as typer raises it; None for
+    any other exception.
     """
-    # By its attributes: newer releases of typer bring their own click, whose
-    # classes are others.
+    # Recognized by its attributes: its class is click's, of which newer releases
+    # of typer have a copy.
     format_message = getattr(error, "format_message", None)
     if format_message is None or getattr(error, "exit_code", None) is None:
         return None
@@ -350,20 +367,21 @@ def _usage_error(
 
 
 def _names_a_run(argument: str) -> bool:
-    """Returns True for a path inside a run's folder.
+    """True for a path to a run's folder, or below one.
 
-    Several of them on a line are mostly a pattern that a shell expanded.
+    If a line has several, a shell has mostly expanded a pattern.
     """
     from testbed.record.folder import is_a_runs
 
     return any(map(is_a_runs, Path(argument).parts))
 
 
-# Verbs whose --out names the folder below which they write everything.
+# Verbs that write everything into the folder that --out names.
 _WITH_OUT_FOLDER = frozenset(
     ("run", "profile", "scaling", "simulate", "sweep", "reproduce")
 )
 _NO_ROOM = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+# Errors that another folder avoids.
 _NO_PLACE = _NO_ROOM | {
     errno.EACCES,
     errno.EPERM,
@@ -373,15 +391,15 @@ _NO_PLACE = _NO_ROOM | {
 }
 
 
-def _refused_by_the_system(
+def _file_error(
     error: Exception, arguments: Sequence[str]
 ) -> BadInput | None:
-    """A file that cannot be read or written; None for any other exception, a
-    closed pipe among them.
+    """The error for a file that cannot be read or written; None for any other
+    exception, such as a closed pipe.
     """
     if not isinstance(error, OSError) or isinstance(error, BrokenPipeError):
         return None
-    # Without a file's name only a full disk explains itself.
+    # Without a file's name a message is of use only about a full disk.
     if error.filename is None and error.errno not in _NO_ROOM:
         return None
     message = error.strerror or type(error).__name__
@@ -391,7 +409,7 @@ def _refused_by_the_system(
 
 
 def _hint_on(error: OSError, verb: str) -> str | None:
-    """A hint on a place that cannot be read or written, for a verb's user."""
+    """A hint for the user of a verb that could not read or write a file."""
     if error.filename in (None, console.STANDARD_OUTPUT):
         return ELSEWHERE
     if verb in _WITH_OUT_FOLDER and error.errno in _NO_PLACE:
@@ -403,11 +421,11 @@ def _hint_on(error: OSError, verb: str) -> str | None:
     return None
 
 
-def _written(code: int) -> int:
-    """Flushes both streams; returns the exit code to end with.
+def _code_after_flush(code: int) -> int:
+    """Flushes both standard streams; returns the exit code to end with.
 
-    A closed output turns 0 into 141. Any other failure to write turns the
-    code into 2.
+    If standard output was closed by its reader, 0 becomes 141. If it cannot be
+    written for another reason, each code becomes 2.
     """
     try:
         sys.stdout.flush()
@@ -415,7 +433,7 @@ def _written(code: int) -> int:
         code = code or OUTPUT_CLOSED
         _discard(sys.stdout)
     except OSError as error:
-        # An error with code 2 has been printed already.
+        # With code 2 an error has been printed already.
         if code != BadInput.exit_code:
             why = f"{console.STANDARD_OUTPUT}: {error.strerror}"
             console.print_error(BadInput(why, ELSEWHERE), as_json=False)
@@ -429,7 +447,8 @@ def _written(code: int) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """Discards what a stream still holds: Python flushes once more when it
-    ends, and would report the failure in its own words.
+    """Discards the text that a stream still holds.
+
+    Python flushes once more when it ends, and would report the failure itself.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
