@@ -1,11 +1,11 @@
 """The cleanup journal: a record of all that a run makes on this machine.
 
-Each run has a file below the state folder, with a JSON object per line. An
-entry is on disk before the thing that it names exists. So after SIGKILL or a
-reboot ``testbed clean`` removes what journals name, and nothing else
-(:mod:`testbed.backends.emu.cleanup`). A journal that names mostly removed
-things is rewritten. The state folder also holds the lock that allows one
-testbed per machine.
+Each run has a journal file below the state folder, with a JSON object per line.
+An entry is on disk before the thing that it names exists. So ``testbed clean``
+finds all that a run left at SIGKILL or a reboot, and removes nothing else
+(:mod:`testbed.backends.emu.cleanup`). A journal is rewritten when most of the
+things that it names have been removed. The state folder also holds the lock
+that allows one testbed per machine.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STATE_VARIABLE = "HOSENET_STATE_DIR"
 DEFAULT_STATE = Path("/var/lib/hosenet")
 RUN_NAME = re.compile("[0-9a-f]{8}")
 COMPACT_AFTER = 500
-"""Least number of removals after which a journal is rewritten. There must also
-be more removals than entries that remain.
+"""A journal is rewritten after more removals than this, if they also outnumber
+the entries that remain.
 """
 
 
@@ -47,7 +47,7 @@ def state_dir() -> Path:
             return folder
     raise MachineCannot(
         f"the state folder {folder} is not ours to write",
-        f"run the command with sudo, or name another folder by {STATE_VARIABLE}",
+        f"run the command with sudo, or set {STATE_VARIABLE} to another",
     )
 
 
@@ -66,22 +66,23 @@ Kind = Literal[
 
 @dataclass(frozen=True)
 class JournalEntry:
-    """A thing that a run makes. Fields after ``name`` belong to some kinds.
+    """A thing that a run makes. Each field after ``name`` is of one kind only.
 
     - ``netns``: a network namespace; ``inode`` distinguishes it from a later
       one of the same name.
-    - ``veth``: an end in the host's namespace, in the run's device group.
-    - ``bridge``: its ``external_ids:hosenet-run`` is the run.
-    - ``cgroup``: a folder and all below it.
-    - ``process``: by number and start (clock ticks since boot), since numbers
-      are reused.
-    - ``file``: one outside the run folder.
+    - ``veth``: an end of a veth pair that is in the host's namespace and in the
+      run's device group.
+    - ``bridge``: a bridge whose ``external_ids:hosenet-run`` is the run.
+    - ``cgroup``: a control group's folder, with all below it.
+    - ``process``: ``pid`` and ``start_ticks`` (clock ticks since boot), as
+      numbers of processes are reused.
+    - ``file``: a file outside the run folder.
     - ``sysctl``: a kernel setting. The cleanup writes ``old`` if the value is
       still ``new``.
     - ``daemon``: Open vSwitch, if the run has started it. The cleanup stops it
       when no bridge is left.
     - ``part``: the folder of a part of the switch, or of the controller's
-      state. A part's daemons are found by it, as their command lines name it.
+      state. The daemons of a part have its folder in their command lines.
     """
 
     kind: Kind
@@ -94,15 +95,16 @@ class JournalEntry:
 
     @property
     def key(self) -> tuple[str, str]:
+        """Identity of the thing: a later entry replaces one with its key."""
         return self.kind, self.name
 
 
 @dataclass(frozen=True)
 class OwnershipTag:
-    """The owner of a journal: a run, with the boot and time of its start.
+    """The run that a journal belongs to, with the boot and time of its start.
 
-    ``run``: its random name, 8 hexadecimal digits; ``name``: the one for
-    people.
+    ``run``: a random identifier of 8 hexadecimal digits. ``name``: the run's
+    name for people.
     """
 
     run: str
@@ -135,7 +137,10 @@ def start_ticks(pid: int) -> int | None:
 
 
 class CleanupJournal:
-    """An open journal. Not for use by several threads at once."""
+    """A journal in memory and on disk. Not for use by several threads at once.
+
+    ``damage``: the first line that could not be read, in words, or empty.
+    """
 
     def __init__(
         self,
@@ -147,12 +152,13 @@ class CleanupJournal:
         self.tag = tag
         self.damage = ""
         self._entries = {entry.key: entry for entry in entries}
+        # Removals since the file was opened or rewritten.
         self._n_gone = 0
 
     @classmethod
     def create(cls, name: str, state: Path | None = None) -> CleanupJournal:
-        """A new journal for a run called ``name`` by people."""
-        # 30 bits: OwnershipTag.group sets the one above them.
+        """Makes the journal of a new run. ``name``: the run's, for people."""
+        # OwnershipTag.group sets the 31st bit beside these.
         run = f"{secrets.randbits(30):08x}"
         tag = OwnershipTag(
             run=run,
@@ -169,10 +175,10 @@ class CleanupJournal:
 
     @classmethod
     def read(cls, path: Path) -> CleanupJournal:
-        """Reads a journal from disk. Raises RunFailed where it names no run.
+        """Reads a journal from disk. Raises RunFailed if no line names its run.
 
-        The result's ``damage`` names the first line that is not of a journal;
-        it is empty for a sound one.
+        Lines that are not of a journal are left out; the first is named in the
+        result's ``damage``.
         """
         tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], JournalEntry] = {}
@@ -182,8 +188,8 @@ class CleanupJournal:
                 record = json.loads(line)
                 content = _content(line, record)
             except json.JSONDecodeError:
-                # A crash cut the line short. The things that it was to name
-                # were not made: the line comes first.
+                # A crash cut the line short. It is written before the things
+                # that it names are made: there are none of them.
                 continue
             except (
                 ValueError,
@@ -194,7 +200,7 @@ class CleanupJournal:
             ):
                 damage = damage or f"line {number} is not of a journal"
                 continue
-            # Also after a damaged line: this one still names things to remove.
+            # Lines after a damaged one count: they name things to remove.
             if isinstance(content, OwnershipTag):
                 tag = content
             elif isinstance(content, JournalEntry):
@@ -211,16 +217,17 @@ class CleanupJournal:
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
-        """Things recorded and not removed since, in the order of recording."""
+        """Entries of things not removed yet, in the order of recording."""
         return tuple(self._entries.values())
 
     def add(self, entries: Sequence[JournalEntry]) -> None:
         """Records things that are about to be made; on disk when this returns."""
         records = []
         for entry in entries:
+            # Without the fields that belong to other kinds.
             fields = vars(entry).items()
             records.append({name: value for name, value in fields if value})
-        # One write for all of them, and one fsync: 5 ms for a thousand.
+        # One write and one fsync for all entries: 5 ms for a thousand.
         self._append(records)
         for entry in entries:
             self._entries[entry.key] = entry
@@ -228,8 +235,8 @@ class CleanupJournal:
     def remove(self, entries: Sequence[JournalEntry]) -> None:
         """Records that things have been removed.
 
-        A full disk keeps them on record. That is harmless: who removes them
-        again finds nothing.
+        If the disk is full, the file still names them. That is harmless: the
+        cleanup finds that they no longer exist.
         """
         if not entries:
             return
@@ -243,9 +250,10 @@ class CleanupJournal:
             self._compact()
 
     def _compact(self) -> None:
-        """Replaces the journal's file by one that names only what remains.
+        """Replaces the journal's file by one with only the present entries.
 
-        A crash leaves the old file or the new one, a full disk the old one.
+        After a crash there is the old file or the new one; if the disk is full,
+        the old one.
         """
         with suppress(OSError):
             self.write_fresh().replace(self.path)
@@ -254,11 +262,11 @@ class CleanupJournal:
 
     @property
     def _fresh_path(self) -> Path:
-        """Path of a rewritten journal; its suffix hides it from readers."""
+        """Path of a rewritten journal, whose suffix is not that of journals."""
         return self.path.with_suffix(".new")
 
     def write_fresh(self) -> Path:
-        """Writes a file that names only what remains, beside the journal's.
+        """Writes the present entries to another file in the journal's folder.
 
         Returns its path. Raises OSError.
         """
@@ -269,7 +277,7 @@ class CleanupJournal:
         return fresh.path
 
     def delete(self) -> None:
-        """Deletes the journal itself, when nothing it names is left."""
+        """Deletes the journal's files. For when nothing that it names is left."""
         with suppress(FileNotFoundError):
             self.path.unlink()
         self._fresh_path.unlink(missing_ok=True)
@@ -283,7 +291,7 @@ class CleanupJournal:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         descriptor = os.open(self.path, flags, 0o600)
         try:
-            # A line that a crash left half written must not run into the next.
+            # The next line must not continue one that a crash cut short.
             if os.fstat(descriptor).st_size and not _ends_a_line(self.path):
                 data = b"\n" + data
             view = memoryview(data)
@@ -296,13 +304,14 @@ class CleanupJournal:
 
 
 def _ends_a_line(path: Path) -> bool:
+    """True if a file, which must not be empty, ends with a line end."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 
 
 def _sync_folder(folder: Path) -> None:
-    # fsync of a file does not write its name, which is its folder's data.
+    """Writes a folder's list of names to disk: fsync of a file leaves it out."""
     descriptor = os.open(
         folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
     )
@@ -323,10 +332,11 @@ def _lines(path: Path) -> list[str]:
 def _content(
     line: str, record: dict[str, Any]
 ) -> OwnershipTag | JournalEntry | list[tuple[str, str]]:
-    """The tag or entry of a line, or the keys of removed entries.
+    """Content of a line: a tag, an entry, or the keys of removed entries.
 
-    ``record``: the line's JSON value. Raises ValueError, TypeError, KeyError or
-    AttributeError for a line that is not of a journal.
+    ``record``: the line's JSON value, which may be of any type. Raises
+    ValueError, TypeError, KeyError or AttributeError for a line that is not of
+    a journal.
     """
     if record.get("kind") == "run":
         tag = TypeAdapter(OwnershipTag).validate_json(line, strict=True)
@@ -335,24 +345,23 @@ def _content(
         return tag
     if record.get("kind") != "gone":
         return TypeAdapter(JournalEntry).validate_json(line, strict=True)
-    names = []
+    keys = []
     for kind, name in record["names"]:
-        names.append((str(kind), str(name)))
-    return names
+        keys.append((str(kind), str(name)))
+    return keys
 
 
 def journals(
     state: Path | None = None, *, damaged: bool = False
 ) -> list[CleanupJournal]:
-    """All journals on disk, oldest first.
+    """All journals on disk, oldest first; deletes those without a whole line.
 
-    Raises RunFailed for a damaged one. With ``damaged`` the result holds its
-    readable entries.
+    For holders of the machine lock. Raises RunFailed for a damaged journal;
+    ``damaged``: leaves out its unreadable lines, or all of it without a tag.
     """
     on_disk = []
     for path in journal_paths(state):
-        # The run was killed while it wrote the first line: it made nothing.
-        if path.is_file() and b"\n" not in path.read_bytes():
+        if _is_without_line(path):
             path.unlink()
             continue
         try:
@@ -368,25 +377,31 @@ def journals(
 
 
 def journal_paths(state: Path | None = None) -> list[Path]:
-    """Files of journals, damaged ones too."""
+    """Files of all journals, damaged ones too."""
     return sorted(((state or state_dir()) / "runs").glob("*.jsonl"))
+
+
+def _is_without_line(path: Path) -> bool:
+    """True if a run was killed while it wrote the first line: it made nothing."""
+    return path.is_file() and b"\n" not in path.read_bytes()
 
 
 def set_damaged_aside(
     state: Path | None = None, *, dry_run: bool = False
 ) -> list[tuple[Path, Path]]:
-    """Renames damaged journals, and writes new ones of their readable entries.
+    """Renames damaged journals, and writes new ones with their readable entries.
 
     Returns the old and the new path of each; a dry run changes nothing.
     """
     moved = []
     for path in journal_paths(state):
+        # Stays None where no line names a run.
         journal = None
         with suppress(RunFailed):
             journal = CleanupJournal.read(path)
             if not journal.damage:
                 continue
-        if path.is_file() and b"\n" not in path.read_bytes():
+        if _is_without_line(path):
             continue
         aside = path.with_suffix(f".damaged-{time.time_ns()}")
         moved.append((path, aside))
@@ -396,8 +411,8 @@ def set_damaged_aside(
             path.rename(aside)
         else:
             fresh = journal.write_fresh()
-            # Under two names for a moment: a crash or a full disk leaves the
-            # damaged journal or the new one in place.
+            # Never without a journal at ``path``: for a moment the damaged one
+            # has both names.
             aside.hardlink_to(path)
             fresh.replace(path)
     return moved
@@ -407,18 +422,17 @@ def set_damaged_aside(
 
 
 GRACE_S = 3.0
-"""Time for the lock's holder to write its name, or for a dead one's lock to
-end.
+"""Time that the lock's holder may take to write its name, or a dead holder's
+lock to end.
 """
 
 
 @contextmanager
 def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
-    """Holds the right to change this machine's network for the block.
+    """Holds the machine's lock for the block: the right to change its network.
 
-    ``name``: the holder's, for people.
-
-    Raises MachineCannot, naming the holder, if another testbed runs here.
+    ``name``: the holder's, for people. Raises MachineCannot, naming the holder,
+    if another testbed has the lock.
     """
     path = (state or state_dir()) / "lock"
     # Close-on-exec: a child that outlives the run must not keep the lock.
@@ -435,12 +449,16 @@ def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            # A process that the next holder keeps out must not read this
-            # holder's name.
+            # Another process must not take this holder for the next one.
             file.truncate(0)
 
 
 def _lock(descriptor: int, path: Path) -> None:
+    """Locks the open file at ``path``.
+
+    Raises MachineCannot with the holder's name as soon as it is known, or
+    without it after GRACE_S.
+    """
     deadline = time.monotonic() + GRACE_S
     while True:
         with suppress(BlockingIOError):
@@ -458,11 +476,10 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _holder(path: Path) -> str | None:
-    """Name and number of the live process that holds the lock.
+    """Name of the lock's live holder, and the number of its process.
 
-    None if it has not written them yet, or has died. Its lock may outlive it: a
-    child that it was forking has the lock's descriptor until it executes its
-    program.
+    None if it has not written them yet, or has died. The lock may outlive its
+    holder: a forked child keeps the descriptor until it executes its program.
     """
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
@@ -485,11 +502,12 @@ def setting(
     new: str,
     journal: CleanupJournal,
 ) -> Iterator[None]:
-    """Writes ``new`` for the block and the old value after it.
+    """Sets a kernel setting to ``new`` for the block, then to its old value.
 
-    A value that somebody else has written meanwhile stays. Nothing happens
-    where the file does not exist.
+    A value that somebody else writes meanwhile stays. Without the setting's file
+    nothing happens.
     """
+    # As if it had the new value already, if there is no file.
     old = new
     if path.exists():
         old = path.read_text(encoding="ascii").strip()
@@ -502,8 +520,8 @@ def setting(
         path.write_text(new, encoding="ascii")
         yield
     finally:
-        # In this order: after a crash between the two the cleanup sees that
-        # the old value is back, and leaves it.
+        # In this order: after a crash between the two, the cleanup sees the
+        # old value and leaves it.
         if is_changed(entry):
             path.write_text(old, encoding="ascii")
         journal.remove([entry])
@@ -512,24 +530,24 @@ def setting(
 def is_changed(entry: JournalEntry) -> bool:
     """True while a kernel setting has the value that the run gave it.
 
-    Somebody else may have changed it since. Raises OSError.
+    False if that was its old value too, or somebody has changed it since.
+    Raises OSError.
     """
-    # The kernel separates a setting's numbers by tabs: compared by word.
+    # Word by word, as the kernel separates a setting's numbers by tabs.
     current = Path(entry.name).read_text(encoding="ascii").split()
     return current == entry.new.split() and current != entry.old.split()
 
 
 @contextmanager
 def expedited_rcu(journal: CleanupJournal) -> Iterator[None]:
-    """Expedites the kernel's RCU grace periods for the block.
+    """Expedites the kernel's RCU grace periods for the block, where it can.
 
-    The switch opens and closes a packet socket for every port, one after the
-    other, and each close waits for a grace period: some 15 ms, or 2 ms
-    expedited.
+    The switch opens and closes a packet socket for each port, and each close
+    waits for a grace period: some 15 ms, or 2 ms expedited.
     """
     with ExitStack() as stack:
-        # A container's /sys may be read-only, and the journal's disk full.
-        # Without the setting everything only takes longer.
+        # Without it everything only takes longer: a container's /sys may be
+        # read-only, or the journal's disk full.
         if os.access(RCU_EXPEDITED, os.W_OK):
             with suppress(OSError):
                 stack.enter_context(setting(RCU_EXPEDITED, "1", journal))
