@@ -1,11 +1,12 @@
 """Removal of what a run has made, by its journal, even after a reboot.
 
 A thing is removed only if the journal names it *and* it bears a mark of the
-run: a bridge in its ``external_ids``, a veth in its device group, a namespace
-in its inode, a control group in its path, a process in its start time. Names
-that no longer exist are fine. The journal itself is deleted last: the next
-removal repeats one that was cut short. ``state`` is the folder with the
-journals; None: the machine's.
+run. The marks are a bridge's ``external_ids``, a veth's device group, a
+namespace's inode, the name of a control group or of a switch part's folder, and
+a process's start time. A thing that no longer exists is no error. The journal
+itself is deleted last, so that a removal that was cut short is repeated.
+
+``state``: the folder with the journals; None for the machine's.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from testbed.private_folders import ROOTS_BASE, remove_abandoned
 
 PROCESS_TIMEOUT_S = 30.0
 DOCTOR_PREFIX = "hn-doctor-"
-"""The beginning of the names of namespaces that ``testbed doctor`` makes."""
+"""Begins the names of the namespaces that ``testbed doctor`` makes."""
 
 
 @dataclass(frozen=True)
@@ -68,29 +69,28 @@ def clean(
 ) -> list[Removed]:
     """Removes everything that dead runs and killed doctors left behind.
 
-    A damaged journal is set aside, and what its readable entries name is
-    removed. Raises MachineCannot while a run is alive.
+    Sets damaged journals aside, and removes what their readable entries name.
+    Raises MachineCannot while a run is alive.
     """
     with machine_lock("testbed clean", state):
         removed = []
-        damaged = set_damaged_aside(state, dry_run=dry_run)
-        for path, aside in damaged:
+        for path, aside in set_damaged_aside(state, dry_run=dry_run):
             name = f"{path} (set aside as {aside.name})"
             removed.append(Removed("damaged journal", name))
-        # A dry run has left damaged journals where they are.
+        # Damaged journals are still in place after a dry run alone.
         for journal in journals(state, damaged=dry_run):
             removed += remove_run(journal, dry_run=dry_run)
         return removed + _remove_doctor_namespaces(dry_run=dry_run)
 
 
 def remove_temporary_folders(*, dry_run: bool) -> list[Removed]:
-    """Removes temporary folders whose processes were killed: those of root's
-    commands, and of agents outside of VMs.
+    """Removes temporary folders of killed processes: of root's commands, and of
+    agents outside of VMs.
     """
     abandoned = []
     if ROOTS_BASE.is_dir():
         abandoned += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
-    # In the shared folder anybody may make one of such a name: only those of
+    # In the shared folder any user may make a folder with such a name. Those of
     # the agents' user are the testbed's.
     abandoned += remove_abandoned(
         Path(tempfile.gettempdir()),
@@ -102,7 +102,7 @@ def remove_temporary_folders(*, dry_run: bool) -> list[Removed]:
 
 
 def new_doctor_namespace() -> str:
-    """A name for a doctor's namespace, with its process and start time."""
+    """A name for a namespace of this process, with its number and start time."""
     pid = os.getpid()
     return f"{DOCTOR_PREFIX}{pid}-{start_ticks(pid)}-{secrets.token_hex(3)}"
 
@@ -119,9 +119,7 @@ def _remove_doctor_namespaces(*, dry_run: bool) -> list[Removed]:
 
 
 def _is_in_use(namespace: str) -> bool:
-    """True while the doctor lives whose process number the namespace's name
-    holds.
-    """
+    """True while the doctor lives that made a namespace of this name."""
     parts = namespace.removeprefix(DOCTOR_PREFIX).split("-")
     if len(parts) != 3 or not parts[0].isdecimal():
         return False
@@ -130,7 +128,7 @@ def _is_in_use(namespace: str) -> bool:
 
 
 def clean_leftovers(state: Path | None = None) -> list[Removed]:
-    """Removes what dead runs left, for a new run that holds the machine lock.
+    """Removes what dead runs left. For a new run, which holds the machine lock.
 
     Raises MachineCannot for a damaged journal.
     """
@@ -138,7 +136,7 @@ def clean_leftovers(state: Path | None = None) -> list[Removed]:
     try:
         on_disk = journals(state)
     except RunFailed as error:
-        # Not RunFailed: the new run has not begun.
+        # Not RunFailed, as the new run has not begun.
         raise MachineCannot(
             error.message,
             "sudo testbed clean removes what it names and sets it aside",
@@ -170,7 +168,10 @@ def remove_network(journal: CleanupJournal) -> None:
 
 
 class _Removal:
-    """Removal of what a journal names; a dry run only lists it in ``removed``."""
+    """Removal of all that a journal names, listed in ``removed``.
+
+    A dry run lists the same and removes nothing.
+    """
 
     def __init__(self, journal: CleanupJournal, *, dry_run: bool) -> None:
         self._journal = journal
@@ -202,12 +203,12 @@ class _Removal:
                 stack.enter_context(expedited_rcu(self._journal))
             self._parts()
             bridges = self._bridges() if self._names("bridge") else []
-            # A reboot leaves the switch's database alone: devices and
-            # namespaces of these names are another's by then.
+            # Of these only bridges survive a reboot, in the switch's database.
+            # Devices and namespaces with these names are of somebody else.
             if self._same_boot:
                 named = self._names("bridge", "veth")
-                # A deleted bridge's device is gone already. A dry run has
-                # deleted none, and must not list both.
+                # A bridge's device has gone with the bridge. After a dry run
+                # it is still in place, and must not be listed beside it.
                 if self._dry_run:
                     named -= set(bridges)
                 self._devices(named)
@@ -219,11 +220,12 @@ class _Removal:
         """Ends the daemons of the switch's parts and deletes their folders."""
         parts = [Path(name) for name in sorted(self._names("part"))]
         for part in parts:
-            # The controller's state, recorded as a part too, has no database.
+            # Another entry of this kind is the controller's state, which has no
+            # database.
             if (part / "conf.db").is_file():
                 self._add("switch part", [part.name])
-        # All of them are in a folder with the run's name. A run that was killed
-        # early may have made only that one.
+        # They are in a folder with the run's name, which a run that was killed
+        # early may have made without them.
         run_folders = set()
         for part in parts:
             folder = part.parent
@@ -234,12 +236,13 @@ class _Removal:
         daemons = []
         for process in psutil.process_iter():
             if _part_folder(process) in parts:
-                # It may have ended by itself meanwhile.
+                # It may have ended meanwhile.
                 with suppress(psutil.NoSuchProcess):
                     process.kill()
                 daemons.append(process)
-        _, waited_for = psutil.wait_procs(daemons, PROCESS_TIMEOUT_S)
-        for process in waited_for:
+        _, left = psutil.wait_procs(daemons, timeout=PROCESS_TIMEOUT_S)
+        for process in left:
+            # A zombie has ended, and waits for its parent.
             if lives(process.pid):
                 raise RunFailed(
                     f"process {process.pid} (switch part) does not end"
@@ -248,7 +251,10 @@ class _Removal:
             shutil.rmtree(folder)
 
     def _bridges(self) -> list[str]:
-        """Deletes the run's bridges; returns their names."""
+        """Deletes the run's bridges, and their ports' QoS rows.
+
+        Returns the names of the bridges.
+        """
         with open_vswitch.ovsdb_for_a_while() as running:
             if not running:
                 return []
@@ -257,8 +263,8 @@ class _Removal:
             ours = [name for name in bridges if name in named]
             if not self._dry_run:
                 self._delete_rows(["del-br"], ours)
-                # A run killed while its bridges were deleted leaves only its
-                # ports' QoS row. Deleting that row waits for the switch, which
+                # Also without a bridge: a run that was killed at this point
+                # leaves its QoS row. The deletion waits for the switch, which
                 # may still be busy with the bridges.
                 self._delete_rows(["destroy", "QoS"], qos_rows)
         self._add("bridge", ours)
@@ -269,20 +275,20 @@ class _Removal:
     ) -> None:
         if names:
             arguments = open_vswitch.deletion_arguments(command, names)
-            # If the switch does not run, its confirmation would never come.
+            # Only a running switch confirms a change.
             MACHINE.vsctl(arguments, wait=MACHINE.pid is not None)
 
     def _devices(self, named: set[str]) -> None:
-        """Deletes veth ends, and bridges' devices that the switch has left.
+        """Deletes veth ends, and bridges' devices that the switch left behind.
 
-        ``named``: names of both in the journal. Raises RunFailed.
+        ``named``: their names in the journal. Raises RunFailed for those left.
         """
         group = self._tag.group
         in_group = devices_in_group(group)
         ours = sorted(in_group & named)
         if ours and not self._dry_run:
             if in_group <= named:
-                # The group holds nothing else: one request for all is quicker.
+                # Nothing else is in the group: one request for all is quicker.
                 run(
                     ["ip", "link", "delete", "group", str(group)],
                     check=False,
@@ -291,23 +297,23 @@ class _Removal:
                 ip_remove([f"link delete dev {name}" for name in ours])
             if left := devices_in_group(group) & named:
                 names = ", ".join(sorted(left))
-                hint = "restart Open vSwitch, then: sudo testbed clean"
                 raise RunFailed(
-                    f"devices {names} could not be deleted", hint
+                    f"devices {names} could not be deleted",
+                    "restart Open vSwitch, then: sudo testbed clean",
                 )
         self._add("device", ours)
 
     def _namespaces(self) -> None:
+        """Deletes the run's namespaces. Raises RunFailed if some are left."""
         entries = filter(self._is_own_namespace, self._entries("netns"))
         ours = [entry.name for entry in entries]
         if not self._dry_run:
             ip_remove([f"netns delete {name}" for name in ours])
             left = [name for name in ours if (NETNS_DIR / name).exists()]
             if left:
-                message = (
+                raise RunFailed(
                     f"namespaces {', '.join(left)} could not be deleted"
                 )
-                raise RunFailed(message)
         self._add("namespace", ours)
 
     def _is_own_namespace(self, entry: JournalEntry) -> bool:
@@ -318,14 +324,16 @@ class _Removal:
             return False
         if entry.inode:
             return status.st_ino == entry.inode
-        # The run was killed before it recorded the inode: its namespace is
-        # younger than the run itself.
+        # The run was killed before it recorded the inode. Its namespace was
+        # made after its start, which may be rounded.
         return status.st_ctime >= self._tag.started_unix_s - 1.0
 
     # -- processes, files, settings -----------------------------------------------------------
 
     def processes(self) -> None:
-        """Kills a dead run's processes, and all that are in its control groups."""
+        """Kills a dead run's processes, and all in its control groups; removes
+        the groups.
+        """
         if not self._same_boot:
             return
         alive = []
@@ -334,8 +342,7 @@ class _Removal:
             if start_ticks(entry.pid) == entry.start_ticks:
                 alive.append(entry)
         paths = [Path(entry.name) for entry in self._entries("cgroup")]
-        # A group of another name is not this run's, even if a tampered journal
-        # says so.
+        # Groups of another name are not this run's: the journal was changed.
         groups = [
             path
             for path in paths
@@ -343,7 +350,7 @@ class _Removal:
         ]
         if not self._dry_run:
             for entry in alive:
-                # Never this process, even if a journal names it.
+                # Never this process, even if the journal names it.
                 if entry.pid != os.getpid():
                     _kill(entry)
             try:
@@ -363,7 +370,7 @@ class _Removal:
 
         The switch stops only if the run has started it and no bridge is left.
         """
-        # Last made, first removed.
+        # What was made last is removed first.
         for entry in reversed(self._journal.entries):
             if entry.kind == "file":
                 self._file(Path(entry.name))
@@ -374,7 +381,8 @@ class _Removal:
                 self._switch()
 
     def _switch(self) -> None:
-        # A dry run has not removed this run's bridges.
+        """Stops the switch that this run has started, if no bridge is left."""
+        # A dry run has not deleted the run's own bridges.
         bridges = self._names("bridge")
         if open_vswitch.stop_if_idle(bridges, dry_run=self._dry_run):
             self._add("service", ["Open vSwitch, started by this run"])
@@ -386,7 +394,8 @@ class _Removal:
             self._add("file", [str(path)])
 
     def _setting(self, entry: JournalEntry) -> None:
-        # By now it may be gone with its kernel module, or be read-only.
+        """Restores a kernel setting that still has the run's value."""
+        # Its file may be gone with a kernel module, or be read-only.
         with suppress(OSError):
             if not is_changed(entry):
                 return
@@ -396,14 +405,16 @@ class _Removal:
 
 
 def _part_folder(process: psutil.Process) -> Path | None:
-    """The switch part's folder, if a process is one of its daemons; else None.
+    """Folder of the switch part that a process is a daemon of; None for others.
 
-    Both daemons have the database's socket, which is in it, as an argument.
+    Both daemons of a part have the path of its database's socket, which is in
+    the folder, in their command lines.
     """
     with suppress(psutil.Error):
         if process.name() not in ("ovsdb-server", "ovs-vswitchd"):
             return None
         for argument in process.cmdline():
+            # Such as ``--remote=punix:FOLDER/db.sock``.
             if argument.endswith("/db.sock"):
                 return Path(argument.rpartition(":")[2]).parent
     return None
@@ -412,19 +423,19 @@ def _part_folder(process: psutil.Process) -> Path | None:
 def devices_in_group(group: int) -> set[str]:
     """Names of the host's devices in a device group."""
     shown = run(["ip", "-json", "link", "show", "group", str(group)]).stdout
-    # ip shows an empty object for each device of another group.
+    # ip prints an empty object for each device of another group.
     return {
         str(link["ifname"]) for link in json.loads(shown or "[]") if link
     }
 
 
 def _kill(entry: JournalEntry) -> None:
-    """Kills a process and waits until it is gone."""
+    """Kills a process and waits for its end. Raises RunFailed without one."""
     with suppress(ProcessLookupError):
         os.kill(entry.pid, signal.SIGKILL)
     deadline = time.monotonic() + PROCESS_TIMEOUT_S
-    # A zombie counts as gone: its number stays until its parent has read its
-    # exit status.
+    # A zombie has ended: its number stays until its parent reads its exit
+    # status.
     while start_ticks(entry.pid) == entry.start_ticks and lives(entry.pid):
         if time.monotonic() > deadline:
             raise RunFailed(
