@@ -1,9 +1,9 @@
-"""A person's application in mount, process and IPC namespaces of its own.
+"""Confinement of an application that is not trusted, such as a student's.
 
-For code that nobody trusts, such as a student's: by bubblewrap. It sees the
-machine's files read-only and has scratch folders of its own; all its files and
-processes end with it. The network is the machine's, on whose loopback it
-listens.
+Bubblewrap starts it in mount, process and IPC namespaces of its own. There the
+machine's files are read-only, and scratch folders are empty at first; all that
+the application writes and starts ends with it. The network is the machine's: the
+application listens on its loopback.
 """
 
 from __future__ import annotations
@@ -14,34 +14,34 @@ from pathlib import Path
 PROGRAM = "bwrap"
 SCRATCH = ("/tmp", "/var/tmp", "/run/lock", "/dev/shm")  # noqa: S108 - inside
 SCRATCH_BYTES = 64 << 20
-OF_SCRATCH = ("--size", str(SCRATCH_BYTES), "--perms", "1777")
+SCRATCH_OPTIONS = ("--size", str(SCRATCH_BYTES), "--perms", "1777")
 
 
 def confined(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
-    """The command in namespaces that end with the process that starts it.
+    """The command that starts ``command`` confined; it ends with the process
+    that starts it.
 
-    ``folders``: what it needs to read, wherever it is.
+    ``folders``: absolute paths of folders that it needs to read, which may be
+    below scratch folders.
     """
     arguments = [
         PROGRAM,
         *("--unshare-pid", "--unshare-ipc", "--die-with-parent"),
-        # The launcher, root still, gives up all of them itself.
+        # The controller's launcher, which is still root, drops them itself.
         *("--cap-add", "ALL"),
         *("--ro-bind", "/", "/"),
         *("--dev", "/dev", "--proc", "/proc"),
     ]
-    for scratch in filter(_exists, SCRATCH):
-        arguments += [*OF_SCRATCH, "--tmpfs", scratch]
-    # /dev is a tmpfs too, and would take files without a bound. This makes
-    # it alone read-only, not /dev/shm below it.
+    for scratch in SCRATCH:
+        if Path(scratch).is_dir():
+            arguments += [*SCRATCH_OPTIONS, "--tmpfs", scratch]
+    # /dev is a tmpfs without a limit on its size. Mounts below it, such as
+    # /dev/shm, stay writable.
     arguments += ["--remount-ro", "/dev"]
     for folder in folders:
-        for name in (str(folder), str(folder.resolve())):
-            if name.startswith(SCRATCH):
-                # It would be hidden.
-                arguments += ["--ro-bind", str(folder), name]
+        # The application may use either path, if one of them has a link.
+        for path in (str(folder), str(folder.resolve())):
+            # The empty scratch folder would hide it.
+            if path.startswith(SCRATCH):
+                arguments += ["--ro-bind", str(folder), path]
     return [*arguments, "--", *command]
-
-
-def _exists(folder: str) -> bool:
-    return Path(folder).is_dir()
