@@ -1,9 +1,10 @@
-"""DCloud's simulations in common: sizes, series, measures, and the run behind a
-point.
+"""Common parts of DCloud's simulated figures: sizes, series, measures, and the
+run of a point.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,7 +17,11 @@ from reproductions.interpretations import (
 from reproductions.interpretations import Parameters
 from reproductions.published_figure import Panel, Point
 
-DCLOUD, TS, BS, VC, BL = "DCloud", "DCloud-TS", "DCloud-BS", "VC", "BL"
+DCLOUD = "DCloud"
+TS = "DCloud-TS"
+BS = "DCloud-BS"
+VC = "VC"
+BL = "BL"
 POLICIES = {
     DCLOUD: "dcloud",
     TS: "dcloud-ts",
@@ -24,67 +29,83 @@ POLICIES = {
     VC: "vc",
     BL: "bl",
 }
+"""The testbed's policies by series of the paper."""
 THREE = (DCLOUD, VC, BL)
-SECONDS_A_JOB = {BL: 0.006, VC: 0.0003}
-"""Processor time of a job in 8,000 servers, about; 5.5 ms for the variants of
-DCloud.
-"""
+"""The series of most figures."""
+SECONDS_A_JOB = {
+    DCLOUD: 0.0055,
+    TS: 0.0055,
+    BS: 0.0055,
+    VC: 0.0003,
+    BL: 0.006,
+}
+"""About the processor time that a simulation of 8,000 servers takes per job."""
 
-SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
-VM_USE = Measure("vm_use", "VM use", "%", 100.0)
-LINK_USE = Measure("link_use", "server link use", "%", 100.0)
-REVENUE = Measure("revenue", "revenue", "k$", 1e-3, 2)
-SLOWEST = Measure("allocation_max_s", "slowest allocation", "ms", 1e3, 1)
+SUCCESS = Measure("success", "jobs within deadline", "%", factor=100.0)
+VM_USE = Measure("vm_use", "VM use", "%", factor=100.0)
+LINK_USE = Measure("link_use", "server link use", "%", factor=100.0)
+REVENUE = Measure("revenue", "revenue", "k$", factor=1e-3, digits=2)
+SLOWEST = Measure(
+    "allocation_max_s", "slowest allocation", "ms", factor=1e3
+)
 VM_DAY = Measure(
-    "vm_use_day", "VM use within the first 24 hours", "%", 100.0
+    "vm_use_day", "VM use within the first 24 hours", "%", factor=100.0
 )
 LINK_DAY = Measure(
-    "link_use_day", "server link use within the first 24 hours", "%", 100.0
+    "link_use_day",
+    "server link use within the first 24 hours",
+    "%",
+    factor=100.0,
 )
 TRAFFIC = Measure(
     "traffic_day",
     "traffic among VMs within the first 24 hours, of the servers' links",
     "%",
-    100.0,
+    factor=100.0,
 )
 UNDISTURBED = Measure(
-    "undisturbed", "jobs that ran in their stated time", "%", 100.0
+    "undisturbed", "jobs that ran in their stated time", "%", factor=100.0
 )
-CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
+CPU = Measure("cpu_s", "processor time of a run", "s")
 ALSO = (VM_DAY, LINK_DAY, TRAFFIC, UNDISTURBED, SLOWEST, CPU)
+"""Measures that a figure's table has beside its plots."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """A data centre, the mean job in it, and its share of the published number
-    of jobs.
+    """A data centre, and the jobs that it is simulated with.
 
-    Jobs grow and shrink with the racks, and their number with the slots over
-    the job's size, so that the load and the way jobs spread over racks stay
-    what they are.
+    ``fanout``: children of a node by level, from the root down.
+    ``mean_vms`` of a job is proportional to the slots of a rack, and
+    ``jobs_share``, the share of the published number of jobs, to the slots
+    divided by ``mean_vms``. So the load, and the racks that a job spreads over,
+    are those of the paper. ``words``: a description for people.
     """
 
     fanout: tuple[int, int, int]
-    vms: float
-    jobs: float
+    mean_vms: float
+    jobs_share: float
     words: str
 
 
 FULL = Size(
     (20, 20, 20),
-    120.0,
-    1.0,
-    "8,000 servers, 32,000 VM slots, 120 VMs a job on average",
+    mean_vms=120.0,
+    jobs_share=1.0,
+    words="8,000 servers, 32,000 VM slots, 120 VMs a job on average",
 )
 QUICK = Size(
     (4, 10, 10),
-    60.0,
-    0.1,
-    "400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
+    mean_vms=60.0,
+    jobs_share=0.1,
+    words="400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
 )
 PER_HOUR = 160.0
+"""Rate of arrivals by day with 8,000 servers."""
 DAY_AND_NIGHT = 24 * 0.6
-"""Hours of arrivals at the day's rate that a day and its night amount to."""
+"""Hours at the day's rate of arrivals that bring as many jobs as 24 hours: half
+of those are night, with a fifth of the rate.
+"""
 
 
 def configuration(
@@ -98,47 +119,48 @@ def configuration(
     parameters: Parameters | None = None,
     workload: Mapping[str, object] | None = None,
 ) -> RunConfiguration:
-    """The default run of a series with what a figure sweeps in it.
+    """The run of a series and a seed, with the values that a figure varies.
 
-    ``per_hour`` and ``batch`` are for 8,000 servers; ``splits`` the racks' and
-    the aggregation switches' oversubscription; ``workload`` values by key of
-    that section.
+    ``per_hour``, and ``batch``, the number of jobs at once in its place, are
+    for 8,000 servers. ``splits``: oversubscription of the racks' and of the
+    aggregation switches. ``workload``: other values of that section by key.
     """
     size = QUICK if quick else FULL
-    jobs = round(batch * size.jobs)
     values = {
         **DCLOUD_INTERPRETATION.workload,
-        "vms.mean": size.vms,
+        "vms.mean": size.mean_vms,
         **(workload or {}),
     }
-    values |= (
-        {"jobs": jobs} if batch else {"per_hour": per_hour * size.jobs}
-    )
+    if batch:
+        file = "dcloud/dcloud-batch.yaml"
+        jobs: float = round(batch * size.jobs_share)
+        values["jobs"] = jobs
+    else:
+        file = "dcloud/dcloud-day.yaml"
+        values["per_hour"] = per_hour * size.jobs_share
+        jobs = per_hour * size.jobs_share * DAY_AND_NIGHT
     racks, aggregation = splits
     topology = (
+        # Both from the root down.
         ("topology.fanout", str(list(size.fanout))),
         ("topology.oversubscription", f"[{aggregation:g}, {racks:g}]"),
     )
     entry = DCLOUD_INTERPRETATION.entry(POLICIES[series], parameters)
-    variant = Variant(
-        "dcloud/dcloud-batch.yaml" if batch else "dcloud/dcloud-day.yaml",
-        entry,
-        (*topology, *settings(**values)),
-    )
-    servers = size.fanout[0] * size.fanout[1] * size.fanout[2]
-    count = jobs if batch else per_hour * size.jobs * DAY_AND_NIGHT
-    cost = count * servers / 8000 * SECONDS_A_JOB.get(series, 0.0055)
-    return RunConfiguration(variant, seed, DAY_METRICS, cost)
+    variant = Variant(file, entry, (*topology, *settings(**values)))
+    servers = math.prod(size.fanout)
+    cost = jobs * servers / 8000 * SECONDS_A_JOB[series]
+    return RunConfiguration(variant, seed, DAY_METRICS, weight=cost)
 
 
 def panels(
     published: Mapping[Measure, Mapping[Point, float]] | None = None,
 ) -> tuple[Panel, ...]:
-    """The four plots that all but one of the figures have, with what the text
-    says of them.
+    """The four plots of all figures but one.
+
+    ``published``: values that the paper's text states, by measure.
     """
     known = published or {}
     return tuple(
-        Panel(m, known.get(m, {}))
-        for m in (SUCCESS, VM_USE, LINK_USE, REVENUE)
+        Panel(measure, known.get(measure, {}))
+        for measure in (SUCCESS, VM_USE, LINK_USE, REVENUE)
     )
