@@ -11,10 +11,11 @@ half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB
 and bit/s are integers: a release gives back exactly what was reserved.
 
 Cost, with S servers, L links and C changes on the timeline: ``reserve``,
-``release`` and ``rerate`` move O(C) numbers. To see what is free they read the
-reservations on the servers and links concerned if those are few, else they
-sweep the changes inside the interval. ``residual`` copies O(S + L) numbers and
-sweeps. If no reservation has an end, there is nothing to sweep.
+``release`` and ``rerate`` move O(C) numbers. For what is free, ``reserve`` and
+``rerate`` read the reservations on the servers and links concerned if those are
+few, else they sweep the changes inside the interval. ``residual`` copies
+O(S + L) numbers and sweeps. If no reservation has an end, there is nothing to
+sweep.
 """
 
 from __future__ import annotations
@@ -362,8 +363,9 @@ class Ledger:
         return recorded
 
     def _check_instant(self, at_s: float, free: IntArray) -> None:
-        """Raises LedgerBroken unless the timeline has ``free`` at ``at_s``, and none
-        of it is negative.
+        """Raises LedgerBroken unless the timeline has the same ``free`` at ``at_s``.
+
+        Also if a part of it is negative.
         """
         self.timeline.seek(at_s)
         if not np.array_equal(free, self.timeline.free):
@@ -454,8 +456,9 @@ class Ledger:
         return datacentre.link_name(narrower)
 
     def _residual(self, free: IntArray) -> Residual:
-        """The residual out of the free amount of each object; nothing is free of
-        what is lost.
+        """The residual, from the free amount of each object.
+
+        Lost servers have no slots free, lost links no bandwidth.
         """
         free[self._lost] = 0
         links = self.datacentre.n_servers
