@@ -445,7 +445,9 @@ def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
             "pid": os.getpid(),
             "start_ticks": start_ticks(os.getpid()),
         }
-        file.write(json.dumps(record).encode())
+        # A full disk only leaves the holder without a name.
+        with suppress(OSError):
+            file.write(json.dumps(record).encode())
         try:
             yield
         finally:

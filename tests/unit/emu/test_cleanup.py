@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from testbed.backends.emu import cgroups, open_vswitch
+from testbed.backends.emu import cgroups, cleanup_journal, open_vswitch
 from testbed.backends.emu import cleanup as cleaning
 from testbed.backends.emu.cleanup import Removed, clean, remove_run
 from testbed.backends.emu.cleanup_journal import (
@@ -260,6 +261,36 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     ):
         clean(state=state)
     assert token.exists()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[None]:
+    """No file takes another byte, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_cleaned(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cleanup_journal, "GRACE_S", 0.0)
+    token = tmp_path / "token"
+    token.touch()
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add([JournalEntry("file", str(token))])
+    request.getfixturevalue("full_disk")
+    assert clean(state=tmp_path) == [Removed("file", str(token))]
+    assert journals(tmp_path) == []
+    # The holder of the lock is without a name.
+    with (
+        machine_lock("night run", tmp_path),
+        pytest.raises(MachineCannot),
+    ):
+        clean(state=tmp_path)
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block() -> None:
