@@ -73,8 +73,8 @@ def _print(check: MachineCheck) -> None:
 
 
 def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
-    """Remove exactly what the ledgers of dead runs list, and the temporary
-    folders of killed commands. Exit code 3 while a run is alive.
+    """Remove what the cleanup journals of dead runs name and nothing else, and
+    temporary folders of killed commands. Exit code 3 while a run is alive.
     """
     if os.geteuid() != 0:
         raise MachineCannot(
