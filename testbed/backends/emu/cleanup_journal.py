@@ -118,6 +118,11 @@ class OwnershipTag:
         return 0x4000_0000 | int(self.run, 16)
 
 
+# Built once: that takes as long as reading a hundred lines.
+_TAG = TypeAdapter(OwnershipTag)
+_ENTRY = TypeAdapter(JournalEntry)
+
+
 def boot_id() -> str:
     """The kernel's random identifier of this boot."""
     path = Path("/proc/sys/kernel/random/boot_id")
@@ -339,12 +344,12 @@ def _content(
     a journal.
     """
     if record.get("kind") == "run":
-        tag = TypeAdapter(OwnershipTag).validate_json(line, strict=True)
+        tag = _TAG.validate_json(line, strict=True)
         if not RUN_NAME.fullmatch(tag.run):
             raise ValueError(tag.run)
         return tag
     if record.get("kind") != "gone":
-        return TypeAdapter(JournalEntry).validate_json(line, strict=True)
+        return _ENTRY.validate_json(line, strict=True)
     keys = []
     for kind, name in record["names"]:
         keys.append((str(kind), str(name)))

@@ -11,6 +11,7 @@ from typing import NoReturn
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import TypeAdapter
 
 from testbed.backends.emu import cleanup_journal
 from testbed.backends.emu.cleanup_journal import (
@@ -82,6 +83,23 @@ def test_struck_out_entries_are_gone_and_may_come_again(
         JournalEntry("bridge", "x"),
         JournalEntry("netns", "x", 12),
     )
+
+
+def test_no_line_costs_a_validator_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add(ENTRIES)
+    built: list[object] = []
+
+    def counted(kind: object) -> TypeAdapter[object]:
+        built.append(kind)
+        return TypeAdapter(kind)
+
+    # Building one takes as long as reading a hundred lines.
+    monkeypatch.setattr(cleanup_journal, "TypeAdapter", counted)
+    assert CleanupJournal.read(journal.path).entries == ENTRIES
+    assert len(built) <= 2
 
 
 def test_a_later_line_says_more_of_the_same_thing(tmp_path: Path) -> None:
