@@ -1,9 +1,9 @@
 """Confinement of an application that is not trusted, such as a student's.
 
 Bubblewrap starts it in mount, process and IPC namespaces of its own. There the
-machine's files are read-only, and scratch folders are empty at first; all that
-the application writes and starts ends with it. The network is the machine's: the
-application listens on its loopback.
+machine's files are read-only, and scratch folders are empty at first. All that
+the application writes and starts ends with it. The network is the machine's,
+since the application listens on its loopback.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ SCRATCH_OPTIONS = ("--size", str(SCRATCH_BYTES), "--perms", "1777")
 
 
 def confined(command: Sequence[str], folders: Iterable[Path]) -> list[str]:
-    """The command that starts ``command`` confined; it ends with the process
-    that starts it.
+    """A command that runs ``command`` confined, and ends with the process that
+    starts it.
 
-    ``folders``: absolute paths of folders that it needs to read, which may be
-    below scratch folders.
+    ``folders``: absolute paths of folders that ``command`` needs to read, which
+    may be below scratch folders.
     """
     arguments = [
         PROGRAM,
         *("--unshare-pid", "--unshare-ipc", "--die-with-parent"),
-        # The controller's launcher, which is still root, drops them itself.
+        # The controller's launcher starts as root, and drops them itself.
         *("--cap-add", "ALL"),
         *("--ro-bind", "/", "/"),
         *("--dev", "/dev", "--proc", "/proc"),

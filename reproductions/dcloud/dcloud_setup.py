@@ -101,7 +101,7 @@ QUICK = Size(
     words="400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
 )
 PER_HOUR = 160.0
-"""Rate of arrivals by day with 8,000 servers."""
+"""Jobs that arrive per hour of the day, for 8,000 servers; fewer by night."""
 DAY_AND_NIGHT = 24 * 0.6
 """Hours at the day's rate of arrivals that bring as many jobs as 24 hours: half
 of those are night, with a fifth of the rate.
@@ -121,9 +121,9 @@ def configuration(
 ) -> RunConfiguration:
     """The run of a series and a seed, with the values that a figure varies.
 
-    ``per_hour``, and ``batch``, the number of jobs at once in its place, are
-    for 8,000 servers. ``splits``: oversubscription of the racks' and of the
-    aggregation switches. ``workload``: other values of that section by key.
+    Jobs arrive at the rate ``per_hour``, or ``batch`` of them at once; both
+    numbers are for 8,000 servers. ``splits``: oversubscription of the racks' and
+    of the aggregation switches. ``workload``: other values of that section.
     """
     size = QUICK if quick else FULL
     values = {

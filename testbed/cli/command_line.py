@@ -200,7 +200,7 @@ def _from_home(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     expanded: list[str] = []
     for number, argument in enumerate(arguments):
-        # The words that follow are another program's.
+        # Words after it are another program's.
         if argument == "--":
             return [*expanded, *arguments[number:]]
         option, equals, value = argument.partition("=")
@@ -369,7 +369,7 @@ def _usage_error(
 def _names_a_run(argument: str) -> bool:
     """True for a path to a run's folder, or below one.
 
-    If a line has several, a shell has mostly expanded a pattern.
+    Several of them on a line are mostly a pattern that a shell has expanded.
     """
     from testbed.record.folder import is_a_runs
 
