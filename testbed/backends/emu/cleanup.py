@@ -90,14 +90,16 @@ def remove_temporary_folders(*, dry_run: bool) -> list[Removed]:
     abandoned = []
     if ROOTS_BASE.is_dir():
         abandoned += remove_abandoned(ROOTS_BASE, dry_run=dry_run)
-    # In the shared folder any user may make a folder with such a name. Those of
-    # the agents' user are the testbed's.
-    abandoned += remove_abandoned(
-        Path(tempfile.gettempdir()),
-        pattern=f"{AGENT_FOLDERS}????????",
-        users=(unprivileged_user({}).uid,),
-        dry_run=dry_run,
-    )
+    # Python finds no shared folder if the disk is full.
+    with suppress(FileNotFoundError):
+        # Any user may make a folder with such a name there. Those of the
+        # agents' user are the testbed's.
+        abandoned += remove_abandoned(
+            Path(tempfile.gettempdir()),
+            pattern=f"{AGENT_FOLDERS}????????",
+            users=(unprivileged_user({}).uid,),
+            dry_run=dry_run,
+        )
     return [Removed("temporary folder", str(path)) for path in abandoned]
 
 
@@ -259,8 +261,7 @@ class _Removal:
             if not running:
                 return []
             bridges, qos_rows = open_vswitch.owned_by(self._tag.run)
-            named = self._names("bridge")
-            ours = [name for name in bridges if name in named]
+            ours = sorted(set(bridges) & self._names("bridge"))
             if not self._dry_run:
                 self._delete_rows(["del-br"], ours)
                 # Also without a bridge: a run that was killed at this point

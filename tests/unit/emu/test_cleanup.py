@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import Mock
@@ -13,7 +15,12 @@ import pytest
 
 from testbed.backends.emu import cgroups, cleanup_journal, open_vswitch
 from testbed.backends.emu import cleanup as cleaning
-from testbed.backends.emu.cleanup import Removed, clean, remove_run
+from testbed.backends.emu.cleanup import (
+    Removed,
+    clean,
+    remove_run,
+    remove_temporary_folders,
+)
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
     JournalEntry,
@@ -291,6 +298,22 @@ def test_a_full_disk_is_cleaned(
         pytest.raises(MachineCannot),
     ):
         clean(state=tmp_path)
+
+
+def test_a_full_disk_has_no_shared_temporary_folder(
+    tmp_path: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python looks for one that takes a file, and raises without it."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(cleaning, "ROOTS_BASE", tmp_path)
+    (tmp_path / "left").mkdir()
+    os.utime(tmp_path / "left", (0, 0))
+    request.getfixturevalue("full_disk")
+    assert remove_temporary_folders(dry_run=False) == [
+        Removed("temporary folder", str(tmp_path / "left"))
+    ]
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block() -> None:
