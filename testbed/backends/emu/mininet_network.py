@@ -397,7 +397,8 @@ class AttachedIntf(Intf):  # type: ignore[misc]
     def config(self, **params: Any) -> Any:
         """As Mininet's, but sets no limits on the device.
 
-        ``bw`` goes to :meth:`AttachedMininet.set_capacity`, in Mbit/s. Raises
+        ``bw`` goes to :meth:`AttachedMininet.set_capacity`, in Mbit/s; the rest
+        is set as Mininet sets it. Raises
         BadInput for other limits, and for a device that is no link's.
         """
         limits = sorted(LIMITS_OF_LINKS & params.keys())
@@ -416,8 +417,10 @@ class AttachedIntf(Intf):  # type: ignore[misc]
                 f"{self.node}'s {self} is no link's: it has no capacity",
                 f"{self.node}.intfNames() are the names of its devices",
             )
-        self.link.net.set_capacity(self, params["bw"])
-        return {}
+        self.link.net.set_capacity(self, params.pop("bw"))
+        # A link that is down stays down, which Mininet's default would not.
+        params.setdefault("up", None)
+        return super().config(**params)
 
     def delete(self) -> None:
         """Refused. Raises BadInput."""
@@ -885,6 +888,24 @@ class Prompt(CLI):  # type: ignore[misc]
         else:
             switch.start_again()
             output(f"*** {name} forwards again: its links are up\n")
+
+    def do_source(self, line: str) -> None:
+        """Read commands from a text file.
+        Usage: source FILE
+        """
+        names = line.split()
+        if len(names) != 1:
+            error("*** usage: source FILE\n")
+            return
+        # Mininet's own command ends the prompt where the file cannot be read.
+        try:
+            with open(names[0], encoding="utf-8") as self.inputFile:
+                for command in self.inputFile:
+                    self.onecmd(command)
+        except UnicodeDecodeError:
+            error(f"*** {names[0]} is not a text file in UTF-8\n")
+        finally:
+            self.inputFile = None
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
         """Spawn xterms for nodes; without a display, say what to do.

@@ -198,6 +198,36 @@ def test_an_interfaces_bandwidth_is_its_links_capacity_where_it_sends(
     assert len(keeper.capacities) == 2
 
 
+def test_a_capacity_is_set_beside_other_parameters_of_an_interface(
+    net: Any, keeper: FakeKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_addresses = []
+    monkeypatch.setattr(
+        "mininet.link.Intf.setMAC",
+        lambda interface, mac: set_addresses.append((str(interface), mac)),
+    )
+    interface = net.linksBetween(net["s1"], net["s5"])[0].intf2
+    interface.config(bw=2.5, mac="02:00:00:00:00:07")
+    assert keeper.capacities[0].capacity_bps == 2_500_000
+    assert set_addresses == [(str(interface), "02:00:00:00:00:07")]
+
+
+def test_lines_of_a_file_are_run_and_one_that_cannot_be_read_is_named(
+    net: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    lines = tmp_path / "lines"
+    lines.write_text("py 1\npy 2\n", "utf-8")
+    assert said(net, monkeypatch, f"source {lines}", "py 3") == "1\n2\n3\n"
+    missing = said(net, monkeypatch, f"source {lines}.txt", "py 3")
+    assert "No such file" in missing
+    assert missing.endswith("3\n")
+    lines.write_bytes(b"\xff\xfe\x00")
+    assert said(net, monkeypatch, f"source {lines}", "py 3") == (
+        f"*** {lines} is not a text file in UTF-8\n3\n"
+    )
+    assert said(net, monkeypatch, "source a b") == "*** usage: source FILE\n"
+
+
 def test_stop_says_that_the_network_stays(
     net: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
