@@ -373,6 +373,8 @@ def _surely_fits(history: History, job_id: str) -> bool:
     slots = history.topology.slots
     if request.get("cores", 1) != 1 or request.get("memory_mib"):
         return False
+    if request["bandwidth_bps"] and "no-starvation" not in history.claims:
+        return False
     anywhere = (
         not request["bandwidth_bps"] or not history.topology.capacity_bps
     )
@@ -532,6 +534,7 @@ CLAIM_CHECKS = (
         "every job that fits the empty data centre starts",
         no_starvation,
         "no-starvation",
+        "no-starvation-without-bandwidth",
         needs=needs_no_failures,
     ),
 )

@@ -450,7 +450,7 @@ def _kind(
         summary,
         build,
         CmcbfParameters if background else CmbfParameters,
-        claims=("no-starvation",),
+        claims=("no-starvation-without-bandwidth",),
     )
 
 

@@ -19,8 +19,12 @@ from testbed.schedulers.policy import Claim, PolicyKind, View, parameter
 from testbed.schedulers.queues import Entry, NodeQueue
 
 CLAIMS_OF_ESTIMATES: dict[str, tuple[Claim, ...]] = {
-    "accurate": ("head-not-delayed", "no-preemption", "no-starvation"),
-    # Without "no-starvation": jobs that run longer than their users stated can
+    "accurate": (
+        "head-not-delayed",
+        "no-preemption",
+        "no-starvation-without-bandwidth",
+    ),
+    # Without the last: jobs that run longer than their users stated can
     # put the first one's start off again and again.
     "user": ("head-not-delayed-by-user-estimates", "no-preemption"),
 }

@@ -145,6 +145,8 @@ CLAIMS: Mapping[Claim, str] = {
     "every-job-starts": "no job is refused: a rejection is a failure of the experiment",
     "no-starvation": "every job that fits the empty data centre starts, however many smaller ones"
     " come after it",
+    "no-starvation-without-bandwidth": "the same of jobs that ask for no bandwidth; others may be"
+    " rejected",
 }
 """Invariants that a policy may declare. A run's own are written into its
 folder, as data, and the audit, which shares no code with policies, holds the

@@ -9,7 +9,7 @@ import pytest
 
 from jobs.demand import Compute
 from jobs.request import JobRequest
-from testbed import events
+from testbed import events, load
 from testbed.audit import audit
 from testbed.audit.policy_claims import GENERATIONS
 from testbed.embedding.base import embedder
@@ -26,7 +26,10 @@ NODES = 4
 
 
 def findings(
-    base: Path, history: Sequence[events.Event], policy: str = "sdf"
+    base: Path,
+    history: Sequence[events.Event],
+    policy: str = "sdf",
+    claim: str = "no-starvation",
 ) -> list[str]:
     """The findings of the claim's check on a run, whose policy is made to claim it."""
     head = events.RunStarted(
@@ -39,7 +42,7 @@ def findings(
     write_resolved(folder, [head, *history])
     resolved = read_json(folder.path / RESOLVED)
     folder.write_json(
-        RESOLVED, {**(resolved or {}), "claims": ["no-starvation"]}
+        RESOLVED, {**(resolved or {}), "claims": [claim]}
     )
     conclude(folder, wall_s=0.0)
     [result] = [
@@ -119,3 +122,59 @@ def test_a_rejection_is_found_where_the_job_fits(
         if fits
         else []
     )
+
+
+@pytest.mark.parametrize("bandwidth_bps", [0, 1_000])
+@pytest.mark.parametrize(
+    "claim", ["no-starvation", "no-starvation-without-bandwidth"]
+)
+def test_a_policy_that_reserves_no_bandwidth_may_reject_jobs_that_ask_for_some(
+    claim: str, bandwidth_bps: int, tmp_path: Path
+) -> None:
+    request = JobRequest(
+        "a", 0.0, NODES, bandwidth_bps, 1.0, demand=Compute()
+    )
+    record = events.JobSubmitted(0.0, events.JobRecord(request.to_json))
+    end = events.JobEnded(0.0, "a", "rejected", "full", None, {})
+    history = [record, end, events.RunEnded(0.0, "completed", "")]
+    allowed = bandwidth_bps > 0 and claim != "no-starvation"
+    assert bool(findings(tmp_path, history, claim=claim)) is not allowed
+
+
+@pytest.mark.parametrize("policy", ["easy", "cmbf", "amcbf", "ambf"])
+def test_rejected_requests_for_bandwidth_on_a_tree_fail_no_audit(
+    policy: str, tmp_path: Path
+) -> None:
+    experiment = load(
+        {
+            "name": "tree",
+            "topology": {
+                "kind": "tree",
+                "fanout": [2, 2],
+                "links": "1 Gbit/s",
+                "slots_per_server": 1,
+            },
+            "policies": [policy],
+            "workload": {
+                "kind": "jobs",
+                "jobs": [
+                    {
+                        "id": "bandwidth",
+                        "kind": "transfer",
+                        "vms": 2,
+                        "bandwidth": "100 Mbit/s",
+                        "duration": "10 s",
+                    },
+                    {
+                        "id": "none",
+                        "kind": "compute",
+                        "vms": 2,
+                        "duration": "10 s",
+                    },
+                ],
+            },
+        }
+    )
+    run = experiment.simulate(out=tmp_path)
+    assert list(run.jobs["outcome"]) == ["rejected", "finished"]
+    assert audit(run.folder).passed

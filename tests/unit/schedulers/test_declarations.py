@@ -154,7 +154,7 @@ def test_easy_claims_what_its_estimates_allow() -> None:
     assert kind.claims_of({}) == (
         "head-not-delayed",
         "no-preemption",
-        "no-starvation",
+        "no-starvation-without-bandwidth",
     )
     stated = kind.claims_of({"estimates": "user"})
     assert stated == ("head-not-delayed-by-user-estimates", "no-preemption")
