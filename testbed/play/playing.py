@@ -355,6 +355,7 @@ class RunRecord:
     def sentences(self) -> list[str]:
         """Verdicts in words, and where the report is."""
         return [
+            *_all_rejected(self.results),
             *_complaints(self.results.verdicts),
             *_fidelity(self.results.summary.fidelity),
             *_failed_checks(self.audit),
@@ -365,6 +366,17 @@ class RunRecord:
     def good(self) -> bool:
         """All reservations held, all expectations met, and the audit passed."""
         return self.results.verdicts.met and self.audit.passed
+
+
+def _all_rejected(results: Results) -> Iterator[str]:
+    """A sentence with the first job's reason where no job was accepted."""
+    jobs = results.summary.jobs
+    if jobs and results.summary.rejected == jobs:
+        first = results.rows[0]
+        yield (
+            f"rejected: {number_of(jobs, 'job')}, all there are;"
+            f" {first.job_id}: {first.reason}"
+        )
 
 
 def _complaints(verdicts: Verdicts) -> Iterator[str]:

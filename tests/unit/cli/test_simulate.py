@@ -237,3 +237,18 @@ def test_a_disk_that_is_full_is_a_run_that_failed(
         in shown
     )
     assert f"hint: see {only_folder(tmp_path)}" in shown
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_policy_that_rejects_every_job_says_so_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulated(tmp_path, policies="easy, vc") == 0
+    lines = capsys.readouterr().out.splitlines()
+    rejected = [line for line in lines if "rejected: " in line]
+    assert len(rejected) == 1
+    assert re.fullmatch(
+        r"easy: rejected: \d+ jobs, all there are; job-00000: it asks for"
+        r" bandwidth, which this policy cannot reserve",
+        rejected[0],
+    )
