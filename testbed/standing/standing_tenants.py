@@ -1,8 +1,8 @@
-"""Tenants of a standing network: admitted one by one, until they are removed.
+"""Tenants of a standing network: admitted singly, until they are removed.
 
-The ledger decides whether one fits. Bandwidths are the experiment's; on the
-emulated wire they are ``scale.rate`` times as much. Every call does all of its
-task or changes nothing.
+The ledger decides whether a tenant fits. Bandwidths are the experiment's; on
+the emulated wire they are ``scale.rate`` times as much. A change is made whole,
+or an error is raised and nothing has changed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,21 +45,21 @@ from testbed.standing.tenant_placement import (
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, down, up
 
-# The name of a VM is a host name, a letter first: "1.0" would be read as an
-# address.
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-# The ledger books over time; here every reservation is open-ended from one
-# instant on.
+# A letter first: a tenant's VMs are hosts NAME.0, …, and "1.0" would be read as
+# an address.
+TENANT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
+# The ledger books over time. Here every reservation begins at this instant and
+# has no end.
 ALWAYS_S = 0.0
-# The tenant that has all slots of an open network.
+# The name of the tenant that has all slots of an open network.
 OPEN = "open"
 
 
 class StandingTenants:
     """The tenants of one network, and the ledger of what they reserve.
 
-    ``embedder_name`` places, and ``enforcement`` limits, those that name no
-    other. ``folder`` is where the hosts files of VMs are.
+    ``embedder_name`` and ``enforcement`` are for tenants that name no other.
+    The hosts files of VMs are in ``folder``.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class StandingTenants:
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._plans: dict[str, TenantPlan] = {}
-        # As admitted and rerated: links and trouble depend on the other tenants
-        # and on the kernel, and are added when a state is asked for.
+        # Without links and trouble, which depend on the other tenants and on
+        # the kernel: state() adds them.
         self._states: dict[str, TenantState] = {}
         # Tenants whose tree has lost a link, and why they are still on it.
         self._stay_reasons: dict[str, str] = {}
@@ -88,56 +88,61 @@ class StandingTenants:
     # -- changes
 
     def open(self) -> None:
-        """Gives all slots to one tenant without reservations: hosts h1, h2, …
+        """Gives all slots to one tenant without reservations.
 
-        They share links as jobs without guarantees do. Raises BadInput,
-        RunFailed.
+        Its VMs are hosts h1, h2, … They share links as jobs without guarantees
+        do. Raises BadInput, RunFailed.
         """
         self._vms.mininet_names = True
         placement = open_placement(self.datacentre)
-        # Slots are taken, and no bandwidth.
+        # It reserves slots, and no bandwidth.
         self.ledger.reserve(OPEN, placement, 0, ALWAYS_S, None)
         most_bps = int(max(self.datacentre.wider_nic_bps))
+        network = self._emulation.plan
         plan = tenant_plan(
             self.datacentre,
-            self._emulation.plan,
+            network,
             placement,
-            self._emulation.plan.slots,
+            network.slots,
             tenant_id=1,
             job_id=OPEN,
             rate_bps=scaled_bps(most_bps, self._scale_rate),
         )
         self._network.allow_borrowing()
-        plan = with_topology_addresses(replace(plan, link_bps=()))
-        self._admit(plan, most_bps, "none")
+        plan = enforced(network, plan, "none")
+        self._admit(with_topology_addresses(plan), most_bps, "none")
 
     def add(self, request: AddTenant) -> TenantState:
-        """Admits ⟨n, b⟩ where its embedder, or ``at``, places it.
+        """Admits a tenant where its embedder, or ``at`` of the request, places it.
 
         The policy that a request may name is left to the caller. Raises
         BadInput, DoesNotFit with the place that lacks room, RunFailed.
         """
+        name = request.name
         self._check_new(request)
         enforcement = self._enforcement_of(request)
-        # First of all: the ledger then has no room on links that are down,
-        # and an embedder takes others.
+        # Before it is placed: an embedder avoids links on which the ledger has
+        # nothing free.
         lost = self._lost_cables()
         placement = self._placement(request)
-        self._check_links_up(request.name, placement, lost)
-        # Before anything is installed: what does not fit never reaches the
-        # network.
-        self._reserve(request, placement)
+        self._check_links_up(name, placement, lost)
+        # Before anything is installed: a tenant that does not fit never reaches
+        # the network.
+        with _fitting(name):
+            self.ledger.reserve(
+                name, placement, request.bandwidth_bps, ALWAYS_S, None
+            )
         try:
             plan = self._planned(request, placement, enforcement)
-            # Its VMs' own cables too, known as soon as it has slots.
-            self._check_carried(request.name, cables_of(plan), lost)
+            # Cables of VMs are known once these have slots.
+            self._check_carried(name, cables_of(plan), lost)
             if enforcement == "none":
                 self._network.allow_borrowing()
             self._admit(plan, request.bandwidth_bps, enforcement)
         except BaseException:
-            self.ledger.release(request.name, ALWAYS_S)
+            self.ledger.release(name, ALWAYS_S)
             raise
-        return self.state(request.name)
+        return self.state(name)
 
     def _admit(
         self,
@@ -145,7 +150,7 @@ class StandingTenants:
         bandwidth_bps: int,
         enforcement: Enforcement,
     ) -> None:
-        """Brings a tenant to the network, and remembers it."""
+        """Brings a tenant to the network, and keeps its plan and state."""
         places = self._vms.bring_up(plan)
         self._plans[plan.job_id] = plan
         self._states[plan.job_id] = TenantState(
@@ -157,18 +162,6 @@ class StandingTenants:
             enforcement=enforcement,
         )
 
-    def _reserve(self, request: AddTenant, placement: Placement) -> None:
-        try:
-            self.ledger.reserve(
-                request.name,
-                placement,
-                request.bandwidth_bps,
-                ALWAYS_S,
-                None,
-            )
-        except OverCommit as error:
-            raise _does_not_fit(request.name, error) from error
-
     def remove(self, name: str) -> None:
         """Ends whatever runs in a tenant's VMs and frees its reservation.
 
@@ -176,7 +169,7 @@ class StandingTenants:
         Raises BadInput, RunFailed.
         """
         self._check_known(name)
-        # From the network first: where that fails, its room is still taken.
+        # From the network first: if that fails, its reservation stays.
         self._vms.remove(self._plans[name])
         del self._plans[name]
         del self._states[name]
@@ -187,21 +180,22 @@ class StandingTenants:
     def rerate(self, name: str, bandwidth_bps: int) -> TenantState:
         """Changes the bandwidth of a tenant's VMs in place.
 
-        Raises as :meth:`add` does.
+        Raises the errors of :meth:`add`.
         """
         self._check_known(name)
         check_bandwidth(self.datacentre, bandwidth_bps)
         state = self._states[name]
-        try:
+        with _fitting(name):
             self.ledger.rerate(name, ALWAYS_S, bandwidth_bps)
-        except OverCommit as error:
-            raise _does_not_fit(name, error) from error
         wire_bps = scaled_bps(bandwidth_bps, self._scale_rate)
         try:
             plan = self._emulation.rerate(self._plans[name], wire_bps)
         except BaseException:
-            # The network is as it was, and the ledger is again.
+            # The network still has the old rate: the ledger books it again. On
+            # lost links it books nothing: for this step it has none.
+            self.ledger.set_lost((), ())
             self.ledger.rerate(name, ALWAYS_S, state.bandwidth_bps)
+            self._lost_cables()
             raise
         self._plans[name] = plan
         self._states[name] = replace(
@@ -212,13 +206,9 @@ class StandingTenants:
         self._retry()
         return self.state(name)
 
-    def set_capacity(
-        self,
-        number: int,
-        up_bps: int,
-        down_bps: int,
-    ) -> None:
-        """Changes a link's capacities, in the experiment's bit/s.
+    def set_capacity(self, number: int, up_bps: int, down_bps: int) -> None:
+        """Changes the capacities of the link ``number``, in the experiment's
+        bit/s.
 
         Raises DoesNotFit below what is reserved on it, RunFailed; then nothing
         has changed.
@@ -226,18 +216,19 @@ class StandingTenants:
         self._check_reserved(up(number), up_bps)
         self._check_reserved(down(number), down_bps)
         datacentre = self.datacentre.with_capacity(number, up_bps, down_bps)
-        ledger = self._booked_again(datacentre)
+        ledger = self._ledger_of(datacentre)
         network = self._emulation.plan.with_capacity(
             number,
             up_bps=scaled_bps(up_bps, self._scale_rate),
             down_bps=scaled_bps(down_bps, self._scale_rate),
         )
         plans = {}
+        pairs = []
         for name, plan in self._plans.items():
             plans[name] = on_network(network, plan)
-        pairs = [(self._plans[name], plans[name]) for name in plans]
-        # The one step that others can refuse: what follows cannot fail, and
-        # before it nothing has changed.
+            pairs.append((plan, plans[name]))
+        # The one step that can fail: nothing has changed before it, and the
+        # assignments below always succeed.
         self._emulation.set_capacities(datacentre, network, pairs)
         self.datacentre = datacentre
         self.ledger = ledger
@@ -246,19 +237,8 @@ class StandingTenants:
         self._lost_cables()
         self._retry()
 
-    def _booked_again(self, datacentre: DataCentre) -> Ledger:
-        """A ledger of other capacities with the same reservations."""
-        ledger = Ledger(datacentre)
-        for name, held in self.ledger.holdings().items():
-            ledger.reserve(
-                name, held.placement, held.rate_bps, ALWAYS_S, held.end_s
-            )
-        return ledger
-
-    # -- lost links
-
     def _check_reserved(self, directed: int, capacity_bps: int) -> None:
-        """Raises DoesNotFit where a directed link has more reserved."""
+        """Raises DoesNotFit where more is reserved on a directed link."""
         reserved_bps = self.reserved_bps[directed // 2]
         if capacity_bps < reserved_bps:
             raise DoesNotFit(
@@ -269,20 +249,29 @@ class StandingTenants:
                 " makes room",
             )
 
-    def follow_links(self) -> tuple[str, ...]:
-        """Brings tenants whose tree has lost a link to other roots with room.
+    def _ledger_of(self, datacentre: DataCentre) -> Ledger:
+        """A ledger of other capacities with the same reservations."""
+        ledger = Ledger(datacentre)
+        for name, held in self.ledger.holdings().items():
+            ledger.reserve(
+                name, held.placement, held.rate_bps, ALWAYS_S, held.end_s
+            )
+        return ledger
 
-        The others stay, and keep the reason for :meth:`state`. Returns a
+    # -- lost links
+
+    def follow_links(self) -> tuple[str, ...]:
+        """Moves tenants whose tree has lost a link to other roots with room.
+
+        Tenants that must stay keep the reason, for :meth:`state`. Returns a
         sentence for each tenant that has moved, or has its links back.
         """
         lost = self._lost_cables()
         cut = self._cut_tenants(lost)
         sentences = self._restored(cut)
-        old_placements: dict[str, Placement] = {}
         # With a person's own controller nobody knows the trees that flows take.
         if self._emulation.own is None:
-            old_placements = self._rebooked(cut, lost)
-        sentences += self._move(old_placements)
+            sentences += self._move(self._rerooted_in_ledger(cut, lost))
         return tuple(sentences)
 
     def _cut_tenants(self, lost: Collection[str]) -> list[str]:
@@ -294,7 +283,10 @@ class StandingTenants:
         return cut
 
     def _restored(self, cut: Collection[str]) -> list[str]:
-        """Sentences about tenants whose links are back; they need no reason."""
+        """Sentences about tenants whose links are back.
+
+        The reasons for which they stayed are dropped.
+        """
         sentences = []
         for name in self._plans:
             if name in self._stay_reasons and name not in cut:
@@ -302,45 +294,39 @@ class StandingTenants:
                 sentences.append(f"tenant {name} has its links back")
         return sentences
 
-    def _rebooked(
-        self,
-        cut: Sequence[str],
-        lost: Collection[str],
+    def _rerooted_in_ledger(
+        self, cut: Sequence[str], lost: Collection[str]
     ) -> dict[str, Placement]:
-        """Tenants that the ledger has brought to another root -> old placement.
+        """Moves tenants to other roots, in the ledger alone.
 
-        A tenant that moves leaves room for others: those that found none are
-        tried again until a pass moves nobody.
+        The network moves all of them together afterwards. Returns the old
+        placements of those that have moved; the others get a reason to stay.
         """
         old_placements: dict[str, Placement] = {}
-        down = self._link_numbers(lost)
-        while True:
-            moved_before = len(old_placements)
+        lost_links = self._link_numbers(lost)
+        moved = True
+        # A tenant that moves makes room for others: passes until nobody moves.
+        while moved:
+            moved = False
             for name in cut:
                 if name in old_placements:
                     continue
                 old = self.ledger.holdings()[name].placement
-                # In the ledger alone: the network moves all of them
-                # together afterwards.
-                result = reroot(self.ledger, name, ALWAYS_S, down)
+                result = reroot(self.ledger, name, ALWAYS_S, lost_links)
                 if isinstance(result, Placement):
                     old_placements[name] = old
+                    moved = True
                 else:
                     self._stay_reasons[name] = result
-            if len(old_placements) == moved_before:
-                return old_placements
+        return old_placements
 
-    def _move(
-        self,
-        old_placements: dict[str, Placement],
-    ) -> list[str]:
+    def _move(self, old_placements: dict[str, Placement]) -> list[str]:
         """Moves tenants on the network to the roots that the ledger has booked.
 
-        Returns a sentence for each. One that the network refuses is booked at
-        its old placement again.
+        Returns a sentence for each. A tenant that the network refuses to move
+        gets its old placement in the ledger again.
         """
-        new_plans = self._rerooted_plans(old_placements)
-        moves = [(self._plans[name], new_plans[name]) for name in new_plans]
+        moves = self._moves(old_placements)
         failed = self._emulation.reroot(moves)
         names = self.names
         sentences = []
@@ -359,26 +345,24 @@ class StandingTenants:
             )
         return sentences
 
-    def _rerooted_plans(
-        self,
-        names: Iterable[str],
-    ) -> dict[str, TenantPlan]:
-        """Plans of tenants on the roots that the ledger has booked for them."""
+    def _moves(
+        self, names: Iterable[str]
+    ) -> list[tuple[TenantPlan, TenantPlan]]:
+        """Old and new plans of tenants; the new roots are the ledger's."""
         booked = self.ledger.holdings()
-        plans = {}
+        network = self._emulation.plan
+        moves = []
         for name in names:
-            plans[name] = rerooted(
-                self.datacentre,
-                self._emulation.plan,
-                self._plans[name],
-                booked[name].placement,
-            )
-        return plans
+            old = self._plans[name]
+            placement = booked[name].placement
+            new = rerooted(self.datacentre, network, old, placement)
+            moves.append((old, new))
+        return moves
 
     def _rebook(self, name: str, placement: Placement) -> None:
-        """Books a tenant's old place again, over the link that is lost.
+        """Books a tenant's old placement again, over the link that is lost.
 
-        Another tenant that has come there in the meantime keeps the room.
+        If another tenant has taken that room meanwhile, nothing is booked.
         """
         # The ledger books nothing on lost links: for this step it has none.
         self.ledger.set_lost((), ())
@@ -387,9 +371,9 @@ class StandingTenants:
         self._lost_cables()
 
     def _retry(self) -> None:
-        """Tries the tenants that stay on lost links again: there is more room.
+        """Moves tenants that stay on lost links, now that there is more room.
 
-        The caller, who has made the room, has no part in what fails here.
+        Errors are logged: the change that has made the room has succeeded.
         """
         if not self._stay_reasons:
             return
@@ -400,12 +384,15 @@ class StandingTenants:
             logging.exception("after a tenant has made room")
 
     def _lost_cables(self) -> frozenset[str]:
-        """Cables that carry nothing now; the ledger has none of their links."""
+        """Cables that carry nothing now; the ledger learns that their links are
+        lost.
+        """
         lost = self._network.lost_cables()
         self.ledger.set_lost((), self._link_numbers(lost))
         return lost
 
     def _link_numbers(self, cables: Collection[str]) -> list[int]:
+        """Numbers of the links among some cables; the others are VMs'."""
         numbers = []
         for number, link in enumerate(self._emulation.plan.links):
             if link.lower.name in cables:
@@ -421,7 +408,7 @@ class StandingTenants:
 
     @property
     def names(self) -> dict[str, str]:
-        """Bridge -> node, and port of a VM on its server -> VM: users' names."""
+        """Names for users: bridge -> node, and port of a VM on its server -> VM."""
         nodes = self.datacentre.names
         names = {}
         for bridge in self._emulation.plan.bridges:
@@ -434,7 +421,7 @@ class StandingTenants:
 
     @property
     def cables(self) -> dict[str, tuple[str, str]]:
-        """Lower port -> names of both ends, of every link and VM slot."""
+        """Cables of all links and VM slots: lower port -> names of both ends."""
         names = self.names
         plan = self._emulation.plan
         cables = {}
@@ -457,34 +444,28 @@ class StandingTenants:
                 total_bps[link] += bps
         return total_bps
 
-    def _reserved(
-        self,
-        name: str,
-    ) -> Iterator[tuple[int, int]]:
+    def _reserved(self, name: str) -> Iterator[tuple[int, int]]:
         """A tenant's links and what it reserves on each, in either direction."""
         reserved = self.ledger.held(name)
         # The ledger numbers its objects: servers first, then links.
         first_link = self.datacentre.n_servers
         end = first_link + self.datacentre.n_links
-        for place, bps in zip(
+        for number, amount in zip(
             reserved.objects, reserved.amounts, strict=True
         ):
-            if first_link <= place < end:
-                yield int(place) - first_link, int(bps)
+            if first_link <= number < end:
+                yield int(number) - first_link, int(amount)
 
-    def cut(
-        self,
-        plan: TenantPlan,
-        lost: Collection[str],
-    ) -> str:
-        """A sentence about VMs that no longer reach each other, and the reason.
+    def cut(self, plan: TenantPlan, lost: Collection[str]) -> str:
+        """A sentence about VMs of a tenant that no longer reach each other.
 
-        Empty where all do.
+        With the reason for which it stays, if there is one. Empty where all of
+        its VMs reach each other.
         """
         if not lost:
             return ""
-        pinned = len(self.datacentre.trees) > 1
         # With one tree there is no other root to be pinned to.
+        pinned = len(self.datacentre.trees) > 1
         sentence = cut_text(plan, lost, self.names, pinned=pinned)
         reason = self._stay_reasons.get(plan.job_id)
         if sentence and reason:
@@ -492,21 +473,18 @@ class StandingTenants:
         return sentence
 
     def state(
-        self,
-        name: str,
-        lost: Collection[str] | None = None,
+        self, name: str, lost: Collection[str] | None = None
     ) -> TenantState:
         """A tenant as it is now. Raises BadInput for an unknown name.
 
-        ``lost``: the cables that carry nothing; None: ask the kernel.
+        ``lost``: the cables that carry nothing; None: the kernel is asked.
         """
         if lost is None:
             lost = self._network.lost_cables()
         self._check_known(name)
         links = []
         for number, bps in self._reserved(name):
-            # The directions of a link: up, then down.
-            for directed in (2 * number, 2 * number + 1):
+            for directed in (up(number), down(number)):
                 link = self.datacentre.link_name(directed)
                 links.append((link, bps))
         return replace(
@@ -524,7 +502,7 @@ class StandingTenants:
 
     def _check_new(self, request: AddTenant) -> None:
         name = request.name
-        if not NAME.fullmatch(name):
+        if not TENANT_NAME.fullmatch(name):
             raise BadInput(
                 f"{name!r} cannot name a tenant",
                 "1 to 63 letters, digits, - or _, a letter first: "
@@ -551,6 +529,7 @@ class StandingTenants:
             raise BadInput(unknown_name("tenant", name, list(self._states)))
 
     def _enforcement_of(self, request: AddTenant) -> Enforcement:
+        """The request's enforcement, else the network's. Raises BadInput."""
         name = request.enforcement or self._enforcement
         for enforcement in ENFORCEMENTS:
             if enforcement == name:
@@ -558,11 +537,9 @@ class StandingTenants:
         raise BadInput(unknown_name("enforcement", name, ENFORCEMENTS))
 
     def _check_links_up(
-        self,
-        name: str,
-        placement: Placement,
-        lost: Collection[str],
+        self, name: str, placement: Placement, lost: Collection[str]
     ) -> None:
+        """Raises DoesNotFit for a tenant that would use a link that is down."""
         links = self._emulation.plan.links
         cables = []
         for number in sorted(links_used(self.datacentre, placement)):
@@ -570,12 +547,9 @@ class StandingTenants:
         self._check_carried(name, cables, lost)
 
     def _check_carried(
-        self,
-        name: str,
-        cables: Iterable[str],
-        lost: Collection[str],
+        self, name: str, cables: Iterable[str], lost: Collection[str]
     ) -> None:
-        """Raises DoesNotFit for a tenant that would need a cable that is down."""
+        """Raises DoesNotFit for a tenant with a lost cable among its cables."""
         for cable in cables:
             if cable in lost:
                 link = " - ".join(self.cables[cable])
@@ -600,9 +574,9 @@ class StandingTenants:
         placement: Placement,
         enforcement: Enforcement,
     ) -> TenantPlan:
-        """The tenant in free slots, with the lowest number that is free."""
-        # Numbers go into addresses, classes and cookies, and are few: those of
-        # tenants that are gone are given again.
+        """The plan of a tenant: free slots, and the lowest free number."""
+        # Numbers go into addresses, classes and cookies, and are few: new
+        # tenants get those of removed ones.
         used_ids = {plan.tenant_id for plan in self._plans.values()}
         tenant_id = 1
         while tenant_id in used_ids:
@@ -620,7 +594,7 @@ class StandingTenants:
         return enforced(network, plan, enforcement)
 
     def _free_slots(self, placement: Placement) -> tuple[Slot, ...]:
-        """The first free slots of the placement's servers."""
+        """Free slots for the VMs of a placement, the first ones on each server."""
         used: set[Slot] = set()
         for plan in self._plans.values():
             used.update(vm.slot for vm in plan.vms)
@@ -634,10 +608,16 @@ class StandingTenants:
         return tuple(slots)
 
 
-def _does_not_fit(name: str, error: OverCommit) -> DoesNotFit:
-    """The ledger's words, without the instant: a tenant stays until removed."""
-    lacking = str(error).removeprefix(f"job {name}: ")
-    lacking = lacking.removesuffix(f" from {ALWAYS_S:g} s on")
-    return DoesNotFit(
-        f"tenant {name} does not fit: {lacking}", "testbed status"
-    )
+@contextmanager
+def _fitting(name: str) -> Iterator[None]:
+    """Raises DoesNotFit where the ledger has no room for a tenant."""
+    try:
+        yield
+    except OverCommit as error:
+        # The ledger's words without its job and its instant: a tenant stays
+        # until it is removed.
+        lacking = str(error).removeprefix(f"job {name}: ")
+        lacking = lacking.removesuffix(f" from {ALWAYS_S:g} s on")
+        raise DoesNotFit(
+            f"tenant {name} does not fit: {lacking}", "testbed status"
+        ) from error

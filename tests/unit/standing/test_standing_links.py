@@ -164,6 +164,16 @@ def test_a_links_capacity_changes_in_ledger_and_limits(
     network.tenants.ledger.check()
 
 
+def test_hosts_of_an_open_network_may_use_what_a_link_gains(
+    network: Network,
+) -> None:
+    network.tenants.open()
+    network.links.set_capacity(("server 0", "rack 0"), 2 * GBIT)
+    ((_, _, pairs),) = network.fake.capacities
+    caps_bps = [[plan.cap_bps for plan in pair] for pair in pairs]
+    assert caps_bps == [[GBIT * SCALE_RATE, 2 * GBIT * SCALE_RATE]]
+
+
 def test_a_capacity_below_what_is_reserved_is_refused(
     network: Network,
 ) -> None:
@@ -283,6 +293,22 @@ def test_no_tenant_is_admitted_over_a_link_that_is_down(
     network.add("a", 4, 100 * MBIT)
     network.links.change(["rack 0", "core 0"], up=True)
     network.add("b", 2, 100 * MBIT, at=[("2", 1), ("3", 1)])
+
+
+def test_a_rate_that_the_network_refuses_is_as_before_on_a_lost_link(
+    network: Network,
+) -> None:
+    network.add("a", 2, 400 * MBIT, at=[("0", 1), ("2", 1)])
+    network.links.change(["rack 0", "core 0"], up=False)
+    before = network.tenants.state("a")
+    network.fake.refused_bps = {round(300 * MBIT * SCALE_RATE)}
+    with pytest.raises(RunFailed, match="tc refused"):
+        network.tenants.rerate("a", 300 * MBIT)
+    assert network.tenants.state("a") == before
+    # The ledger still has nothing free on that link.
+    with pytest.raises(DoesNotFit):
+        network.tenants.rerate("a", 500 * MBIT)
+    network.tenants.ledger.check()
 
 
 def test_on_a_fat_tree_a_tenant_is_placed_on_a_core_that_is_whole(
