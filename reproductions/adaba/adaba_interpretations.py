@@ -18,8 +18,8 @@ from reproductions.adaba.adaba_setup import (
     jobs_of,
 )
 from reproductions.adaba.bgmbf_scheduling import (
-    FIVE,
     POLICIES,
+    SERIES,
     migrations,
     waiting,
 )
@@ -129,7 +129,7 @@ SCHEDULED = {
 SCHEDULES = {
     f"{series}, {name}": (series, name)
     for name in SCHEDULED
-    for series in FIVE
+    for series in SERIES
 }
 LOADS = (0.5, 0.7)
 
@@ -168,7 +168,7 @@ INTERPRETATIONS_OF_BGMBF = Figure(
     panels=tuple(
         Panel(
             waiting(log),
-            shown=tuple(f"{s}, {name}" for s in FIVE),
+            shown=tuple(f"{s}, {name}" for s in SERIES),
             subject=name,
         )
         for log in LOGS
