@@ -1,4 +1,7 @@
-"""Processor time that computing VMs lacked, by their control groups' accounts."""
+"""Processor time that computing VMs lacked, as their control groups count it.
+
+Files of both versions of control groups are read.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-USAGE_V1, USAGE_V2 = "cpuacct.usage", "cpu.stat"
+# The files with the processor time used so far: in version 1 a number of
+# nanoseconds; in version 2 lines of names and numbers, in microseconds.
+USAGE_V1 = "cpuacct.usage"
+STAT = "cpu.stat"
+# Names in cpu.stat, which version 1 has for throttling alone.
+USAGE_V2 = "usage_usec"
 THROTTLED_V1 = "throttled_time"
 THROTTLED_V2 = "throttled_usec"
 NS = 1e-9
@@ -14,7 +22,7 @@ US = 1e-6
 
 
 class Claim(NamedTuple):
-    """Processors that a control group uses whenever it gets them.
+    """Number of processors that a control group uses whenever it gets them.
 
     ``group``: its folder in the hierarchy that counts processor time.
     """
@@ -24,13 +32,13 @@ class Claim(NamedTuple):
 
 
 def used_s(group: Path) -> float | None:
-    """Processor time of a control group so far; None: it is gone."""
+    """Processor time of a control group so far; None for one that is gone."""
     try:
         if (group / USAGE_V1).exists():
             return NS * int((group / USAGE_V1).read_text(encoding="ascii"))
-        # Names and numbers in turn.
-        stat = (group / USAGE_V2).read_text(encoding="ascii").split()
-        return US * int(stat[stat.index("usage_usec") + 1])
+        words = (group / STAT).read_text(encoding="ascii").split()
+        # The number is behind its name.
+        return US * int(words[words.index(USAGE_V2) + 1])
     except (OSError, ValueError, IndexError):
         return None
 
@@ -38,16 +46,17 @@ def used_s(group: Path) -> float | None:
 def throttled_s(group: Path) -> float:
     """Time for which a VM's quota, or its node's, kept it from processors.
 
-    ``group``: the VM's, in the hierarchy that shares out processors, below its
-    node's. Both may hold it up at once: the longer one counts. 0 where nothing
-    is counted, and where the group is gone.
+    ``group``: the VM's folder in the hierarchy that shares out processors; its
+    node's is the parent. Both quotas may hold the VM up at once, so the longer
+    time counts. 0 where nothing is counted, and for a group that is gone.
     """
-    return max(map(_throttled_s, (group, group.parent)))
+    return max(_throttled_s(group), _throttled_s(group.parent))
 
 
 def _throttled_s(group: Path) -> float:
+    """Time for which the quota of this control group held it up."""
     try:
-        words = (group / "cpu.stat").read_text(encoding="ascii").split()
+        words = (group / STAT).read_text(encoding="ascii").split()
     except OSError:
         return 0.0
     for name, unit_s in ((THROTTLED_V1, NS), (THROTTLED_V2, US)):
@@ -59,18 +68,24 @@ def _throttled_s(group: Path) -> float:
 class Work:
     """Processor time that a job's VMs lacked while they were looked at.
 
-    What they catch up is no lack, and time in which they are paused is not
-    looked at.
+    A lack that a VM makes up later is none. The time in which the VMs are
+    paused does not count.
     """
 
     def __init__(self) -> None:
+        # Claim -> time of the last look, and processor time used until then.
+        # Empty after a pause.
         self._last: dict[Claim, tuple[float, float]] = {}
+        # Negative for a VM that got more than its claim.
         self._lack_s: dict[Claim, float] = {}
         self._looked_s: dict[Claim, float] = {}
         self.watched_s = 0.0
 
     def look(self, now_s: float, claims: Sequence[Claim]) -> None:
-        """Takes in the claims of the VMs that have work to do now."""
+        """Adds what the VMs with these claims lacked since the last look.
+
+        ``claims``: those of the VMs that have work to do now.
+        """
         last = self._last
         self._last = {}
         longest_s = 0.0
@@ -82,30 +97,30 @@ class Work:
             self._looked_s[claim] = now_s
             if claim not in last:
                 continue
-            at_s, before_s = last[claim]
-            length_s = now_s - at_s
-            # In time of the whole claim: half of it for a second is half a
-            # second behind.
-            got_s = (now_used_s - before_s) / claim.cpus
+            last_s, last_used_s = last[claim]
+            length_s = now_s - last_s
+            # In seconds of the job: a VM that gets half of its claim for a
+            # second is half a second behind.
+            got_s = (now_used_s - last_used_s) / claim.cpus
             earlier_s = self._lack_s.get(claim, 0.0)
             self._lack_s[claim] = earlier_s + length_s - got_s
             longest_s = max(longest_s, length_s)
         self.watched_s += longest_s
 
     def end(self, claim: Claim, at_s: float) -> None:
-        """The work of a VM was done at an instant, as is known only now.
+        """Records that a VM's work was done at an instant that has passed.
 
-        A look after it saw a VM that used nothing, which was no lack.
+        The looks since then saw a VM that used nothing, which was no lack.
         """
         after_s = self._looked_s.get(claim, at_s) - at_s
         if after_s > 0.0 and claim in self._lack_s:
             self._lack_s[claim] -= after_s
 
     def pause(self) -> None:
-        """Its VMs do not run: the time until the next look is not theirs."""
+        """Leaves the time until the next look out: the VMs do not run in it."""
         self._last = {}
 
     @property
     def lack_s(self) -> float:
-        """The time that the VM which lacked most is behind."""
-        return max(0.0, max(self._lack_s.values(), default=0.0))
+        """Time by which the VM that lacked most is behind."""
+        return max([0.0, *self._lack_s.values()])
