@@ -1,8 +1,8 @@
-"""Why a job waited: what a run's events say of one job, and who overtook it
-meanwhile.
+"""A job's history by a run's events: its waits with their reasons, and the jobs
+that overtook it.
 
-Reads nothing of a policy but the reasons that it left in the events
-(``job_waits``), so that it explains runs of any policy, simulated or live.
+Of the policy it needs only the reasons in its ``job_waits`` events. So it
+explains runs of any policy, simulated or live.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ SHOWN_JOBS = 5
 
 @dataclass(frozen=True)
 class Step:
-    """One event of the job: ``says`` is its description."""
+    """An event of the job; ``says`` describes it in words.
+
+    ``behind``: the jobs that it waits for from then on; ``until_s``: its
+    earliest start by what the policy knows.
+    """
 
     t: float
     event: str
@@ -48,7 +52,12 @@ class Overtaker:
 
 @dataclass
 class Explanation:
-    """All that a run's events say of one job. Times are experiment seconds."""
+    """All that a run's events say of one job. Times are experiment seconds.
+
+    ``waited_s`` and ``cut_s`` are lengths: of its waits before its start and
+    after preemptions, and of the time for which lost links kept it from
+    running.
+    """
 
     job_id: str
     policy: str
@@ -66,7 +75,7 @@ class Explanation:
 
     @property
     def asked(self) -> str:
-        """``6 VMs`` or ``6 VMs at 500 Mbit/s``."""
+        """Size of its request: ``6 VMs`` or ``6 VMs at 500 Mbit/s``."""
         vms = number_of(self.n_vms, "VM")
         if not self.bandwidth_bps:
             return vms
@@ -77,34 +86,53 @@ class Explanation:
 
 
 def explained(stream: Iterable[events.Event], job_id: str) -> Explanation:
-    """One pass over a run's events. Raises BadInput where no such job was
-    submitted.
+    """The history of a job by one pass over a run's events.
 
-    Memory: two figures for every later job that is there at a time.
+    Raises BadInput where no such job was submitted. Memory grows with the
+    number of later jobs that are in the system at once, not with all jobs.
     """
-    looking = _Looking(job_id)
+    follower = _Follower(job_id)
     for event in stream:
-        looking.at(event)
-    return looking.result()
+        follower.follow(event)
+    return follower.result()
 
 
-class _Looking:
-    """The pass: what was seen of the job, and of those that came after it."""
+@dataclass
+class _Stopwatch:
+    """Time for which something was the case; ``since_s``: None while it is not."""
+
+    total_s: float = 0.0
+    since_s: float | None = None
+
+    def note(self, now_s: float, *, runs: bool) -> None:
+        """Notes at an event that it is the case from now on, or is not."""
+        if self.since_s is None:
+            if runs:
+                self.since_s = now_s
+        elif not runs:
+            self.total_s += now_s - self.since_s
+            self.since_s = None
+
+
+class _Follower:
+    """One job's history so far, and the jobs that may still overtake it."""
 
     def __init__(self, job_id: str) -> None:
         self._job_id = job_id
         self._policy = ""
         self._now_s = 0.0
-        # Only the job's own events are followed: memory does not grow with
+        # It follows the job's own events alone: memory does not grow with
         # other jobs.
         self._lives = JobLives()
         self._explanation: Explanation | None = None
-        self._since_s: float | None = None
-        self._cut_since_s: float | None = None
-        self._others: list[str] = []
+        self._wait = _Stopwatch()
+        self._cut = _Stopwatch()
+        # Examples of names, for the error if the job is never submitted.
+        self._earlier: list[str] = []
+        # Job -> when it was submitted, and its number of VMs.
         self._later: dict[str, tuple[float, int]] = {}
 
-    def at(self, event: events.Event) -> None:
+    def follow(self, event: events.Event) -> None:
         self._now_s = event.t
         explanation = self._explanation
         if isinstance(event, events.RunStarted):
@@ -114,29 +142,34 @@ class _Looking:
         elif explanation is None or not isinstance(event, events.JobEvent):
             return
         elif event.job_id == self._job_id:
-            self._follow(explanation, event)
+            self._take_step(explanation, event)
         elif isinstance(event, events.JobEnded):
-            # It can overtake no more, so that memory follows the jobs that
-            # are there at a time.
+            # It cannot overtake any more: forgotten, for the memory.
             self._later.pop(event.job_id, None)
         elif (
             isinstance(event, events.JobStarted)
-            and self._since_s is not None
+            and self._wait.since_s is not None
+            and event.job_id in self._later
         ):
-            self._overtaken(explanation, event)
+            # A job that is requeued starts again, but overtakes once.
+            submit_s, n_vms = self._later.pop(event.job_id)
+            overtaker = Overtaker(event.job_id, submit_s, event.t, n_vms)
+            explanation.overtaken_by.append(overtaker)
 
     def result(self) -> Explanation:
         explanation = self._explanation
         if explanation is None:
             hint = None
-            if self._others:
-                hint = f"jobs are named as {', '.join(self._others)}"
+            if self._earlier:
+                hint = f"jobs are named as {', '.join(self._earlier)}"
             raise BadInput(
                 f"no job {self._job_id!r} was submitted in this run", hint
             )
-        # It still waits where the events end.
-        if self._since_s is not None:
-            explanation.waited_s += self._now_s - self._since_s
+        # Where the events end, it may still wait or be cut.
+        self._wait.note(self._now_s, runs=False)
+        self._cut.note(self._now_s, runs=False)
+        explanation.waited_s = self._wait.total_s
+        explanation.cut_s = self._cut.total_s
         return explanation
 
     def _submitted(self, event: events.JobSubmitted) -> None:
@@ -150,27 +183,18 @@ class _Looking:
             says = f"submitted, asks for {explanation.asked}"
             explanation.steps.append(Step(event.t, event.name, says))
             self._explanation = explanation
-            self._since_s = event.t
+            self._wait.note(event.t, runs=True)
             self._lives.follow(event)
         # Only jobs submitted after it can overtake it.
         elif self._explanation is not None:
             self._later[name] = (event.t, n_vms)
-        elif len(self._others) < SHOWN_JOBS:
-            self._others.append(name)
+        elif len(self._earlier) < SHOWN_JOBS:
+            self._earlier.append(name)
 
-    def _overtaken(
-        self, explanation: Explanation, event: events.JobStarted
-    ) -> None:
-        """Records an overtaker: a job that arrives later and starts earlier."""
-        if event.job_id in self._later:
-            submit_s, n_vms = self._later[event.job_id]
-            overtaker = Overtaker(event.job_id, submit_s, event.t, n_vms)
-            explanation.overtaken_by.append(overtaker)
-
-    def _follow(
+    def _take_step(
         self, explanation: Explanation, event: events.JobEvent
     ) -> None:
-        """Records an event of the job, and whether it waits from then on."""
+        """Takes in an event of the job itself."""
         self._lives.follow(event)
         life = self._lives.jobs[self._job_id]
         explanation.start_s = life.start_s
@@ -178,33 +202,20 @@ class _Looking:
             explanation.end_s = life.end_s
             explanation.outcome = life.outcome
             explanation.reason = life.reason
-        message = event_sentence(event)
-        if message is None:
+        self._wait.note(event.t, runs=life.waits)
+        self._cut.note(event.t, runs=life.phase == "cut")
+        sentence = event_sentence(event)
+        if sentence is None:
             return
-        step = Step(event.t, event.name, message)
+        step = Step(event.t, event.name, sentence)
         if isinstance(event, events.JobWaits):
             step = replace(
                 step, behind=tuple(event.behind), until_s=event.until_s
             )
         explanation.steps.append(step)
-        if life.waits:
-            if self._since_s is None:
-                self._since_s = event.t
-        elif self._since_s is not None:
-            explanation.waited_s += event.t - self._since_s
-            self._since_s = None
-        self._cut(explanation, life.phase == "cut")
-
-    def _cut(self, explanation: Explanation, cut: bool) -> None:
-        if cut:
-            if self._cut_since_s is None:
-                self._cut_since_s = self._now_s
-        elif self._cut_since_s is not None:
-            explanation.cut_s += self._now_s - self._cut_since_s
-            self._cut_since_s = None
 
 
-_SAYS: dict[type[events.Event], str] = {
+_SENTENCES: dict[type[events.Event], str] = {
     events.JobWaits: "waits: {event.reason}",
     events.JobReserved: "is placed {where}",
     events.JobStarted: "starts",
@@ -222,24 +233,25 @@ _SAYS: dict[type[events.Event], str] = {
 
 
 def event_sentence(event: events.Event) -> str | None:
-    """An event as a sentence about its job; None where it is of no interest to
-    people.
+    """An event in words that follow its job's name; None where it is of no
+    interest to people.
     """
-    says = _SAYS.get(type(event))
-    if says is None:
+    sentence = _SENTENCES.get(type(event))
+    if sentence is None:
         return None
     if isinstance(event, events.JobReserved) and event.start_s > event.t:
-        says = "has a reservation from {event.start_s:.6g} s {where}"
+        sentence = "has a reservation from {event.start_s:.6g} s {where}"
     elif isinstance(event, events.JobEnded) and event.reason:
-        says = "{event.outcome}: {event.reason}"
-    # Most kinds of events have but some of these.
+        sentence = "{event.outcome}: {event.reason}"
+    # A kind of event has only some of these attributes; the sentence of a kind
+    # that lacks one has no place for it.
     vms_on = getattr(event, "vms_on", [])
     tier = getattr(event, "tier", FOREGROUND)
     cost_s = getattr(event, "cost_s", 0.0)
     after = ""
     if cost_s:
         after = f" after {human_duration(cost_s)} of restoring"
-    return says.format(
+    return sentence.format(
         event=event,
         where=_where(vms_on, tier),
         after=after,
@@ -248,22 +260,27 @@ def event_sentence(event: events.Event) -> str | None:
 
 
 def kind_of_reason(reason: str) -> str:
-    """A rejection's reason without its numbers: alike for all of its kind."""
+    """A rejection's reason with … for its numbers, so that reasons of a kind
+    are alike.
+    """
     return re.sub(r"\d[\d.,]*", "…", reason) or "none given"
 
 
 def _where(vms_on: list[list[int]], tier: str) -> str:
-    """``on server 3 (2 VMs), server 5`` by the servers' numbers."""
+    """``on servers 3 (2 VMs), 5, in the background``, by servers' numbers."""
     servers = []
     for server, count in vms_on:
-        servers.append(
-            f"{server} ({count} VMs)" if count > 1 else str(server)
-        )
-    text = "on server " if len(servers) <= 1 else "on servers "
-    text += ", ".join(servers[:SHOWN_SERVERS])
+        text = str(server)
+        if count > 1:
+            text += f" ({count} VMs)"
+        servers.append(text)
+    noun = "server"
+    if len(servers) > 1:
+        noun = "servers"
+    where = f"on {noun} {', '.join(servers[:SHOWN_SERVERS])}"
     n_left = len(servers) - SHOWN_SERVERS
     if n_left > 0:
-        text += f" and {n_left} more"
+        where += f" and {n_left} more"
     if tier != FOREGROUND:
-        text += f", in the {tier}"
-    return text
+        where += f", in the {tier}"
+    return where

@@ -137,3 +137,33 @@ def test_every_queueing_policy_says_why_a_job_waits(name: str) -> None:
         ]
         assert reasons
         assert any(char.isdigit() for char in reasons[0])
+
+
+def submitted(at_s: float, name: str) -> events.JobSubmitted:
+    record = {"id": name, "n_vms": 2, "bandwidth_bps": 0}
+    return events.JobSubmitted(at_s, record)
+
+
+def test_a_job_that_is_cut_at_the_end_of_the_run_was_cut_until_then() -> (
+    None
+):
+    stream = [
+        submitted(0.0, "a"),
+        events.JobStarted(1.0, "a", 0),
+        events.JobCut(4.0, "a", "link 3 is lost"),
+        events.RunEnded(10.0, "interrupted", "Ctrl-C"),
+    ]
+    history = explained(stream, "a")
+    assert (history.waited_s, history.cut_s) == (1.0, 6.0)
+
+
+def test_a_job_that_starts_anew_has_overtaken_once() -> None:
+    stream = [
+        submitted(0.0, "a"),
+        submitted(1.0, "b"),
+        events.JobStarted(2.0, "b", 0),
+        events.JobRequeued(3.0, "b", "server 0 failed"),
+        events.JobStarted(4.0, "b", 0),
+    ]
+    history = explained(stream, "a")
+    assert history.overtaken_by == [Overtaker("b", 1.0, 2.0, 2)]
