@@ -1,7 +1,8 @@
-"""Packages of another Python environment, for a person's applications.
+"""Folders with the packages of another Python environment, for a person's
+applications.
 
-Its interpreter is asked where they are, by the user that the applications have:
-an environment's start executes what is in it.
+Its interpreter lists them. It runs as the user that the applications have,
+since the start of an environment executes code that is in it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import subprocess
 import sys
 
 TIMEOUT_S = 120.0
-# The standard library stays this interpreter's own.
-QUESTION = """
+# Leaves out the standard library: the applications keep this interpreter's.
+PROGRAM = """
 import json, sys, sysconfig
 standard = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib")}
 folders = []
@@ -26,23 +27,31 @@ print(json.dumps([sys.version_info[:2], folders]))
 def package_folders(python: str) -> list[str]:
     """Folders in which an interpreter looks for packages.
 
-    Raises ValueError, in a sentence, for one that cannot be asked, or is of
-    another version: compiled packages fit one version alone.
+    ``python``: its path. Raises ValueError, with a sentence, for one that does
+    not list them, or has another version than this one: compiled packages fit
+    one version alone.
     """
-    # Isolated: the current folder and PYTHONPATH would be in the answer,
-    # and a json.py of theirs in place of the standard one.
-    command = [python, "-I", "-c", QUESTION]
+    # -I: without the current folder and PYTHONPATH, which are not the
+    # environment's, and whose json.py would hide the standard one. The program
+    # comes from the input: errors quote the command.
+    command = [python, "-I", "-"]
     try:
-        answer = subprocess.run(
+        listing = subprocess.run(
             command,
             capture_output=True,
             check=True,
-            stdin=subprocess.DEVNULL,
+            input=PROGRAM,
             text=True,
             timeout=TIMEOUT_S,
         )
-        version, folders = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        version, folders = json.loads(listing.stdout)
+    # Of a program that is no Python the output may be any JSON.
+    except (
+        OSError,
+        subprocess.SubprocessError,
+        TypeError,
+        ValueError,
+    ) as error:
         raise ValueError(f"python: {python}: {error}") from None
     needed = list(sys.version_info[:2])
     if version != needed:

@@ -506,8 +506,9 @@ class Mine(KIND):
         ),
         ("#!/bin/sh\nexit 7\n", "exit status 7"),
         ("#!/bin/sh\necho hello\n", "Expecting value"),
+        ("#!/bin/sh\necho 5\n", "cannot unpack"),
     ],
-    ids=["version", "fails", "no-python"],
+    ids=["version", "fails", "no-python", "number"],
 )
 def test_an_interpreter_that_is_of_no_use_is_told_so(
     text: str, message: str, tmp_path: Path
@@ -516,5 +517,6 @@ def test_an_interpreter_that_is_of_no_use_is_told_so(
     python.write_text(text)
     python.chmod(0o755)
     apps = OwnApps.read([], [], str(python))
-    with pytest.raises(UnusableApps, match=message):
+    with pytest.raises(UnusableApps, match=message) as refused:
         apps.find_packages()
+    assert "import json" not in str(refused.value)
