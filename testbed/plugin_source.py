@@ -1,12 +1,14 @@
-"""Check of a plug-in's source: its decisions call no clock, randomness or I/O.
+"""Check of a plug-in's source: its decisions use no clock, randomness or I/O.
 
-Made when a policy or an embedder from outside is loaded. Functions that
-``decide``, ``price`` and ``embed`` call, by their names in the plug-in's own
-files, are looked at; what only its constructor or its loading calls is not: a
-policy may read files when it is made.
+It runs when a policy or an embedder from outside is loaded. It reads
+``decide``, ``price`` and ``embed``, and every function of the plug-in's own
+files whose name they mention, directly or through others. It leaves out what
+only the constructor or the loading calls: a policy may read files when it is
+made.
 
-This finds mistakes. It confines nobody: names that are made at run time, and
-other packages' code, are not looked at (:mod:`testbed.labs.sandbox` confines).
+The check finds mistakes and confines nobody: it sees neither names that are
+made at run time nor other packages' code (:mod:`testbed.labs.sandbox`
+confines).
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from testbed.plugins import Loaded, PluginError, module_files
 
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
+# Methods that the engine calls for a decision.
 DECISIONS = frozenset({"decide", "price", "embed"})
-"""Methods that answer the engine; all else is looked at if they call it."""
 
 CLOCK = "reads the clock"
 RANDOM = "draws random numbers"
@@ -41,6 +43,7 @@ _CLOCKS = (
     "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns"
     " process_time process_time_ns thread_time thread_time_ns clock_gettime"
 )
+# Full names that no decision may use -> what they do.
 _NAMES = {
     **{f"time.{name}": CLOCK for name in _CLOCKS.split()},
     "time.sleep": WAITS,
@@ -67,8 +70,9 @@ _NAMES = {
     "numpy.save": IO,
     "numpy.savetxt": IO,
 }
-"""Names that no decision may use, and what they do."""
 
+# Modules of which a decision may use only what is in ``_PURE`` -> what the rest
+# does.
 _MODULES = {
     "asyncio": THREAD,
     "concurrent.futures": THREAD,
@@ -86,7 +90,6 @@ _MODULES = {
     "threading": THREAD,
     "urllib.request": IO,
 }
-"""Modules of which no decision may use any name but those of ``_PURE``."""
 
 _PURE = frozenset(
     {
@@ -104,14 +107,16 @@ _PURE = frozenset(
     }
 )
 
+# Functions that are pure if they get so many arguments, and what they do with
+# fewer.
 _NEED_ARGUMENTS = {
-    # Without the last of so many arguments they read the clock.
+    # Without a time these take the present one.
     "time.asctime": (1, CLOCK),
     "time.ctime": (1, CLOCK),
     "time.gmtime": (1, CLOCK),
     "time.localtime": (1, CLOCK),
     "time.strftime": (2, CLOCK),
-    # Without a seed they take one from the system.
+    # Without a seed these take one from the system.
     "random.Random": (1, RANDOM),
     "numpy.random.MT19937": (1, RANDOM),
     "numpy.random.PCG64": (1, RANDOM),
@@ -123,15 +128,20 @@ _NEED_ARGUMENTS = {
     "numpy.random.default_rng": (1, RANDOM),
 }
 
+# Methods of ``pathlib.Path``, known by their names alone: the text does not
+# tell an object's type.
 _FILE_METHODS = frozenset(
     {"read_bytes", "read_text", "write_bytes", "write_text"}
 )
-"""Methods of ``pathlib.Path``; the object's type is not known from the text."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ImpureUse:
-    """A use of something that no decision may do; lines and columns from 1."""
+    """A place at which a decision does what none may do.
+
+    ``line`` and ``column`` count from 1; ``name`` is the full name that is used
+    there, ``action`` what it does.
+    """
 
     file: Path
     line: int
@@ -143,7 +153,7 @@ class ImpureUse:
 def check_source(loaded: Loaded) -> None:
     """Raises PluginError for a policy or embedder whose decisions are impure.
 
-    The error is at the first such place and names the lines of the others.
+    The error is at the first impure use and names the lines of the others.
     """
     texts = {file.path: file.text for file in loaded.source.files}
     if not texts and loaded.source.module is not None:
@@ -155,10 +165,15 @@ def check_source(loaded: Loaded) -> None:
     if not uses:
         return
     first = uses[0]
+    lines = []
+    for use in uses[1:]:
+        line = str(use.line)
+        if use.file != first.file:
+            line = f"{use.file.name}:{line}"
+        lines.append(line)
     others = ""
-    if len(uses) > 1:
-        lines = ", ".join(str(use.line) for use in uses[1:])
-        others = f" (also in line {lines})"
+    if lines:
+        others = f" (also in line {', '.join(lines)})"
     message = (
         f"a decision {first.action} ({first.name}){others}:"
         f" {HINTS[first.action]}"
@@ -169,10 +184,11 @@ def check_source(loaded: Loaded) -> None:
 def impure_uses(
     texts: Mapping[Path, bytes], classes: Container[str] | None = None
 ) -> Iterator[ImpureUse]:
-    """Yields impure uses in what decisions call, in order of file and line.
+    """Yields the impure uses in decisions and in what they call.
 
-    ``classes``: those whose decisions count; None: all. A text that is no
-    Python is left to the loader, which names its fault.
+    Uses are in the order of files and lines. ``texts``: the source of each
+    file; one that is no Python is left to the loader, which names its fault.
+    ``classes``: names of the classes whose decisions count; None: all.
     """
     sources = []
     for path, text in texts.items():
@@ -182,35 +198,34 @@ def impure_uses(
             continue
     called = _called_functions(sources, classes)
     for source in sources:
-        places = set()
+        # A set: a function inside another one is walked with both.
+        uses: set[ImpureUse] = set()
         for function in source.functions:
-            if id(function.node) not in called:
-                continue
-            for use in source.uses_in(function.node):
-                # A function inside another one is walked with both.
-                if use not in places:
-                    places.add(use)
-                    yield use
+            if id(function.node) in called:
+                uses.update(source.uses_in(function.node))
+        yield from sorted(uses)
 
 
 def _called_functions(
     sources: Iterable[_Source], classes: Container[str] | None
 ) -> set[int]:
-    """Identities of the functions that decisions reach, by names alone.
+    """Identities (``id``) of the decisions, and of the functions they reach.
 
-    A name stands for every function that has it: rather one too many. Decisions
-    of other classes do not count, nor do constructors: they may read files,
-    whoever calls them.
+    A name reaches every function that has it: rather one too many than one too
+    few. Methods of other classes that have a decision's name are left out, and
+    so are constructors, which may read files whoever calls them.
     """
     decisions = []
     by_name: dict[str, list[Function]] = {}
     for source in sources:
         for function in source.functions:
-            if function.name in DECISIONS:
-                if classes is None or function.class_name in classes:
-                    decisions.append(function.node)
-            elif function.name != "__init__":
-                by_name.setdefault(function.name, []).append(function.node)
+            name = function.name
+            class_name = function.class_name
+            decides = name in DECISIONS
+            if decides and (classes is None or class_name in classes):
+                decisions.append(function.node)
+            elif name != "__init__" and not (decides and class_name):
+                by_name.setdefault(name, []).append(function.node)
     reached: set[int] = set()
     to_visit = decisions
     while to_visit:
@@ -234,7 +249,11 @@ def _mentioned(node: ast.AST) -> str:
 
 @dataclass(frozen=True)
 class _NamedFunction:
-    """A function or a lambda with a name; ``class_name`` is empty outside."""
+    """A function, or a lambda that is assigned to a name.
+
+    ``class_name``: the class around it, or empty. ``name`` is empty for a
+    lambda in a table, which any decision may call.
+    """
 
     class_name: str
     name: str
@@ -242,26 +261,24 @@ class _NamedFunction:
 
 
 class _Source:
-    """A parsed file: its functions, and the full names behind its aliases."""
+    """A parsed file: its functions, and the full names of what it imports."""
 
     def __init__(self, path: Path, tree: ast.Module) -> None:
         self.path = path
         self.functions: list[_NamedFunction] = []
         self._full_names: dict[str, str] = {}
-        self._note_functions(tree, class_name="")
+        self._note_functions(tree)
         for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                self._note_import(node)
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                for alias in node.names:
-                    name = alias.asname or alias.name
-                    self._full_names[name] = f"{node.module}.{alias.name}"
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                self._note_imports(node)
 
-    def _note_functions(self, parent: ast.AST, class_name: str) -> None:
-        for node in ast.iter_child_nodes(parent):
-            inner_class = class_name
+    def _note_functions(self, tree: ast.Module) -> None:
+        to_visit: list[tuple[ast.AST, str]] = [(tree, "")]
+        # No recursion: a sum of many terms is as deep a tree.
+        while to_visit:
+            node, class_name = to_visit.pop()
             if isinstance(node, ast.ClassDef):
-                inner_class = node.name
+                class_name = node.name
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 named = _NamedFunction(class_name, node.name, node)
                 self.functions.append(named)
@@ -272,32 +289,44 @@ class _Source:
                     name = _mentioned(target)
                     named = _NamedFunction(class_name, name, node.value)
                     self.functions.append(named)
-            self._note_functions(node, inner_class)
+            for child in ast.iter_child_nodes(node):
+                to_visit.append((child, class_name))
 
-    def _note_import(self, node: ast.Import) -> None:
+    def _note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
+        prefix = ""
+        if isinstance(node, ast.ImportFrom):
+            # The plug-in's own modules keep their leading dots: ".random" is
+            # not "random".
+            prefix = f"{'.' * node.level}{node.module}."
         for alias in node.names:
-            if alias.asname is not None:
-                self._full_names[alias.asname] = alias.name
-            else:
-                # ``import os.path`` binds ``os``.
-                top = alias.name.partition(".")[0]
-                self._full_names[top] = top
+            # ``import os.path`` binds ``os``, which is its own full name.
+            name = alias.asname or alias.name
+            self._full_names[name] = prefix + alias.name
 
     def uses_in(self, function: Function) -> Iterator[ImpureUse]:
         """Yields the impure uses in a function."""
-        arguments = _argument_counts(function)
-        inner_attributes = {
-            id(node.value)
-            for node in ast.walk(function)
-            if isinstance(node, ast.Attribute)
-        }
+        # A variable of the function hides what the file imports, and Python's
+        # own functions.
+        hidden = dict.fromkeys(_variables(function), "?")
+        full_names = self._full_names | hidden
+        # By the identity of the node that is called, and of what stands before
+        # a dot.
+        arguments = {}
+        before_dots = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call):
+                arguments[id(node.func)] = len(node.args) + len(
+                    node.keywords
+                )
+            elif isinstance(node, ast.Attribute):
+                before_dots.add(id(node.value))
         for node in ast.walk(function):
             if not isinstance(node, ast.Name | ast.Attribute):
                 continue
             # Of ``a.b.c`` the whole is looked at, and not ``a.b`` again.
-            if id(node) in inner_attributes:
+            if id(node) in before_dots:
                 continue
-            name = self._full_name(node)
+            name = _full_name(node, full_names)
             action = _action(name, arguments.get(id(node)))
             if action is not None:
                 yield ImpureUse(
@@ -308,43 +337,51 @@ class _Source:
                     action=action,
                 )
 
-    def _full_name(self, node: ast.expr) -> str:
-        """``numpy.random.rand`` of ``np.random.rand``; ``?.read`` of a value."""
-        if isinstance(node, ast.Name):
-            return self._full_names.get(node.id, node.id)
-        if isinstance(node, ast.Attribute):
-            return f"{self._full_name(node.value)}.{node.attr}"
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id == "__import__"
-            and len(node.args) == 1
-            and isinstance(node.args[0], ast.Constant)
-        ):
-            return str(node.args[0].value)
-        return "?"
 
-
-def _argument_counts(function: Function) -> dict[int, int]:
-    """Numbers of arguments of the calls in a function, by the called node."""
-    counts = {}
+def _variables(function: Function) -> Iterator[str]:
+    """Names of a function's parameters, and of what it assigns to."""
     for node in ast.walk(function):
-        if isinstance(node, ast.Call):
-            counts[id(node.func)] = len(node.args) + len(node.keywords)
-    return counts
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def _full_name(node: ast.expr, full_names: Mapping[str, str]) -> str:
+    """``numpy.random.rand`` of ``np.random.rand``; ``?.read`` of a value's.
+
+    ``full_names``: those of names that stand for others.
+    """
+    if isinstance(node, ast.Name):
+        return full_names.get(node.id, node.id)
+    if isinstance(node, ast.Attribute):
+        return f"{_full_name(node.value, full_names)}.{node.attr}"
+    # ``__import__("time").time``
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "__import__"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.Constant)
+    ):
+        return str(node.args[0].value)
+    return "?"
 
 
 def _action(name: str, arguments: int | None) -> str | None:
-    """The impure action of a name; ``arguments``: of its call, if it is one."""
+    """The impure action that a full name stands for; None for a pure one.
+
+    ``arguments``: their number where the name is called; None: it is only
+    mentioned.
+    """
     if name in _NEED_ARGUMENTS:
         needed, action = _NEED_ARGUMENTS[name]
-        lacks_arguments = arguments is not None and arguments < needed
-        if lacks_arguments:
+        if arguments is not None and arguments < needed:
             return action
         return None
     if name.rpartition(".")[2] in _FILE_METHODS and arguments is not None:
         return IO
-    # A name below a listed one too: sys.stderr.write, datetime.now().date.
+    # Names that begin with a listed one count too: sys.stderr.write.
     prefix = name
     while prefix and prefix not in _PURE and prefix not in _NEED_ARGUMENTS:
         if prefix in _NAMES:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import run
-from testbed.plugin_source import impure_uses
+from testbed.plugin_source import check_source, impure_uses
+from testbed.plugins import PluginError, from_file
 
 HEAD = """import random, time
 import numpy as np
@@ -56,6 +57,11 @@ PURE = (
     "import os\nos.path.join('a', 'b')",
     "generator: np.random.Generator = self.generator",
     "'random.random()  time.time()'",
+    "for socket in view.sockets: socket.close",
+    "open = sorted(view)\nopen.pop()",
+    "list(map(lambda random: random.random(), view))",
+    "from .random import pick\npick(view)",
+    "from . import secrets\nsecrets.choice(view)",
 )
 NOT_DECIDING = """
     def later(self):
@@ -118,6 +124,36 @@ def test_decisions_of_other_classes_do_not_count() -> None:
     assert len(list(impure_uses(texts, {"Mine", "Other"}))) == 1
 
 
+@pytest.mark.parametrize("name", ["decide", "price", "embed"])
+def test_a_function_outside_classes_may_have_a_decisions_name(
+    name: str,
+) -> None:
+    text = (
+        "import time\n"
+        f"def {name}(view): return time.time()\n"
+        "class Mine:\n"
+        f"    def decide(self, view, event): return {name}(view)\n"
+    )
+    (use,) = impure_uses({Path("mine.py"): text.encode()}, {"Mine"})
+    assert use.line == 2
+
+
+def test_uses_are_in_the_order_of_their_lines() -> None:
+    body = "if event:\n    print(1)\nprint(2)\nself.later()"
+    assert [
+        each.rpartition(" ")[2] for each in found_in(body, NOT_DECIDING)
+    ] == [
+        "7)",
+        "8)",
+        "12)",
+    ]
+
+
+def test_a_long_sum_does_not_end_the_check() -> None:
+    rest = f"TABLE = {' + '.join(['1'] * 1500)}\n"
+    assert found_in("print()", rest) == ["does input or output (print, 6)"]
+
+
 def test_a_file_that_is_no_python_is_left_to_the_loader() -> None:
     assert list(impure_uses({Path("mine.py"): b"def ("})) == []
 
@@ -149,3 +185,18 @@ def test_an_experiment_with_an_impure_policy_is_refused_with_all_its_lines(
         f"{policy}:6:9: policies[0].class: a decision reads the clock (time.time)"
         " (also in line 7): a policy knows the time by view.now_s"
     ) in error
+
+
+def test_a_line_of_another_file_is_named_with_that_file(
+    tmp_path: Path,
+) -> None:
+    policy = tmp_path / "mine.py"
+    body = "        time.time()\n        rank()\n        print()\n"
+    policy.write_text(f"from beside import rank\n{HEAD}{body}", "utf-8")
+    beside = tmp_path / "beside.py"
+    beside.write_text("def rank():\n    print()\n", "utf-8")
+    loaded = from_file(policy, "Mine", "mine.py:Mine")
+    with pytest.raises(PluginError) as refused:
+        check_source(loaded)
+    assert (refused.value.file, refused.value.line) == (policy, 7)
+    assert "(also in line 9, beside.py:2)" in refused.value.reason
