@@ -20,7 +20,7 @@ folders = []
 for folder in sys.path:
     if folder not in standard and not folder.endswith(("lib-dynload", ".zip")):
         folders.append(folder)
-print(json.dumps([sys.version_info[:2], folders]))
+print(json.dumps(["%d.%d" % sys.version_info[:2], folders]))
 """
 
 
@@ -44,7 +44,9 @@ def package_folders(python: str) -> list[str]:
             text=True,
             timeout=TIMEOUT_S,
         )
-        version, folders = json.loads(listing.stdout)
+        # The last line: the start of the environment may print others.
+        text = listing.stdout.rstrip().rpartition("\n")[2]
+        version, folders = json.loads(text)
     # Of a program that is no Python the output may be any JSON.
     except (
         OSError,
@@ -53,12 +55,10 @@ def package_folders(python: str) -> list[str]:
         ValueError,
     ) as error:
         raise ValueError(f"python: {python}: {error}") from None
-    needed = list(sys.version_info[:2])
+    needed = f"{sys.version_info.major}.{sys.version_info.minor}"
     if version != needed:
-        ours = ".".join(map(str, needed))
-        theirs = ".".join(map(str, version))
         raise ValueError(
-            f"python: {python} is Python {theirs}, applications run on {ours}: "
-            f"python{ours} -m venv makes an environment for them"
+            f"python: {python} is Python {version}, applications run on"
+            f" {needed}: python{needed} -m venv makes an environment for them"
         )
     return list(map(str, folders))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import sys
 import tempfile
 import time
 import urllib.request
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from controller import openflow13, start_watch
+from controller.app_packages import package_folders
 from controller.library import PACKAGES, LibraryName
 from controller.own_app import OwnApps, OwnFile, UnusableApps
 from controller.process import (
@@ -501,7 +503,7 @@ class Mine(KIND):
     ("text", "message"),
     [
         (
-            "#!/bin/sh\necho '[[3, 8], []]'\n",
+            "#!/bin/sh\necho '[\"3.8\", []]'\n",
             "is Python 3.8, applications run",
         ),
         ("#!/bin/sh\nexit 7\n", "exit status 7"),
@@ -520,3 +522,12 @@ def test_an_interpreter_that_is_of_no_use_is_told_so(
     with pytest.raises(UnusableApps, match=message) as refused:
         apps.find_packages()
     assert "import json" not in str(refused.value)
+
+
+def test_an_environment_may_print_as_it_starts(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f"#!/bin/sh\necho Welcome\nexec {sys.executable} $@\n"
+    )
+    python.chmod(0o755)
+    assert package_folders(str(python)) == package_folders(sys.executable)
