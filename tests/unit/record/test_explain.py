@@ -15,7 +15,7 @@ from testbed.cli.main import run
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput
-from testbed.record.job_history import Overtaker, explained
+from testbed.record.job_history import Overtaker, explained, kind_of_reason
 from testbed.schedulers.cmbf import Cmbf
 from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import Policy
@@ -167,3 +167,12 @@ def test_a_job_that_starts_anew_has_overtaken_once() -> None:
     ]
     history = explained(stream, "a")
     assert history.overtaken_by == [Overtaker("b", 1.0, 2.0, 2)]
+
+
+def test_reasons_of_a_kind_are_alike_whatever_their_units() -> None:
+    kinds = {
+        kind_of_reason("server 0: 800 Mbit/s asked, 1 Gbit/s free."),
+        kind_of_reason("server 12: 1.2 Gbit/s asked, 0 bit/s free."),
+    }
+    assert kinds == {"server …: … asked, … free."}
+    assert kind_of_reason("") == "none given"
