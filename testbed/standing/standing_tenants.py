@@ -312,7 +312,12 @@ class StandingTenants:
                 if name in old_placements:
                     continue
                 old = self.ledger.holdings()[name].placement
-                result = reroot(self.ledger, name, ALWAYS_S, lost_links)
+                result: Placement | str = old
+                # After a move that failed, the root that is booked may be
+                # another one than the network's, and without a lost link.
+                used = links_used(self.datacentre, old)
+                if not used.isdisjoint(lost_links):
+                    result = reroot(self.ledger, name, ALWAYS_S, lost_links)
                 if isinstance(result, Placement):
                     old_placements[name] = old
                     moved = True
@@ -362,7 +367,8 @@ class StandingTenants:
     def _rebook(self, name: str, placement: Placement) -> None:
         """Books a tenant's old placement again, over the link that is lost.
 
-        If another tenant has taken that room meanwhile, nothing is booked.
+        If another tenant has taken that room meanwhile, the new placement stays
+        booked, for the next attempt.
         """
         # The ledger books nothing on lost links: for this step it has none.
         self.ledger.set_lost((), ())

@@ -490,3 +490,35 @@ def test_an_open_network_moves_as_a_whole(tmp_path: Path) -> None:
     fat.tenants.open()
     down = fat.links.change(["aggregation 0", "core 0"], up=False)
     assert down.moved == ("tenant open has moved from core 0 to core 1",)
+
+
+def test_a_move_that_failed_is_tried_again_to_the_root_that_is_booked(
+    fat: Network,
+) -> None:
+    """Where its old place went to another tenant, it has the new one booked."""
+    fat.add("a", 2, 600 * MBIT, at=[("0", 1), ("4", 1)])
+    fat.add("b", 2, 600 * MBIT, at=[("6", 1), ("8", 1)])
+    assert (pinned(fat, "a"), pinned(fat, "b")) == ("core 0", "core 1")
+    fat.fake.reroot_refused = {"a"}
+    # Of the ways into the first pod only that by core 2 is left.
+    fat.fake.lost = {
+        port
+        for port, ends in fat.tenants.cables.items()
+        if ends
+        in {
+            ("aggregation 0", "core 0"),
+            ("aggregation 0", "core 1"),
+            ("aggregation 1", "core 3"),
+            ("aggregation 4", "core 1"),
+        }
+    }
+    assert fat.tenants.follow_links() == (
+        "tenant b has moved from core 1 to core 0",
+    )
+    assert "tc refused a" in fat.tenants.state("a").trouble
+    fat.fake.reroot_refused = set()
+    assert fat.tenants.follow_links() == (
+        "tenant a has moved from core 0 to core 2",
+    )
+    assert fat.tenants.state("a").trouble == ""
+    assert pinned(fat, "a") == "core 2"
