@@ -329,12 +329,9 @@ class _Source:
             name = _full_name(node, full_names)
             action = _action(name, arguments.get(id(node)))
             if action is not None:
+                column = node.col_offset + 1
                 yield ImpureUse(
-                    file=self.path,
-                    line=node.lineno,
-                    column=node.col_offset + 1,
-                    name=name,
-                    action=action,
+                    self.path, node.lineno, column, name, action
                 )
 
 

@@ -79,7 +79,7 @@ def _beside_panels(log: Log) -> tuple[Measure, ...]:
     )
 
 
-ALSO = (*_beside_panels(KTH), *_beside_panels(NASA))
+ALSO = (*_beside_panels(KTH), *_beside_panels(NASA), CPU)
 
 
 def _logs(series: str, load: float, seed: int, quick: bool) -> Together:
@@ -103,7 +103,7 @@ FIGURE_6 = _by_load(
     source="BgMBF, Fig. 6",
     series=SERIES,
     panels=tuple(Panel(waiting(log)) for log in LOGS),
-    also=(*ALSO, CPU),
+    also=ALSO,
 )
 
 FIGURE_7 = _by_load(
@@ -121,5 +121,5 @@ FIGURE_8 = _by_load(
     source="BgMBF, Fig. 8",
     series=(BGMBF, BGMBF_SDF),
     panels=tuple(Panel(migrations(log)) for log in LOGS),
-    also=(*map(_restoring, LOGS), *ALSO, CPU),
+    also=(*map(_restoring, LOGS), *ALSO),
 )
