@@ -224,6 +224,7 @@ def _called_functions(
             decides = name in DECISIONS
             if decides and (classes is None or class_name in classes):
                 decisions.append(function.node)
+            # A function outside classes may have such a name by chance.
             elif name != "__init__" and not (decides and class_name):
                 by_name.setdefault(name, []).append(function.node)
     reached: set[int] = set()

@@ -263,8 +263,7 @@ def kind_of_reason(reason: str) -> str:
     """A rejection's reason with … for its numbers, so that reasons of a kind
     are alike; 800 Mbit/s and 1.2 Gbit/s are, too.
     """
-    number = r"\d[\d.,]*( [kMGT]?bit/s)?"
-    return re.sub(number, "…", reason) or "none given"
+    return re.sub(r"\d[\d.,]*( [kMGT]?bit/s)?", "…", reason) or "none given"
 
 
 def _where(vms_on: list[list[int]], tier: str) -> str:

@@ -491,8 +491,7 @@ class StandingTenants:
         links = []
         for number, bps in self._reserved(name):
             for directed in (up(number), down(number)):
-                link = self.datacentre.link_name(directed)
-                links.append((link, bps))
+                links.append((self.datacentre.link_name(directed), bps))
         return replace(
             self._states[name],
             links=tuple(links),
