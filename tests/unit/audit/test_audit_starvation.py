@@ -41,9 +41,7 @@ def findings(
             log(event)
     write_resolved(folder, [head, *history])
     resolved = read_json(folder.path / RESOLVED)
-    folder.write_json(
-        RESOLVED, {**(resolved or {}), "claims": [claim]}
-    )
+    folder.write_json(RESOLVED, {**(resolved or {}), "claims": [claim]})
     conclude(folder, wall_s=0.0)
     [result] = [
         one

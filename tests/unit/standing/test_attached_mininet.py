@@ -225,7 +225,9 @@ def test_lines_of_a_file_are_run_and_one_that_cannot_be_read_is_named(
     assert said(net, monkeypatch, f"source {lines}", "py 3") == (
         f"*** {lines} is not a text file in UTF-8\n3\n"
     )
-    assert said(net, monkeypatch, "source a b") == "*** usage: source FILE\n"
+    assert (
+        said(net, monkeypatch, "source a b") == "*** usage: source FILE\n"
+    )
 
 
 def test_stop_says_that_the_network_stays(
