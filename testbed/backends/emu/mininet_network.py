@@ -899,7 +899,7 @@ class Prompt(CLI):  # type: ignore[misc]
             return
         # Mininet's own command ends the prompt where the file cannot be read.
         try:
-            with open(names[0], encoding="utf-8") as self.inputFile:
+            with Path(names[0]).open(encoding="utf-8") as self.inputFile:
                 for command in self.inputFile:
                     self.onecmd(command)
         except UnicodeDecodeError:
