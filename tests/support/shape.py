@@ -51,7 +51,7 @@ APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
     "a claim of policies without bandwidth; rejections of all jobs in a sentence": 85,
-    "files of prompt lines that cannot be read; capacities beside addresses": 96,
+    "files of prompt lines that cannot be read; capacities beside addresses": 85,
     "shortest jobs of exponential, longest of swim": 130,
     "faults in a dozen modules: cleanup, ports, pauses, Mininet; stages": 460,
     "flows of all jobs in one array in the simulator": 701,

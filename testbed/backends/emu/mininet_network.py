@@ -899,13 +899,11 @@ class Prompt(CLI):  # type: ignore[misc]
             return
         # Mininet's own command ends the prompt where the file cannot be read.
         try:
-            with Path(names[0]).open(encoding="utf-8") as self.inputFile:
-                for command in self.inputFile:
+            with Path(names[0]).open(encoding="utf-8") as commands:
+                for command in commands:
                     self.onecmd(command)
         except UnicodeDecodeError:
             error(f"*** {names[0]} is not a text file in UTF-8\n")
-        finally:
-            self.inputFile = None
 
     def do_xterm(self, line: str, term: str = "xterm") -> None:
         """Spawn xterms for nodes; without a display, say what to do.
