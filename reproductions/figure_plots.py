@@ -24,7 +24,7 @@ from reproductions.published_figure import (
     SeriesStyle,
 )
 from testbed.report.plot_files import COLOURS, NEUTRAL, file_figure, files
-from testbed.report.plot_style import MARKERS, PAPER
+from testbed.report.plot_style import MARKERS, PAPER, TEXT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -288,6 +288,9 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 color=colour if side < 0 else PAPER,
                 edgecolor=colour,
                 linestyle="-" if side < 0 else "--",
+                linewidth=1.4,
+                ecolor=TEXT,
+                capsize=3,
             )
         values = panel.published.get((series, x))
         _plot_published(

@@ -42,16 +42,23 @@ SECONDS_A_JOB = {
 """About the processor time that a simulation of 8,000 servers takes per job."""
 
 SUCCESS = Measure("success", "jobs within deadline", "%", factor=100.0)
-VM_USE = Measure("vm_use", "VM use", "%", factor=100.0)
-LINK_USE = Measure("link_use", "server link use", "%", factor=100.0)
+VM_WORK = Measure(
+    "vm_use", "VM use by all work, over 24 hours", "%", factor=100.0
+)
+LINK_WORK = Measure(
+    "link_use",
+    "server link use by all work, over 24 hours",
+    "%",
+    factor=100.0,
+)
 REVENUE = Measure("revenue", "revenue", "k$", factor=1e-3, digits=2)
 SLOWEST = Measure(
     "allocation_max_s", "slowest allocation", "ms", factor=1e3
 )
-VM_DAY = Measure(
+VM_USE = Measure(
     "vm_use_day", "VM use within the first 24 hours", "%", factor=100.0
 )
-LINK_DAY = Measure(
+LINK_USE = Measure(
     "link_use_day",
     "server link use within the first 24 hours",
     "%",
@@ -67,7 +74,7 @@ UNDISTURBED = Measure(
     "undisturbed", "jobs that ran in their stated time", "%", factor=100.0
 )
 CPU = Measure("cpu_s", "processor time of a run", "s")
-ALSO = (VM_DAY, LINK_DAY, TRAFFIC, UNDISTURBED, SLOWEST, CPU)
+ALSO = (VM_WORK, LINK_WORK, TRAFFIC, UNDISTURBED, SLOWEST, CPU)
 """Measures that a figure's table has beside its plots."""
 
 

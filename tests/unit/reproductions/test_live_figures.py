@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from reproductions.catalogue import LIVE_FIGURES
 from reproductions.configuration import FOLDER
 from reproductions.dcloud import dcloud_live
 from reproductions.dcloud.dcloud_live import deadline_over_finish
+from reproductions.figure_plots import live_pictures
 from reproductions.jsa.jsa_live import REWARD, rewarded
-from reproductions.live_figure import digest
+from reproductions.live_figure import SIMULATED, LiveFigure, digest
+from reproductions.stored_results import stored
 from testbed import events
 from testbed.record.folder import EVENTS
 from testbed.record.reading import RecordedRun, load_run
@@ -146,3 +149,21 @@ def test_a_seed_draws_the_order_of_a_figures_runs() -> None:
             jobs["alone"].after != "rear"
         )
     assert orders == {True, False}
+
+
+def test_bars_of_simulated_values_have_an_outline() -> None:
+    done = stored()["adaba-fig4-live"].done
+    figure = done.figure
+    assert isinstance(figure, LiveFigure)
+    picture = live_pictures(done, figure, {})["svg"].decode()
+    outlines = re.findall(
+        r"fill: #ffffff; stroke-dasharray: [^;]*; [^\"]*stroke-width: ([\d.]+)",
+        picture,
+    )
+    measured = [
+        panel
+        for panel in figure.panels
+        if not panel.measure.name.endswith(SIMULATED)
+    ]
+    assert len(outlines) == len(figure.series) * len(measured)
+    assert all(float(width) > 0 for width in outlines)
