@@ -6,6 +6,7 @@ In a live figure solid lines were measured and broken ones simulated.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -36,6 +37,8 @@ BACKENDS = ("live", "simulated")
 Line = Literal["-", "--"]
 BACKEND_LINES: tuple[Line, Line] = ("-", "--")
 BAR = 0.4
+LETTER_SHARE = 0.022
+"""The share of a plot's width that a letter of a tick's label takes."""
 PUBLISHED = "published (large, hollow)"
 
 LETTERS_PER_INCH = 12
@@ -88,8 +91,26 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     axes.set_title(_heading(panel))
     if len(figure.xs) <= 12:
-        axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
+        axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(figure.x_label)
+
+
+def _tick_labels(xs: Sequence[float]) -> list[str]:
+    """Labels of values; empty where one would touch the label before it."""
+    span = max(xs) - min(xs)
+    labels = []
+    labelled = math.inf
+    room = 0.0
+    for x in xs:
+        label = f"{x:g}"
+        half = LETTER_SHARE * len(label) / 2
+        if abs(x - labelled) >= (room + half) * span:
+            labels.append(label)
+            labelled = x
+            room = half
+        else:
+            labels.append("")
+    return labels
 
 
 def _plot_published(
@@ -199,7 +220,7 @@ def live_pictures(
             _bars(axes, done, panel) if len(figure.xs) == 1 else _along_x(
                 axes, done, panel
             )
-            _finish_axes(axes, panel)
+            _finish_axes(axes, done, panel)
         _live_title(made, done, figure)
         return files(made)
 
@@ -263,7 +284,7 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
             if name == series
         ]
         _plot_published(axes, values, colour, marker)
-    axes.set_xticks(figure.xs, [f"{x:g}" for x in figure.xs])
+    axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(figure.x_label)
 
 
@@ -302,11 +323,11 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
     axes.set_xticks(range(len(shown)), shown)
 
 
-def _finish_axes(axes: Axes, panel: Panel) -> None:
+def _finish_axes(axes: Axes, done: Reproduced, panel: Panel) -> None:
     axes.set_title(_heading(panel))
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
-    else:
+    elif not _below_zero(done, panel):
         axes.set_ylim(bottom=0.0)
 
 

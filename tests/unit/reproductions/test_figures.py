@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from reproductions.catalogue import FIGURES, figures
+from reproductions.figure_plots import _tick_labels
 from reproductions.grid_quantities import Grid
 from reproductions.published_figure import Figure, Reproduced
 from testbed.errors import BadInput
@@ -105,3 +106,18 @@ def test_a_strategic_tenant_gains_nothing_but_what_the_paper_grants() -> (
     assert [
         j.claim.text for j in done.judged if j.verdict != "reproduced"
     ] == []
+
+
+@pytest.mark.parametrize(
+    ("xs", "labels"),
+    [
+        ((90.0, 96.0, 100.0, 190.0), ["90", "96", "", "190"]),
+        ((100.0, 96.0, 0.0), ["100", "", "0"]),
+        ((1.0, 2.0, 20.0), ["1", "2", "20"]),
+        ((5.0,), ["5"]),
+    ],
+)
+def test_labels_along_x_do_not_touch(
+    xs: tuple[float, ...], labels: list[str]
+) -> None:
+    assert _tick_labels(xs) == labels
