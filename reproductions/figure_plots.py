@@ -42,6 +42,8 @@ LETTER_SHARE = 0.022
 PUBLISHED = "published (large, hollow)"
 
 LETTERS_PER_INCH = 12
+X_LABEL_LETTERS = 55
+"""The longest line below a plot."""
 
 
 def pictures(done: Reproduced) -> dict[str, bytes]:
@@ -51,7 +53,12 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
     rows = -(-len(panels) // columns)
     with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, panel in enumerate(panels, 1):
-            _plot(made.add_subplot(rows, columns, index), done, panel)
+            axes = made.add_subplot(rows, columns, index)
+            if len(done.figure.xs) == 1:
+                _by_series(axes, done, panel)
+                axes.tick_params(labelleft=index % columns == 1 % columns)
+            else:
+                _plot(axes, done, panel)
         _title(made, done)
         return files(made)
 
@@ -92,7 +99,39 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
     axes.set_title(_heading(panel))
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, _tick_labels(figure.xs))
-    axes.set_xlabel(figure.x_label)
+    axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
+
+
+def _by_series(axes: Axes, done: Reproduced, panel: Panel) -> None:
+    """Plots a measure of every series, one below the other, where there is one x
+    alone.
+    """
+    figure = done.figure
+    x = figure.xs[0]
+    shown = panel.shown or figure.series
+    for row, series in enumerate(shown):
+        estimate = done.estimate(panel.measure, series, x)
+        axes.errorbar(
+            [estimate.mean],
+            [row],
+            xerr=[estimate.half_width or 0.0],
+            color=COLOURS[0],
+            marker=MARKERS[0],
+            markersize=5,
+            linewidth=1.4,
+            capsize=3,
+        )
+        published = panel.published.get((series, x))
+        if published is not None:
+            _plot_published(
+                axes, [(published, row)], COLOURS[0], MARKERS[0]
+            )
+    axes.set_yticks(range(len(shown)), shown)
+    axes.invert_yaxis()
+    if not _below_zero(done, panel):
+        axes.set_xlim(left=0.0)
+    axes.set_title(_heading(panel))
+    axes.set_xlabel(f"at {x:g} {figure.x_label}")
 
 
 def _tick_labels(xs: Sequence[float]) -> list[str]:
@@ -174,9 +213,8 @@ def _title(made: Figure, done: Reproduced) -> None:
     if any(panel.published for panel in figure.panels):
         handles.append(_published_handle())
         labels.append(PUBLISHED)
-    columns = int(
-        made.get_figwidth() * LETTERS_PER_INCH / (max(map(len, labels)) + 8)
-    )
+    longest = max(map(len, labels), default=0)
+    columns = int(made.get_figwidth() * LETTERS_PER_INCH / (longest + 8))
     made.legend(
         handles, labels, loc="outside lower center", ncols=max(1, columns)
     )
@@ -285,7 +323,7 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
         ]
         _plot_published(axes, values, colour, marker)
     axes.set_xticks(figure.xs, _tick_labels(figure.xs))
-    axes.set_xlabel(figure.x_label)
+    axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
 
 
 def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 
 import pytest
 
 from reproductions.catalogue import FIGURES, figures
-from reproductions.figure_plots import _tick_labels
+from reproductions.figure_plots import _tick_labels, pictures
 from reproductions.grid_quantities import Grid
 from reproductions.published_figure import Figure, Reproduced
+from reproductions.stored_results import stored
 from testbed.errors import BadInput
 
 ALL = list(FIGURES.values())
@@ -121,3 +123,18 @@ def test_labels_along_x_do_not_touch(
     xs: tuple[float, ...], labels: list[str]
 ) -> None:
     assert _tick_labels(xs) == labels
+
+
+def test_series_at_one_x_stand_below_each_other_by_name() -> None:
+    done = stored()["dcloud-bl"].done
+    assert len(done.figure.xs) == 1
+    picture = pictures(done)["svg"].decode()
+    heights = {}
+    for y, name in re.findall(
+        r' y="([\d.]+)"[^>]*>([^<]+)</text>', picture
+    ):
+        if name in done.figure.series:
+            heights[name] = float(y)
+    assert sorted(heights, key=heights.__getitem__) == list(
+        done.figure.series
+    )
