@@ -283,7 +283,12 @@ def _step_curves(
                 linestyle=line,
                 linewidth=1.4 if line == "-" else 1.0,
             )
-    axes.set_title(curves.title)
+    first = outcomes[figure.series[0], curves.x]
+    title = curves.title
+    if len(first) > 1:
+        # Panels beside it show means.
+        title += f", seed {first[0].live.summary.seed}"
+    axes.set_title(title)
     axes.set_xlabel(curves.x_label)
     axes.set_ylim(bottom=0.0)
     if curves.limits is not None:
