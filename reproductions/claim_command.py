@@ -96,16 +96,9 @@ def claim(
         raise BadInput(
             "a file and --run go with check", "testbed claim check FILE"
         )
-    if what not in sections():
-        near = difflib.get_close_matches(what, sections(), 1)
-        raise BadInput(
-            f"no figure is called {what}",
-            f"did you mean {near[0]}?"
-            if near
-            else "testbed reproduce --list",
-        )
-    content = claim_content(what, results_of(what, results))
-    path = out or Path(f"{what}.claim.json")
+    name = _section_of(what)
+    content = claim_content(name, results_of(name, results))
+    path = out or Path(f"{name}.claim.json")
     text = json.dumps(content, ensure_ascii=False, indent=1)
     path.write_text(f"{text}\n", "utf-8")
     if as_json:
@@ -114,6 +107,22 @@ def claim(
     console.out().print(
         Text(f"{path}: {content['digest']}"), soft_wrap=True
     )
+
+
+def _section_of(figure: str) -> str:
+    """The section of a figure that is named as in ``reproduce --list``, or as its
+    section is.
+
+    Raises BadInput for an unknown one.
+    """
+    for name in (figure, f"{figure}-live"):
+        if name in sections():
+            return name
+    near = difflib.get_close_matches(figure, sections(), 1)
+    hint = "testbed reproduce --list"
+    if near:
+        hint = f"did you mean {near[0]}?"
+    raise BadInput(f"no figure is called {figure}", hint)
 
 
 def _check(path: Path, out: Path, *, run: bool, as_json: bool) -> None:

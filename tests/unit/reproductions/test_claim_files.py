@@ -183,6 +183,19 @@ def test_what_is_no_figure_and_no_file(
     assert main.run(["claim", "mbfcbs-fig5", "--run"]) == 2
 
 
+def test_a_live_figure_is_named_as_in_the_list_or_as_its_section(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    none = ("--results", str(tmp_path / "none"))
+    for name in ("mbfcbs-leases", "mbfcbs-leases-live"):
+        assert main.run(["claim", name, *none]) == 0
+        path = tmp_path / "mbfcbs-leases-live.claim.json"
+        content = json.loads(path.read_text("utf-8"))
+        assert content["figure"] == "mbfcbs-leases-live"
+        path.unlink()
+
+
 def test_a_live_figure_is_measured_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
