@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
+import yaml
 
-from reproductions import figure_runs
+from reproductions import configuration, figure_runs
+from reproductions.adaba import bgmbf_live
 from reproductions.catalogue import LIVE_FIGURES
 from reproductions.cmbf.cmbf_examples import AMBF, CMBF, LATE, MOVED, end_of
 from reproductions.cmbf.cmbf_interference import IDLE_USED, LOSS
@@ -18,6 +24,7 @@ from reproductions.figure_runs import (
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import LiveFigure
 from testbed.play import playing
+from testbed.record.reading import RecordedRun
 from tests.support.live_backend import Scripted
 
 
@@ -74,6 +81,32 @@ def test_a_slow_backend_has_the_moves_but_not_the_times(
         verdicts(found)
         == ["reproduced"] * 2 + ["not reproduced"] + ["reproduced"] * 3
     )
+
+
+def test_sizes_name_the_time_scale_of_their_files() -> None:
+    named = {}
+    for name, figure in LIVE_FIGURES.items():
+        found = re.search(r"an hour in ([0-9.]+) s", figure.size)
+        if found is not None:
+            series, x = figure.points[0]
+            variant = figure.variant(series, x, False)  # noqa: FBT003 - full size
+            text = (configuration.FOLDER / variant.file).read_text()
+            scale = yaml.safe_load(text)["scale"]["time"]
+            named[name] = (float(found[1]), 3600 / scale)
+    assert len(named) >= 2
+    for hour_s, played_s in named.values():
+        assert hour_s == played_s
+
+
+def test_nothing_is_measured_of_jobs_that_never_start() -> None:
+    summary = SimpleNamespace(
+        queued_mean_s=None, bounded_slowdown_mean=None, preemptions=0
+    )
+    run = cast(RecordedRun, SimpleNamespace(summary=summary))
+    found = bgmbf_live.measures(run)
+    assert math.isnan(found[bgmbf_live.WAITING.name])
+    assert math.isnan(found[bgmbf_live.SLOWDOWN.name])
+    assert found[bgmbf_live.SUSPENDED.name] == 0.0
 
 
 def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:
