@@ -11,7 +11,7 @@ and are made anew each time. A live run that is run again all the same (one not
 
 from __future__ import annotations
 
-import shutil
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -39,7 +39,7 @@ from reproductions.published_figure import (
 )
 from reproductions.result_cache import compute
 from testbed.errors import BadInput
-from testbed.owned_files import caller
+from testbed.owned_files import caller, opened_folder, remove_folder
 from testbed.record.comparison import compare_runs
 from testbed.record.folder import PROVENANCE, RunFolder
 from testbed.record.provenance import known, provenance
@@ -89,7 +89,10 @@ def reproduce_figure(
     again.
     """
     store = ResultStore(request.out / CACHE)
-    stages = request.stages if request.most else ()
+    stages: tuple[int, ...] = ()
+    # Without anything random in it, more seeds would give the same.
+    if request.most and not figure.exact:
+        stages = request.stages
 
     def done_with(seeds: int) -> Reproduced:
         points = figure.configurations(seeds, quick=request.quick)
@@ -99,7 +102,7 @@ def reproduce_figure(
             figure, seeds, results, quick=request.quick, stages=stages
         )
 
-    *earlier, last = request.stages
+    *earlier, last = stages or (request.seeds,)
     for seeds in earlier:
         done = done_with(seeds)
         if done.decided:
@@ -270,18 +273,20 @@ def _run_missing(
     report_at(kept, 0.0)
     for number, point in enumerate(missing, kept):
         began_s = gone_s
+        gone_s += walls[id(point)]
         time_scale = point.experiment.scale.time
 
         def advance(
             now_s: float,
             number: int = number,
             began_s: float = began_s,
+            end_s: float = gone_s,
             scale: float = time_scale,
         ) -> None:
-            report_at(number, began_s + now_s / scale)
+            # A run that outlasts its estimate stands at the estimate's end.
+            report_at(number, min(began_s + now_s / scale, end_s))
 
         _run_live(point, backends, advance)
-        gone_s += walls[id(point)]
         report_at(number + 1, gone_s)
 
 
@@ -344,21 +349,31 @@ def _run_live(
         if _kept(point, again=False):
             # It is a measurement, if a spoilt one: the number of tries is
             # reported with the result.
-            path.rename(path.with_name(f"{LIVE}.{_earlier(point) + 1}"))
+            number = _earlier(point) + 1
+            with opened_folder(path.parent) as above:
+                within = {"src_dir_fd": above, "dst_dir_fd": above}
+                os.rename(LIVE, f"{LIVE}.{number}", **within)  # noqa: PTH104 - within a folder
         else:
-            shutil.rmtree(path)
+            remove_folder(path)
     backends.live(point.experiment, _empty(point, LIVE), advance)
 
 
 def _earlier(point: LivePoint) -> int:
-    """The number of complete live runs that were set aside."""
-    return sum(1 for _ in point.folder.path.glob(f"{LIVE}.[0-9]*"))
+    """The number of complete live runs that were set aside, by the name of the
+    last: others may have been removed.
+    """
+    last = 0
+    for path in point.folder.path.glob(f"{LIVE}.*"):
+        number = path.suffix[1:]
+        if number.isdecimal():
+            last = max(last, int(number))
+    return last
 
 
 def _empty(point: LivePoint, name: str) -> RunFolder:
     folder = RunFolder(point.folder.path / name, point.folder.owner)
     if folder.path.exists():
-        shutil.rmtree(folder.path)
+        remove_folder(folder.path)
     folder.make()
     return folder
 

@@ -39,6 +39,7 @@ from testbed.cli.options import Json
 from testbed.cli.run_progress import clock
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput, TestbedError
+from testbed.owned_files import as_it_leads
 from testbed.record.folder import RunFolder
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import Executor
@@ -172,7 +173,7 @@ def reproduce(
             "--most-seeds is for simulated figures",
             "give --live a number of --seeds",
         )
-    _check_out(out)
+    out = _checked_out(out)
     usable = processes or len(os.sched_getaffinity(0))
     command = ["testbed", *sys.argv[1:]]
     records: list[dict[str, Any]] = []
@@ -234,11 +235,17 @@ def _wanted(
     return list(FIGURES.values()) if everything else figures(names)
 
 
-def _check_out(out: Path) -> None:
-    """Raises BadInput where nothing can be written, before anything is
-    computed.
+def _checked_out(out: Path) -> Path:
+    """The folder without links. Raises BadInput where nothing can be written,
+    before anything is computed.
     """
-    there = out.absolute()
+    try:
+        there = as_it_leads(out).absolute()
+    except RuntimeError:
+        raise BadInput(
+            f"{out} is a link to itself", "name another folder with --out"
+        ) from None
+    folder = there
     while not there.exists():
         there = there.parent
     if not there.is_dir():
@@ -246,7 +253,7 @@ def _check_out(out: Path) -> None:
     elif not os.access(there, os.W_OK | os.X_OK):
         why = f"{there}: {os.strerror(errno.EACCES)}"
     else:
-        return
+        return folder
     raise BadInput(
         f"nothing can be written into {out}: {why}",
         "name a folder you may write to with --out",

@@ -262,4 +262,8 @@ def test_seeds_are_doubled_until_every_claim_is_decided(
     catalogue.FIGURES["made-fig2"] = figure(near, name="made-fig2")
     assert seeds_of("made-fig2", *doubled) == (8, [2, 4, 8])
     assert seeds_of("made-fig2", "--seeds", "3") == (3, [])
+    # More seeds of a figure without anything random would say the same.
+    exact = replace(catalogue.FIGURES["made-fig2"], exact=True)
+    catalogue.FIGURES["made-fig2"] = exact
+    assert seeds_of("made-fig2", *doubled) == (1, [])
     assert command(tmp_path, "--live", "--all", "--most-seeds", "4") == 2

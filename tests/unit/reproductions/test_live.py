@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -263,6 +265,73 @@ def test_a_run_that_is_not_ok_is_run_again_if_so_asked_and_the_tries_are_reporte
     assert verdicts(found) == ["reproduced"] * 6
     _, written = write_live(found, request(tmp_path))
     assert [r["attempts"] for r in written["runs"]] == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_tries_go_by_the_number_of_the_last_one(tmp_path: Path) -> None:
+    suspect = Scripted(levels=("suspect",))
+    one = figure((VC,))
+    for _ in range(3):
+        run(tmp_path, suspect, again=True, one=one)
+    (first,) = (tmp_path / "out" / "live").glob("*/live.1")
+    shutil.rmtree(first)
+    (first.parent / "live.9-copy").mkdir()
+    found = run(tmp_path, suspect, again=True, one=one)
+    assert [r["attempts"] for r in figure_runs.runs_of(found)] == [4]
+    assert (first.parent / "live.3" / "jobs.csv").is_file()
+
+
+@pytest.mark.slow
+def test_a_run_that_outlasts_its_estimate_takes_no_progress_back(
+    tmp_path: Path,
+) -> None:
+    backend = Scripted()
+    backend.slow = 8.0
+    run(tmp_path, backend)
+
+
+@pytest.mark.slow
+def test_root_follows_no_link_in_the_place_of_a_runs_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = figure((VC,))
+    run(tmp_path, Scripted(levels=("suspect",)), one=one)
+    above = tmp_path / "out" / "live"
+    above.chmod(0o777)
+    (runs,) = above.iterdir()
+    victim = tmp_path / "victim"
+    runs.rename(victim)
+    runs.symlink_to(victim)
+    before = sorted(victim.rglob("*"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (point,) = figure_runs._points(one, request(tmp_path))
+    with pytest.raises(OSError, match="is a link"):
+        figure_runs._run_live(point, Scripted(), lambda _: None)
+    with pytest.raises(OSError, match="is a link"):
+        figure_runs._empty(point, figure_runs.SIMULATED)
+    assert sorted(victim.rglob("*")) == before
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_out_may_be_a_link_for_root_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (catalogue, command):
+        monkeypatch.setattr(module, "LIVE_FIGURES", {"made-live": figure()})
+    monkeypatch.setattr(command, "Machine", lambda *_: Scripted())
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    tmp_path.chmod(0o777)
+    (tmp_path / "elsewhere").mkdir()
+    out = tmp_path / "out"
+    out.symlink_to(tmp_path / "elsewhere")
+    arguments = ["reproduce", "made-live", "--live", "--out", str(out)]
+    assert main.run(arguments) == 0
+    assert (tmp_path / "elsewhere" / "made-live" / "table.md").is_file()
+    out.unlink()
+    out.symlink_to(out)
+    assert main.run(arguments) == 2
 
 
 def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(
