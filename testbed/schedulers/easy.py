@@ -24,8 +24,8 @@ CLAIMS_OF_ESTIMATES: dict[str, tuple[Claim, ...]] = {
         "no-preemption",
         "no-starvation-without-bandwidth",
     ),
-    # Without the last: jobs that run longer than their users stated can
-    # put the first one's start off again and again.
+    # Starvation is possible: jobs that run longer than their users stated
+    # can delay the first in the queue again and again.
     "user": ("head-not-delayed-by-user-estimates", "no-preemption"),
 }
 
@@ -42,8 +42,8 @@ class EasyParameters:
 class Easy(NodeQueue):
     """The EASY policy, for jobs that take a whole node per VM.
 
-    ``estimates``: the running times that it plans with, the ``accurate`` ones
-    or those that the ``user`` stated.
+    ``estimates``: the running times to plan with, ``accurate`` ones or those
+    that the ``user`` stated.
     """
 
     def __init__(self, estimates: str = "accurate") -> None:
@@ -62,26 +62,27 @@ class Easy(NodeQueue):
         if self._plans_with_stated:
             planned_s = job.stated_s
         entry = (n_nodes, planned_s, job.bandwidth_bps, job.id)
-        fits = n_nodes <= len(nodes.free)
-        if not self.queue:
-            if fits:
-                return [self._start(now_s, entry)]
-            # It becomes the first in the queue: the pass reserves its nodes.
-            self.queue.append(entry)
-            return self.schedule(view)
-        # Running jobs are sorted by planned end. While one of them is overdue,
-        # the shadow time moves with the clock: the reservation of the last pass
-        # is out of date, and a new pass decides about all waiting jobs.
-        earliest_end_s = nodes.holders[0][0]
-        if earliest_end_s < now_s:
-            self.queue.append(entry)
-            return self.schedule(view)
-        if fits and nodes.admits(n_nodes, now_s + planned_s):
+        queue = self.queue
+        # The first in the queue needs a pass, which starts it or reserves its
+        # nodes. While a running job is overdue, any job needs one: the shadow
+        # time moves with the clock, so that the reservation of the last pass
+        # is out of date. Holders are sorted by planned end.
+        needs_pass = not queue or nodes.holders[0][0] < now_s
+        if (
+            not needs_pass
+            and n_nodes <= len(nodes.free)
+            and nodes.admits(n_nodes, now_s + planned_s)
+        ):
             return [self._start(now_s, entry)]
-        self.queue.append(entry)
-        if view.listening:
-            return [self._waits(entry)]
-        return []
+        queue.append(entry)
+        actions: list[Action] = []
+        if needs_pass:
+            actions = self.schedule(view)
+        # The pass itself records why the first waits, and may have started
+        # this job.
+        if view.listening and len(queue) > 1 and queue[-1] is entry:
+            actions.append(self._waits(entry))
+        return actions
 
     def schedule(self, view: View) -> list[Action]:
         actions: list[Action] = []
@@ -126,11 +127,12 @@ class Easy(NodeQueue):
 
     def _waits(self, entry: Entry) -> Wait:
         n_nodes, planned_s, _, job_id = entry
-        first = self.queue[0]
+        # An entry ends with its job's id.
+        first_id = self.queue[0][3]
         n_free = len(self.nodes.free)
         shadow = self.nodes.shadow
         reason = f"{n_nodes} nodes asked, {n_free} free"
-        if entry is first:
+        if job_id == first_id:
             # The running jobs whose planned ends make room for it.
             waits_for = [
                 running_id
@@ -143,8 +145,6 @@ class Easy(NodeQueue):
                 tuple(waits_for),
                 shadow.at_s,
             )
-        # An entry ends with its job's id.
-        first_id = first[3]
         if n_nodes <= n_free:
             reason = (
                 f"{n_nodes} of {n_free} free nodes asked for {planned_s:g} s:"

@@ -234,6 +234,53 @@ def test_the_wait_reason_names_the_estimate_and_the_blocking_jobs() -> None:
     }  # fmt: skip
 
 
+def test_a_job_that_comes_while_another_is_overdue_has_a_wait_reason() -> (
+    None
+):
+    jobs = [
+        job("a", 2, 20.0, estimate_s=5.0),
+        job("b", 3, 5.0, 1.0),
+        job("c", 2, 5.0, 10.0),
+        job("d", 1, 1.0, 11.0, estimate_s=50.0),
+    ]
+    reasons = {
+        (e.t, e.job_id): (e.reason, e.behind)
+        for e in run(Easy("user"), jobs, 3)
+        if isinstance(e, events.JobWaits)
+    }
+    # The first is recorded anew as well: its time moves with the clock.
+    assert list(reasons)[:5] == [
+        (1.0, "b"),
+        (10.0, "b"),
+        (10.0, "c"),
+        (11.0, "b"),
+        (11.0, "d"),
+    ]
+    assert reasons[10.0, "c"] == ("2 nodes asked, 1 free", ["b"])
+    assert reasons[11.0, "d"] == (
+        "1 of 1 free nodes asked for 50 s: it would delay b, which has them"
+        " from 11 s",
+        ["b"],
+    )
+
+
+def test_a_job_that_starts_while_another_is_overdue_has_no_wait_reason() -> (
+    None
+):
+    jobs = [
+        job("a", 1, 20.0, estimate_s=5.0),
+        job("b", 2, 5.0, 1.0),
+        job("c", 1, 5.0, 10.0),
+    ]
+    history = run(Easy("user"), jobs, 3)
+    assert first_starts(history)["c"] == 10.0
+    assert not [
+        e
+        for e in history
+        if isinstance(e, events.JobWaits) and e.job_id == "c"
+    ]
+
+
 def test_a_job_that_asks_for_bandwidth_runs_where_the_network_limits_nothing() -> (
     None
 ):
