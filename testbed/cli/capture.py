@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import IO, Annotated
@@ -23,13 +23,16 @@ from testbed.backends.emu.pcapng import MergedPackets
 from testbed.cli import console
 from testbed.cli.options import Json, require_root
 from testbed.errors import BadInput, TestbedError
-from testbed.owned_files import caller, from_home, new_file, opened_folder
+from testbed.owned_files import caller, from_home, new_file, remove_file
 from testbed.standing.capture_targets import capture_places
 from testbed.units import number_of
 
 IsOver = Callable[[], bool]
+"""True once the target's packets pass there no more."""
 FILE_MODE = 0o600
 STANDARD_OUTPUT = "-"
+SPECIAL_SIGNS = frozenset('"$`\\!')
+"""Signs that a shell does not take as they are within double quotes."""
 
 Target = Annotated[
     str,
@@ -74,22 +77,23 @@ def capture(
     """Show packets where they pass, or store them for Wireshark, until Ctrl-C
     or the end of the job, tenant or network.
 
-    Of a VM, those at its interface; of a link, those in both directions at its
-    lower end; of a tenant, those at all its VMs. A file is pcap (of a tenant
-    of several VMs pcapng, which names the VM), new, and its caller's alone.
+    A VM's packets are taken at its interface, a tenant's at all its VMs, and a
+    link's at its lower end, in both directions. The file is a new one, which
+    its caller alone may read: pcap, or, for a tenant of several VMs, pcapng,
+    which names the VM of each packet.
     """
     require_root("testbed capture")
     if as_json and write in (None, STANDARD_OUTPUT):
         raise BadInput("--json says what was stored: it goes with -w FILE")
-    # Where they are now: `_is_gone` asks again, as the same name may come
-    # back elsewhere.
+    # Looked up again later by `_is_gone`: the name may then stand for another
+    # place.
     points = capture_places().points(target)
     request = CaptureRequest(
         " ".join(words or ()), count, seconds, as_text=write is None
     )
     is_over = partial(_is_gone, target, points)
     console.say(f"capturing at {_named(points)}; Ctrl-C ends it")
-    # Shown, they are tcpdump's lines; stored, its binary format.
+    # Packets are shown as tcpdump's lines, and stored in its binary format.
     if write is None:
         console.say(f"in Wireshark: {_wireshark(target)}")
         take = _ShownLines(points).take
@@ -121,7 +125,7 @@ def _say_end(target: str, counts: CaptureCounts, *, is_over: bool) -> None:
 
 
 def _is_gone(target: str, points: Sequence[CapturePoint]) -> bool:
-    """True once a target's packets pass elsewhere, or nowhere."""
+    """True once the target's packets pass at other points, or at none."""
     try:
         return capture_places().points(target) != points
     except (TestbedError, OSError, ValueError):
@@ -129,24 +133,33 @@ def _is_gone(target: str, points: Sequence[CapturePoint]) -> bool:
 
 
 def _named(points: Sequence[CapturePoint]) -> str:
-    names = [point.name for point in points]
-    if len(names) > 1:
-        return f"{names[0]} to {names[-1]}"
-    return names[0]
+    """``a.0``, or ``a.0 to a.3``."""
+    first = points[0].name
+    last = points[-1].name
+    if first == last:
+        return first
+    return f"{first} to {last}"
 
 
 def _wireshark(target: str) -> str:
-    """A line for another machine, which is typed to a shell here once more."""
+    """A command line for another machine, where a shell reads it; the shell
+    that ssh starts here reads what is in quotes once more.
+    """
     remote = shlex.join(
         ["sudo", "testbed", "capture", target, "-w", STANDARD_OUTPUT]
     )
-    if "'" in remote:
+    if SPECIAL_SIGNS.intersection(remote):
+        remote = shlex.quote(remote)
+    # Easier to read.
+    elif "'" in remote:
         remote = f'"{remote}"'
     return f"ssh HOST {remote} | wireshark -k -i -"
 
 
 class _ShownLines:
-    """Lines of text on standard output; of several points with their names."""
+    """Prints tcpdump's lines; of several points each line begins with the
+    point's name.
+    """
 
     def __init__(self, points: Sequence[CapturePoint]) -> None:
         self._labels = [""]
@@ -155,11 +168,9 @@ class _ShownLines:
         self._rest = [b""] * len(points)
 
     def take(self, number: int, data: bytes) -> None:
-        # What is read ends anywhere; the rest of a line comes with what is
-        # read next.
-        *lines, self._rest[number] = (self._rest[number] + data).split(
-            b"\n"
-        )
+        lines = (self._rest[number] + data).split(b"\n")
+        # The last line may be incomplete: the next data begin with its rest.
+        self._rest[number] = lines.pop()
         for line in lines:
             # tcpdump ends its text with an empty line.
             if line:
@@ -171,11 +182,11 @@ class _ShownLines:
 def _stored(
     points: Sequence[CapturePoint],
     request: CaptureRequest,
-    name: str,
+    file_name: str,
     is_over: IsOver,
 ) -> CaptureCounts:
-    """Captures into a file. It is removed where nothing can be captured."""
-    with _opened(name) as write:
+    """Captures into a new file, or to standard output (``-``)."""
+    with _opened(file_name) as write:
         if len(points) == 1:
             return packet_capture.capture(
                 points, request, lambda _, data: write(data), is_over
@@ -185,9 +196,13 @@ def _stored(
 
 
 @contextmanager
-def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
-    """Writes to a new file of the caller's alone, or to standard output."""
-    if name == STANDARD_OUTPUT:
+def _opened(file_name: str) -> Iterator[Callable[[bytes], object]]:
+    """A function that writes bytes to a new file, or to standard output.
+
+    The caller alone may read the file. It is removed if the block fails before
+    anything is written.
+    """
+    if file_name == STANDARD_OUTPUT:
         if sys.stdout.isatty():
             raise BadInput(
                 "packets in binary are nothing for a terminal",
@@ -195,22 +210,22 @@ def _opened(name: str) -> Iterator[Callable[[bytes], object]]:
             )
         yield partial(_write_at_once, sys.stdout.buffer)
         return
-    path = Path(from_home(name))
-    descriptor = _created(path)
-    with os.fdopen(descriptor, "wb") as file:
+    path = Path(from_home(file_name))
+    with os.fdopen(_created(path), "wb") as file:
         try:
             yield partial(_write_at_once, file)
         except BaseException:
-            # Nothing was captured, as by a filter that tcpdump does not
-            # know: the corrected command is to find no file in its way.
-            if not os.fstat(descriptor).st_size:
-                with opened_folder(path.parent) as folder:
-                    os.unlink(path.name, dir_fd=folder)
+            # An empty file would be in the way of the corrected command, as
+            # after a filter that tcpdump does not know.
+            if not os.fstat(file.fileno()).st_size:
+                # Its caller may have removed it.
+                with suppress(OSError):
+                    remove_file(path)
             raise
 
 
 def _created(path: Path) -> int:
-    """A new file's descriptor. Raises BadInput."""
+    """A descriptor of the new file. Raises BadInput where it cannot be made."""
     try:
         return new_file(path, FILE_MODE, caller())
     except FileExistsError:
@@ -223,5 +238,5 @@ def _created(path: Path) -> int:
 
 def _write_at_once(file: IO[bytes], data: bytes) -> None:
     file.write(data)
-    # Whoever reads the other end of a pipe sees packets as they come.
+    # A reader at the other end of a pipe sees packets as they come.
     file.flush()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import struct
+import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from testbed.backends.emu.packet_capture import (
     CaptureRequest,
 )
 from testbed.backends.emu.pcapng import MergedPackets
-from testbed.cli import main
+from testbed.cli import capture, main
 from testbed.errors import BadInput, RunFailed
 
 PLACES = CapturePlaces(
@@ -153,6 +155,37 @@ def test_the_line_for_wireshark_can_be_typed_for_a_link(
     )
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "a.0",
+        "rack 0 - core 0",
+        "King's Cross - core",
+        "$HOME - core",
+        "`id` - core",
+        'a "quoted" name - core',
+        "a\\b - core",
+    ],
+)
+def test_the_line_for_wireshark_keeps_any_name(target: str) -> None:
+    line = capture._wireshark(target)
+    remote, _, _ = line.removeprefix("ssh HOST ").partition(" | wireshark")
+    # ssh passes its words to the other machine's shell, with blanks between.
+    here = subprocess.run(
+        ["sh", "-c", f"printf '%s ' {remote}"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    words = ["sudo", "testbed", "capture", target, "-w", "-"]
+    assert shlex.split(here.stdout) == words
+
+
+def test_an_exclamation_mark_is_kept_from_bashs_history() -> None:
+    line = capture._wireshark("Wow!x - core")
+    assert line.startswith("ssh HOST '")
+
+
 def test_a_file_is_new_and_its_callers_alone(
     captured: Captured,
     tmp_path: Path,
@@ -188,16 +221,23 @@ def test_a_capture_that_fails_leaves_no_file(
     captured: Captured,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     captured([])
+    path = tmp_path / "x.pcap"
+    removes = [False, True]
 
     def fail(*_: object) -> None:
+        # Its caller may have removed it meanwhile.
+        if removes.pop(0):
+            path.unlink()
         raise BadInput("no such words")
 
     monkeypatch.setattr(packet_capture, "capture", fail)
-    path = tmp_path / "x.pcap"
-    assert main.run(["capture", "a", "-w", str(path), "words"]) == 2
-    assert not path.exists()
+    while removes:
+        assert main.run(["capture", "a", "-w", str(path), "words"]) == 2
+        assert "no such words" in capsys.readouterr().err
+        assert not path.exists()
 
 
 @pytest.mark.parametrize("to", [(), ("-w", "-")])
