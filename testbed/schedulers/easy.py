@@ -108,16 +108,16 @@ class Easy(NodeQueue):
         """Starts jobs behind the first that fit and do not delay it, in order
         of arrival; adds the starts to ``actions``.
         """
-        n_free = len(self.nodes.free)
+        # Jobs that start take their nodes out of this list.
+        free = self.nodes.free
         admits = self.nodes.admits
         # A copy, since jobs that start leave the queue. An entry begins with
         # its number of nodes and its planned time.
         for entry in self.queue[1:]:
-            if entry[0] <= n_free and admits(entry[0], now_s + entry[1]):
+            if entry[0] <= len(free) and admits(entry[0], now_s + entry[1]):
                 self.queue.remove(entry)
                 actions.append(self._start(now_s, entry))
-                n_free -= entry[0]
-                if not n_free:
+                if not free:
                     break
 
     def _start(self, now_s: float, entry: Entry) -> Start:
@@ -133,16 +133,16 @@ class Easy(NodeQueue):
         shadow = self.nodes.shadow
         reason = f"{n_nodes} nodes asked, {n_free} free"
         if job_id == first_id:
-            # The running jobs whose planned ends make room for it.
-            waits_for = [
+            # The running jobs on whose planned ends its start depends.
+            waits_for = tuple(
                 running_id
                 for end_s, _, _, running_id in self.nodes.holders
                 if end_s <= shadow.limit_s
-            ]
+            )
             return Wait(
                 job_id,
                 f"first in the queue: {reason}",
-                tuple(waits_for),
+                waits_for,
                 shadow.at_s,
             )
         if n_nodes <= n_free:
