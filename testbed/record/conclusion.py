@@ -1,7 +1,7 @@
-"""Files at the end of a run, all from its ``events.jsonl``.
+"""Files written at the end of a run, from its ``events.jsonl``.
 
-Tables, summary with verdicts, and on request the tables as Parquet. Every
-metric is defined in ``docs/runs-and-fidelity.md``.
+They are the tables, on request as Parquet too, and the summary with verdicts.
+Every metric is defined in ``docs/runs-and-fidelity.md``.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from testbed.record.verdicts import (
 
 @dataclass(frozen=True)
 class Results:
-    """Results of a run: rows, their summary, verdicts on what was expected, what
-    failed meanwhile, and the expectations of its file.
+    """Results of a run: its jobs as rows, their summary, the failures during it,
+    and verdicts on the expectations (``expect``) of its file.
     """
 
     path: Path
@@ -67,11 +67,12 @@ def conclude(
     wall_s: float | None = None,
     file: Recording | None = None,
 ) -> Results:
-    """Writes everything that follows from the events, of an interrupted run too.
+    """Writes the tables and the summary, of an interrupted run too.
 
-    ``file``: ``events.jsonl`` as it was read back from the disk, where that is
-    done. What the audit will read is what is summed up, never what was meant
-    to be written.
+    ``name`` stands in the summary in place of the run's own; ``wall_s`` is the
+    real time that the run took. ``file`` is the run's ``events.jsonl``, by
+    default read here. It always comes from the disk, as the audit reads it:
+    events in memory may never have been written.
     """
     if file is None:
         file = read_recording(folder.path)
@@ -82,7 +83,8 @@ def conclude(
     results = Results(
         folder.path, file.rows, summary, verdicts, file.failures, expect
     )
-    # Row by row: a long live run has more samples than memory is to hold twice.
+    # Written row by row: a long live run has too many samples for a second copy
+    # in memory.
     links = link_rows(file.tally)
     folder.write_text(names.JOBS, file.jobs_table)
     folder.write_lines(
@@ -99,7 +101,9 @@ def conclude(
 
 
 def conclude_all(folder: RunFolder, policies: list[Results]) -> None:
-    """The ``summary.json`` above several policies: one entry each, in order."""
+    """Writes the ``summary.json`` above several policies: an entry for each, in
+    order.
+    """
     entries = [
         {**results.to_json(), "folder": results.path.name}
         for results in policies
