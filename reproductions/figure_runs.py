@@ -3,10 +3,11 @@ written down.
 
 Below ``OUT/live/`` every live configuration has a folder, named after the
 experiment, its policy, its seed and the digest of what is played: figures that
-share a point share its run. In it ``live`` is the live run: it is kept, and
-never run again while it is complete. ``simulated`` and ``replay`` take seconds
-and are made anew each time. A live run that is run again all the same (one not
-``ok``, if so asked) moves to ``live.1``, ``live.2`` …
+share a point share its run. In it ``live`` is the live run. A complete one is
+kept, and run again only with ``again`` and if its verdict is not ``ok``: the
+earlier one then moves to ``live.1``, ``live.2`` … The simulated run
+(``simulated``) and the replay (``replay``) take seconds and are made anew each
+time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -23,6 +25,7 @@ from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import to_json, to_markdown
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import (
+    LEVELS,
     LiveFigure,
     Outcome,
     digest,
@@ -54,8 +57,8 @@ RUNS = "live"
 LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
 COMPLETED = "completed"
 SET_UP_S = 8.0
-"""Time that a live run takes beside its jobs, about: network up, preflight load
-test, down.
+"""Approximate wall time of a live run before and after its jobs: building the
+network, preflight load test, cleanup.
 """
 
 
@@ -63,8 +66,8 @@ test, down.
 class Request:
     """A command's options: seeds, size, folder.
 
-    ``most``: seeds are doubled up to so many while a claim of the paper is
-    undecided; 0 where their number is fixed.
+    ``most``: the greatest number of seeds, up to which they are doubled while
+    a claim of the paper is inconclusive; 0 where their number is fixed.
     """
 
     out: Path
@@ -75,7 +78,7 @@ class Request:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """The numbers of seeds at which the claims are looked at."""
+        """The numbers of seeds after which the claims are judged."""
         stages = [self.seeds]
         while 2 * stages[-1] <= self.most:
             stages.append(2 * stages[-1])
@@ -85,16 +88,14 @@ class Request:
 def reproduce_figure(
     figure: Figure, request: Request, executor: Executor, report: Report
 ) -> Reproduced:
-    """A figure from its runs; those that are stored already are not computed
-    again.
-    """
+    """A figure from its runs, of which stored ones are not computed again."""
     store = ResultStore(request.out / CACHE)
     stages: tuple[int, ...] = ()
     # Without anything random in it, more seeds would give the same.
     if request.most and not figure.exact:
         stages = request.stages
 
-    def done_with(seeds: int) -> Reproduced:
+    def reproduced_with(seeds: int) -> Reproduced:
         points = figure.configurations(seeds, quick=request.quick)
         runs = chain.from_iterable(points.values())
         results = compute(runs, store, executor, report)
@@ -104,50 +105,52 @@ def reproduce_figure(
 
     *earlier, last = stages or (request.seeds,)
     for seeds in earlier:
-        done = done_with(seeds)
+        done = reproduced_with(seeds)
         if done.decided:
             return done
-    return done_with(last)
+    return reproduced_with(last)
 
 
 def write(
     done: Reproduced, request: Request
 ) -> tuple[RunFolder, dict[str, Any]]:
-    """The figure's folder (``OUT/NAME`` or ``OUT/NAME-quick``), and its JSON."""
-    folder = _folder(done.figure, request)
-    where = provenance(
+    """Writes the figure's folder; returns it and the content of
+    ``results.json``.
+    """
+    folder = _figure_folder(done.figure, request)
+    origin = provenance(
         seeds={"first": 1, "count": done.seeds},
         command=request.command,
         backend="sim",
     )
-    record = to_json(done, request.command, where)
+    record = to_json(done, request.command, origin)
     folder.write_json(RESULTS, record)
     folder.write_text(TABLE, to_markdown(done))
     for kind, content in pictures(done).items():
         folder.write_bytes(f"{PICTURE}.{kind}", content)
-    folder.write_json(PROVENANCE, where)
+    folder.write_json(PROVENANCE, origin)
     return folder, record
 
 
 # -- on the live network -------------------------------------------------------
 
 Advance = Callable[[float], None]
-"""Hears how many seconds of the experiment have passed."""
+"""Called with the seconds of the experiment that have passed."""
 
 
 class Backends(Protocol):
-    """The live network, the simulator, and the simulator with a live run's
-    backend trace.
+    """Plays experiments on the live network, in the simulator, and in the
+    simulator with a live run's backend trace.
     """
 
     def ready(self, experiment: Experiment) -> None:
-        """Raises MachineCannot where this machine has no live network to offer."""
+        """Raises MachineCannot where this machine can play no live run."""
 
     def live(
         self, experiment: Experiment, folder: RunFolder, advance: Advance
     ) -> None:
-        """Plays a live run into an empty folder, and leaves nothing but the
-        folder behind.
+        """Plays a live run into an empty folder; nothing else of it stays on the
+        machine.
         """
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:
@@ -156,14 +159,14 @@ class Backends(Protocol):
     def replayed(
         self, experiment: Experiment, live: Path, folder: RunFolder
     ) -> str:
-        """Makes the live run's decisions again; says where they first differ,
-        or nothing.
+        """Makes the live run's decisions again; returns in words where they first
+        differ, nothing where they do not.
         """
 
 
 @dataclass(frozen=True)
 class LivePoint:
-    """A point of a figure at one repetition, and the folder of its runs."""
+    """A repetition of a figure's point, and the folder of its runs."""
 
     at: Point
     repetition: int
@@ -193,36 +196,40 @@ def reproduce_live(
     *,
     again: bool = False,
 ) -> LiveReproduced:
-    """Runs what is missing, one after another; simulates and replays all;
-    measures.
+    """Simulates every point, plays the live runs that are missing, replays
+    them, and measures.
 
-    ``again``: live runs whose verdict is not ``ok`` are run again. Raises what
-    stops it; complete runs stay.
+    ``again``: live runs whose verdict is not ``ok`` are run again. An error
+    ends it; live runs that are complete by then are kept.
     """
     points = _points(figure, request)
     # Several points may share a run.
     runs = list({point.folder.path: point for point in points}.values())
-    ahead = []
-    for done, point in enumerate(runs):
-        report(_stage("simulating first", done, len(runs)))
-        ahead.append(_simulate(point, backends))
-    _run_missing(runs, ahead, backends, report, again=again)
-    of_run = {}
-    for done, point in enumerate(runs):
-        report(_stage("replaying and auditing", done, len(runs)))
-        outcome = _outcome(point, ahead[done], backends)
-        of_run[point.folder.path] = outcome
+    simulations = []
+    for number, point in enumerate(runs):
+        report(_stage("simulating first", number, len(runs)))
+        simulations.append(_simulate(point, backends))
+    _run_missing(runs, simulations, backends, report, again=again)
+    outcome_in = {}
+    for number, point in enumerate(runs):
+        report(_stage("replaying and auditing", number, len(runs)))
+        outcome_in[point.folder.path] = _outcome(
+            point, simulations[number], backends
+        )
     outcomes: dict[Point, tuple[Outcome, ...]] = {}
     for point in points:
-        found = of_run[point.folder.path]
-        outcomes[point.at] = (*outcomes.get(point.at, ()), found)
-    grid = {}
-    for at, found_at in outcomes.items():
-        own = figure.own_of(*at)
-        grid[at] = tuple(measured(outcome, own) for outcome in found_at)
+        outcome = outcome_in[point.folder.path]
+        outcomes[point.at] = (*outcomes.get(point.at, ()), outcome)
+    measures = {}
+    for at, repetitions in outcomes.items():
+        series, x = at
+        measures_of_figure = figure.own_of(series, x)
+        measures[at] = tuple(
+            measured(outcome, measures_of_figure) for outcome in repetitions
+        )
     seeds = max(point.repetition for point in points)
     return LiveReproduced(
-        Reproduced(figure, seeds, request.quick, Grid(grid)),
+        Reproduced(figure, seeds, request.quick, Grid(measures)),
         figure,
         outcomes,
     )
@@ -237,25 +244,29 @@ def _stage(name: str, done: int, of: int) -> SweepProgress:
 
 def _run_missing(
     points: Sequence[LivePoint],
-    ahead: Sequence[RecordedRun],
+    simulations: Sequence[RecordedRun],
     backends: Backends,
     report: Report,
     *,
     again: bool,
 ) -> None:
-    """Runs the points that have no live run; ``ahead`` are the simulated ones.
+    """Plays the live runs of those points that have none; ``simulations`` are
+    the points' simulated runs.
 
-    Repetition by repetition, within one in an order that is drawn: machines
-    drift, and no series shall always be the first.
+    They are played repetition by repetition, and within a repetition in a
+    drawn order: machines drift, and no series shall always be the first.
     """
-    missing = [point for point in points if not _kept(point, again=again)]
+    missing = [
+        point for point in points if not _is_kept(point, again=again)
+    ]
     missing.sort(key=_drawn_place)
-    for point in missing[:1]:
-        backends.ready(point.experiment)
-    walls = {id(p): SET_UP_S + run.summary.span_s / p.experiment.scale.time
-             for p, run in zip(points, ahead, strict=True)}  # fmt: skip
-    total_s = sum(walls[id(point)] for point in missing)
-    gone_s = 0.0
+    if missing:
+        backends.ready(missing[0].experiment)
+    expected_s = {}
+    for point, simulation in zip(points, simulations, strict=True):
+        jobs_s = simulation.summary.span_s / point.experiment.scale.time
+        expected_s[point.folder.path] = SET_UP_S + jobs_s
+    total_s = sum(expected_s[point.folder.path] for point in missing)
     kept = len(points) - len(missing)
 
     def report_at(done: int, passed_s: float) -> None:
@@ -270,29 +281,36 @@ def _run_missing(
             )
         )
 
+    def advance(
+        now_s: float,
+        *,
+        done: int,
+        begin_s: float,
+        end_s: float,
+        time_scale: float,
+    ) -> None:
+        # A run that outlasts its estimate stands at the estimate's end.
+        report_at(done, min(begin_s + now_s / time_scale, end_s))
+
     report_at(kept, 0.0)
-    for number, point in enumerate(missing, kept):
-        began_s = gone_s
-        gone_s += walls[id(point)]
-        time_scale = point.experiment.scale.time
-
-        def advance(
-            now_s: float,
-            number: int = number,
-            began_s: float = began_s,
-            end_s: float = gone_s,
-            scale: float = time_scale,
-        ) -> None:
-            # A run that outlasts its estimate stands at the estimate's end.
-            report_at(number, min(began_s + now_s / scale, end_s))
-
-        _run_live(point, backends, advance)
-        report_at(number + 1, gone_s)
+    begin_s = 0.0
+    for done, point in enumerate(missing, kept):
+        end_s = begin_s + expected_s[point.folder.path]
+        advance_run = partial(
+            advance,
+            done=done,
+            begin_s=begin_s,
+            end_s=end_s,
+            time_scale=point.experiment.scale.time,
+        )
+        _run_live(point, backends, advance_run)
+        report_at(done + 1, end_s)
+        begin_s = end_s
 
 
 def _drawn_place(point: LivePoint) -> tuple[int, float]:
-    """The repetition, and a number that is drawn for the run: the same
-    whenever the figure is continued.
+    """Sort key: the repetition, then a random number, for which the name of the
+    run's folder is the seed: the order stays when a stopped figure is continued.
     """
     stream = Random(point.folder.path.name)  # noqa: S311 - no secret
     return point.repetition, stream.random()
@@ -301,35 +319,43 @@ def _drawn_place(point: LivePoint) -> tuple[int, float]:
 def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
     """All points, repetition by repetition."""
     top = RunFolder((request.out / RUNS).absolute(), caller())
-    found = []
-    for repetition in range(1, (1 if figure.exact else request.seeds) + 1):
+    repetitions = request.seeds
+    if figure.exact:
+        repetitions = 1
+    points = []
+    for repetition in range(1, repetitions + 1):
         for series, x in figure.points:
-            experiment = figure.variant(
-                series, x, request.quick
-            ).repetition(repetition)
+            variant = figure.variant(series, x, request.quick)
+            experiment = variant.repetition(repetition)
             policy = experiment.policies[0].label
-            label = f"{experiment.name}-{policy}-s{experiment.seed}-{digest(experiment)}"
-            own = RunFolder(top.path / label, top.owner)
-            found.append(
-                LivePoint((series, x), repetition, experiment, own)
+            name = (
+                f"{experiment.name}-{policy}-s{experiment.seed}"
+                f"-{digest(experiment)}"
             )
-    return found
+            folder = RunFolder(top.path / name, top.owner)
+            points.append(
+                LivePoint((series, x), repetition, experiment, folder)
+            )
+    return points
 
 
-def _folder(figure: AnyFigure, request: Request) -> RunFolder:
-    name = f"{figure.name}-quick" if request.quick else figure.name
+def _figure_folder(figure: AnyFigure, request: Request) -> RunFolder:
+    """``OUT/NAME``, or ``OUT/NAME-quick``."""
+    name = figure.name
+    if request.quick:
+        name = f"{figure.name}-quick"
     return RunFolder((request.out / name).absolute(), caller())
 
 
 def _simulate(point: LivePoint, backends: Backends) -> RecordedRun:
-    folder = _empty(point, SIMULATED)
+    folder = _empty_folder(point, SIMULATED)
     backends.simulated(point.experiment, folder)
     return load_run(folder.path)
 
 
-def _kept(point: LivePoint, *, again: bool) -> bool:
-    """True where a complete live run is there that need not be run again for
-    not being ``ok``.
+def _is_kept(point: LivePoint, *, again: bool) -> bool:
+    """True where the point has a complete live run; with ``again`` only if that
+    is ``ok``.
     """
     path = point.folder.path / LIVE
     try:
@@ -338,29 +364,33 @@ def _kept(point: LivePoint, *, again: bool) -> bool:
         return False
     if run.summary.status != COMPLETED:
         return False
-    return not (again and level_of(run) > 0)
+    return not again or level_of(run) == LEVELS["ok"]
 
 
 def _run_live(
     point: LivePoint, backends: Backends, advance: Advance
 ) -> None:
+    """Plays a live run; a complete one in its place is set aside, an incomplete
+    one removed.
+    """
     path = point.folder.path / LIVE
     if path.exists():
-        if _kept(point, again=False):
-            # It is a measurement, if a spoilt one: the number of tries is
-            # reported with the result.
-            number = _earlier(point) + 1
+        if _is_kept(point, again=False):
+            # It is a measurement too, if not a sound one: the number of tries
+            # is reported with the result.
+            number = _last_aside(point) + 1
             with opened_folder(path.parent) as above:
                 within = {"src_dir_fd": above, "dst_dir_fd": above}
                 os.rename(LIVE, f"{LIVE}.{number}", **within)  # noqa: PTH104 - within a folder
         else:
             remove_folder(path)
-    backends.live(point.experiment, _empty(point, LIVE), advance)
+    folder = _empty_folder(point, LIVE)
+    backends.live(point.experiment, folder, advance)
 
 
-def _earlier(point: LivePoint) -> int:
-    """The number of complete live runs that were set aside, by the name of the
-    last: others may have been removed.
+def _last_aside(point: LivePoint) -> int:
+    """The number in the name of the complete live run that was set aside last;
+    0 where there is none. Earlier ones may have been removed.
     """
     last = 0
     for path in point.folder.path.glob(f"{LIVE}.*"):
@@ -370,7 +400,8 @@ def _earlier(point: LivePoint) -> int:
     return last
 
 
-def _empty(point: LivePoint, name: str) -> RunFolder:
+def _empty_folder(point: LivePoint, name: str) -> RunFolder:
+    """A new folder of a point; an earlier one of that name is removed."""
     folder = RunFolder(point.folder.path / name, point.folder.owner)
     if folder.path.exists():
         remove_folder(folder.path)
@@ -381,66 +412,69 @@ def _empty(point: LivePoint, name: str) -> RunFolder:
 def _outcome(
     point: LivePoint, simulated: RecordedRun, backends: Backends
 ) -> Outcome:
+    """The point's live run beside its simulated one, replayed and audited."""
+    # Simulated figures need no audit.
     from testbed.audit import audit
 
     path = point.folder.path / LIVE
     live = load_run(path)
-    again = _empty(point, REPLAY)
-    differs = backends.replayed(point.experiment, path, again)
-    accepted = compare_runs(live, load_run(again.path)).accepted_differ
-    failed = tuple(
-        check.name
-        for check in audit(path).results
-        if check.status == "failed"
-    )
+    folder = _empty_folder(point, REPLAY)
+    differs = backends.replayed(point.experiment, path, folder)
+    replay = load_run(folder.path)
+    failed = []
+    for check in audit(path).results:
+        if check.status == "failed":
+            failed.append(check.name)
     return Outcome(
-        live,
-        simulated,
-        compare_runs(live, simulated),
-        differs,
-        accepted,
-        failed,
-        1 + _earlier(point),
+        live=live,
+        simulated=simulated,
+        comparison=compare_runs(live, simulated),
+        replay_differs=differs,
+        accepted_differ=compare_runs(live, replay).accepted_differ,
+        audit_failed=tuple(failed),
+        attempts=_last_aside(point) + 1,
     )
 
 
 def write_live(
-    found: LiveReproduced, request: Request
+    reproduced: LiveReproduced, request: Request
 ) -> tuple[RunFolder, dict[str, Any]]:
-    """The figure's folder (``OUT/NAME``), and its JSON."""
-    folder = _folder(found.figure, request)
-    where = provenance(
-        seeds={"count": found.done.seeds},
+    """Writes the figure's folder; returns it and the content of
+    ``results.json``.
+    """
+    done = reproduced.done
+    folder = _figure_folder(done.figure, request)
+    origin = provenance(
+        seeds={"count": done.seeds},
         command=request.command,
         backend=LIVE,
     )
     record = {
-        **to_json(found.done, request.command, where),
-        "runs": runs_of(found),
+        **to_json(done, request.command, origin),
+        "runs": runs_of(reproduced),
     }
     folder.write_json(RESULTS, record)
-    folder.write_text(TABLE, to_markdown(found.done))
-    for kind, content in live_pictures(
-        found.done, found.figure, found.outcomes
-    ).items():
+    folder.write_text(TABLE, to_markdown(done))
+    drawn = live_pictures(done, reproduced.figure, reproduced.outcomes)
+    for kind, content in drawn.items():
         folder.write_bytes(f"{PICTURE}.{kind}", content)
-    folder.write_json(PROVENANCE, where)
+    folder.write_json(PROVENANCE, origin)
     folder.hand_over()
     return folder, record
 
 
-def runs_of(found: LiveReproduced) -> list[dict[str, Any]]:
-    """Every live run with its verdict, as pages and ``--json`` show it; once
-    where several points share it.
+def runs_of(reproduced: LiveReproduced) -> list[dict[str, Any]]:
+    """Every live run with its verdict, as pages and ``--json`` show it. A run
+    that several points share is listed once.
     """
     listed: dict[Path, dict[str, Any]] = {}
-    for at, own in found.outcomes.items():
-        for outcome in own:
-            listed.setdefault(outcome.live.path, _described(at, outcome))
+    for at, outcomes in reproduced.outcomes.items():
+        for outcome in outcomes:
+            listed.setdefault(outcome.live.path, _listed_run(at, outcome))
     return list(listed.values())
 
 
-def _described(at: Point, outcome: Outcome) -> dict[str, Any]:
+def _listed_run(at: Point, outcome: Outcome) -> dict[str, Any]:
     series, x = at
     summary = outcome.live.summary
     return {

@@ -1,5 +1,5 @@
-"""AdaBa live: random jobs that a fat-tree accepts or refuses, and that move
-their bytes.
+"""AdaBa's Figure 4 live: a fat-tree accepts or refuses random jobs, and those
+accepted move their bytes.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 
 X = 400.0
+"""The mean bandwidth per VM in Mbit/s."""
 XS = (X,)
 
 
-def _variant(series: str, x: float, quick: bool) -> Variant:
-    values = settings(**{"bandwidth.mean": f"{x:g} Mbit/s"})
+def _variant(series: str, mean_mbps: float, quick: bool) -> Variant:
+    workload = settings(**{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"})
     if quick:
-        values = (*values, *settings(jobs=20))
+        workload = (*workload, *settings(jobs=20))
     return Variant(
-        "adaba/adaba-live.yaml",
-        "vc",
-        (("embedder", EMBEDDERS[series]), *values),
+        file="adaba/adaba-live.yaml",
+        policy="vc",
+        settings=(("embedder", EMBEDDERS[series]), *workload),
     )
 
 
@@ -62,6 +63,9 @@ FIGURE_4_LIVE = LiveFigure(
         " of 20 minutes at least, load 0.8, live"
     ),
     quick_size="the same with 20 jobs, live",
-    reduced="16 servers in place of 54, 80 jobs in place of 1,000, and a higher load.",
+    reduced=(
+        "16 servers in place of 54, 80 jobs in place of 1,000, and a higher"
+        " load."
+    ),
     seeds=1,
 )

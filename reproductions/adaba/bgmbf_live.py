@@ -1,5 +1,5 @@
-"""BgMBF with AdaBa live: jobs of a real log on a fat-tree that moves their
-bytes.
+"""BgMBF with AdaBa live: jobs of a real log, which move their bytes on a
+fat-tree.
 """
 
 from __future__ import annotations
@@ -31,10 +31,13 @@ POLICIES = {
 }
 SERIES = tuple(POLICIES)
 X = 1.4
+"""The system load, which the experiment file sets."""
 XS = (X,)
 HOUR_S = 3600.0
 
-WAITING = Measure("queued_s", "mean waiting", "h", 1 / HOUR_S, 2)
+WAITING = Measure(
+    "queued_s", "mean waiting", "h", factor=1 / HOUR_S, digits=2
+)
 SLOWDOWN = Measure("slowdown", "mean bounded slowdown", digits=2)
 SUSPENDED = Measure("suspended", "preemptions", digits=0)
 
@@ -57,18 +60,15 @@ def _number(mean: float | None) -> float:
 
 
 def slots_by_hour(run: RecordedRun) -> Curve:
-    """The share of VM slots in use, over hours."""
+    """The percentage of VM slots in use, over hours."""
     return [
         (at_s / HOUR_S, 100.0 * share) for at_s, share in slots_in_use(run)
     ]
 
 
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one load
-    return Variant(
-        "adaba/bgmbf-live.yaml",
-        POLICIES[series],
-        settings(first=150) if quick else (),
-    )
+    first_jobs = settings(first=150) if quick else ()
+    return Variant("adaba/bgmbf-live.yaml", POLICIES[series], first_jobs)
 
 
 KTH_LIVE = LiveFigure(
@@ -100,8 +100,10 @@ KTH_LIVE = LiveFigure(
         WORST,
         FIDELITY,
     ),
-    size="fat-tree of 16 servers of one VM slot, AdaBa; 36 jobs of 40 minutes to six hours, an "
-    "hour in 7.5 s, live",
+    size=(
+        "fat-tree of 16 servers of one VM slot, AdaBa; 36 jobs of 40 minutes"
+        " to six hours, an hour in 7.5 s, live"
+    ),
     quick_size="the same with the first jobs alone",
     reduced="16 servers in place of 54, and 36 jobs of a log of 28,476.",
     seeds=1,

