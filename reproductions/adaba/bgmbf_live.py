@@ -105,6 +105,9 @@ KTH_LIVE = LiveFigure(
         " to six hours, an hour in 7.5 s, live"
     ),
     quick_size="the same with the first jobs alone",
-    reduced="16 servers in place of 54, and 36 jobs of a log of 28,476.",
+    reduced=(
+        "16 servers of one VM slot in place of 54 of 8, and 36 jobs of a log"
+        " of 28,476."
+    ),
     seeds=1,
 )
