@@ -150,7 +150,7 @@ def _wireshark(target: str) -> str:
     )
     if SPECIAL_SIGNS.intersection(remote):
         remote = shlex.quote(remote)
-    # Easier to read.
+    # Double quotes are easier to read.
     elif "'" in remote:
         remote = f'"{remote}"'
     return f"ssh HOST {remote} | wireshark -k -i -"
@@ -205,7 +205,7 @@ def _opened(file_name: str) -> Iterator[Callable[[bytes], object]]:
     if file_name == STANDARD_OUTPUT:
         if sys.stdout.isatty():
             raise BadInput(
-                "packets in binary are nothing for a terminal",
+                "a terminal cannot show packets in binary",
                 "-w FILE, or a pipe: … -w - | wireshark -k -i -",
             )
         yield partial(_write_at_once, sys.stdout.buffer)
