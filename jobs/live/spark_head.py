@@ -1,14 +1,15 @@
 """Spark in a job's VMs: a master and the driver in the first VM, a worker in each
 other one. A script of the standard library alone.
 
-``spark-head REMOTE-SHELL VM,VM… CORES RANK-START PYTHON WORD…``: Spark is that
-of ``PYTHON``, which has PySpark. The remote shell starts the workers, which
-start an executor of ``CORES`` cores each for the driver,
-:mod:`jobs.live.spark_driver`, beside ``RANK-START``. Everything ends with the
-driver, with its exit code.
+``spark-head REMOTE-SHELL VM,VM… CORES RANK-START PYTHON WORD…``: ``PYTHON`` is
+the program's own, whose PySpark is used. The remote shell starts the workers,
+each of which starts an executor of ``CORES`` cores. The driver is
+:mod:`jobs.live.spark_driver`, which is in the folder of ``RANK-START`` and runs
+the program ``WORD…``. Everything ends with the driver, with its exit code.
 """
 
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -22,51 +23,55 @@ PORT = 7077
 DRIVER = "spark-driver"
 DAEMON_MEMORY = "128m"
 MEMORY = "512m"
-"""Of an executor, and of the driver."""
+"""Memory of an executor, and of the driver."""
 ADVERTISED_MEMORY = "1t"
-"""Of a worker, which counts only: the VM's control group is the limit."""
+"""Memory that a worker may give to executors: no limit, as the VM's control group
+sets one.
+"""
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""A VM has one processor or less: no threads for garbage, and no second compiler,
-which takes more of it than it gives back within a minute.
+"""For a VM with one processor or less: no threads that collect garbage, and no
+second compiler, which takes more time than it saves within a minute.
 """
 SETTINGS_FILE = "spark-defaults.conf"
 WORK_FOLDER = "spark-work"
 PATIENCE_S = 50.0
-LOOK_S = 0.1
+"""Longest wait for an answer of ``PYTHON``, and for the master."""
+RETRY_S = 0.1
 GRACE_S = 5.0
 NO_SPARK = 127
 NO_MASTER = 1
+"""Exit codes where there is no driver."""
 
 
 def main(words: list[str]) -> int:
-    """Runs the driver of ``words[5:]``; its exit code."""
+    """Runs the driver with the program ``words[5:]``; returns its exit code."""
     shell, names, cores, rank_start, python = words[:5]
     try:
-        home = _spark_home(python)
+        spark_class = _spark_class(python)
     except NoSpark as error:
         return _failed(f"{python} has no PySpark: {error}", NO_SPARK)
     vms = names.split(",")
     executor_vms = vms[1:] or vms
-    spark_class = f"{home}/bin/spark-class"
-    children = [_started_master(spark_class, vms[0])]
+    master = _started_master(spark_class, vms[0])
+    children = [master]
     try:
-        # One that comes before the master would come again 10 s later.
-        if not _listens(vms[0]):
+        # A worker that finds no master tries again only 10 s later.
+        if not _listens(vms[0], master):
             return _failed("Spark's master does not listen", NO_MASTER)
         for vm in executor_vms:
-            worker = worker_words(spark_class, vms[0], vm, cores)
-            for command in (worker, log_words()):
-                children.append(subprocess.Popen([shell, vm, *command]))
-        driver = [f"{Path(rank_start).parent}/{DRIVER}", rank_start]
+            worker = worker_command(spark_class, vms[0], vm, cores)
+            for command in (worker, log_command()):
+                children.append(subprocess.Popen([shell, vm, command]))
+        driver = f"{Path(rank_start).parent}/{DRIVER}"
         settings = driver_settings(vms[0], len(executor_vms), int(cores))
+        variables = {
+            "HOSENET_RANK": "0",
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_SUBMIT_ARGS": settings,
+        }
         return subprocess.call(
-            [python, *driver, *words[5:]],
-            env=os.environ
-            | {
-                "HOSENET_RANK": "0",
-                "PYSPARK_PYTHON": python,
-                "PYSPARK_SUBMIT_ARGS": settings,
-            },
+            [python, driver, rank_start, *words[5:]],
+            env=os.environ | variables,
         )
     finally:
         _end(children)
@@ -82,30 +87,31 @@ def daemon_variables(folder: str) -> dict[str, str]:
     }
 
 
-def worker_words(
+def worker_command(
     spark_class: str,
     first_vm: str,
     vm: str,
     cores: str,
-) -> list[str]:
+) -> str:
     """The shell command that starts a VM's worker in its working folder."""
-    # All VMs of a job have the same working folder.
+    # The working folder has the same path in all VMs of a job.
     variables = daemon_variables(str(Path.cwd()))
     words = ["exec", "env"]
     for name, value in variables.items():
-        words.append(shlex.quote(f"{name}={value}"))
+        words.append(f"{name}={value}")
     words += [spark_class, WORKER, "--host", vm, "--cores", cores]
     words += ["--memory", ADVERTISED_MEMORY, "--webui-port", "0"]
-    return [*words, f"spark://{first_vm}:{PORT}"]
+    return shlex.join([*words, f"spark://{first_vm}:{PORT}"])
 
 
-def log_words() -> list[str]:
-    """The shell command that prints what a VM's executors print, which their
+def log_command() -> str:
+    """The shell command that prints the output of a VM's executors, which their
     worker writes to files.
     """
     files = f"{WORK_FOLDER}/*/*"
-    waiting = f"until [ -e {files}/stderr ]; do sleep 1; done;"
-    return [waiting, f"exec tail -q -n +1 -F {files}/std*"]
+    # Of ls: the test [ takes no more than one file.
+    waiting = f"until ls {files}/stderr; do sleep 1; done >/dev/null 2>&1"
+    return f"{waiting}; exec tail -q -n +1 -F {files}/std*"
 
 
 def driver_settings(
@@ -113,8 +119,8 @@ def driver_settings(
     n_executors: int,
     cores: int,
 ) -> str:
-    """Arguments that PySpark passes to ``spark-submit``: the job's, and before
-    them those of a ``spark-defaults.conf`` among its files.
+    """Arguments that PySpark passes to ``spark-submit``: settings of this module,
+    or in their place those of a ``spark-defaults.conf`` among the job's files.
     """
     settings = {
         "spark.driver.host": first_vm,
@@ -126,7 +132,7 @@ def driver_settings(
         "spark.executor.cores": str(cores),
         "spark.cores.max": str(cores * n_executors),
         "spark.ui.enabled": "false",
-        # Else the first executors that come would take all of the tasks.
+        # Otherwise the first executors that come would take all tasks.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "160s",
     }
@@ -137,24 +143,29 @@ def driver_settings(
 
 
 def _file_settings() -> dict[str, str]:
-    """Settings of the file in the working folder: a name, blanks, its value."""
+    """Settings of the file in the working folder, as Spark reads it: a name;
+    blanks, ``=`` or ``:``; a value.
+    """
     file = Path(SETTINGS_FILE)
     settings: dict[str, str] = {}
     if not file.exists():
         return settings
     for line in file.read_text("utf-8").splitlines():
-        name, _, value = line.strip().partition(" ")
-        if value and not name.startswith("#"):
-            settings[name] = value.strip()
+        setting = re.sub(r"\s*[=:\s]\s*", "=", line.strip(), count=1)
+        name, _, value = setting.partition("=")
+        if value and not name.startswith(("#", "!")):
+            settings[name] = value
     return settings
 
 
 class NoSpark(Exception):
-    """A Python cannot be run, or has no PySpark: its last line."""
+    """A Python cannot be run, or has no whole PySpark: the reason."""
 
 
-def _spark_home(python: str) -> str:
-    """The folder of a Python's PySpark. Raises NoSpark."""
+def _spark_class(python: str) -> str:
+    """The command of a Python's PySpark that starts a class of Spark's in Java.
+    Raises NoSpark.
+    """
     code = "import pyspark; print(pyspark.__path__[0])"
     try:
         answer = subprocess.run(
@@ -167,9 +178,14 @@ def _spark_home(python: str) -> str:
     except (OSError, subprocess.SubprocessError) as error:
         raise NoSpark(str(error)) from None
     if answer.returncode:
-        lines = answer.stderr.splitlines()
-        raise NoSpark(lines[-1] if lines else "it says nothing")
-    return answer.stdout.strip()
+        last_line = answer.stderr.rstrip().rpartition("\n")[2]
+        raise NoSpark(last_line or "it says nothing")
+    # The last line: the start of an environment may print others.
+    home = answer.stdout.rstrip().rpartition("\n")[2]
+    spark_class = f"{home}/bin/spark-class"
+    if not Path(spark_class).exists():
+        raise NoSpark(f"{spark_class} is missing")
+    return spark_class
 
 
 def _started_master(
@@ -181,14 +197,17 @@ def _started_master(
     return subprocess.Popen(words, env=os.environ | variables)
 
 
-def _listens(vm: str) -> bool:
-    """Waits for the master; False where it does not come."""
+def _listens(
+    vm: str,
+    master: subprocess.Popen[bytes],
+) -> bool:
+    """Waits for the master in a VM; False where it ends or does not listen."""
     until_s = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until_s:
+    while master.poll() is None and time.monotonic() < until_s:
         try:
-            socket.create_connection((vm, PORT), timeout=LOOK_S).close()
+            socket.create_connection((vm, PORT), timeout=RETRY_S).close()
         except OSError:
-            time.sleep(LOOK_S)
+            time.sleep(RETRY_S)
         else:
             return True
     return False
@@ -198,13 +217,15 @@ def _failed(
     sentence: str,
     code: int,
 ) -> int:
-    """Says a sentence; the exit code after it."""
+    """Prints a sentence on standard error; returns the exit code."""
     print(sentence, file=sys.stderr)
     return code
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """By the remote shell's end its worker ends too, with its executor."""
+    """Ends the master and the remote shells; with its remote shell a worker ends
+    too, and with that its executor.
+    """
     for child in reversed(children):
         child.terminate()
     for child in children:

@@ -23,6 +23,8 @@ words = sys.argv[1:]
 (folder / f"{{kind}}-{{os.getpid()}}").write_text(
     json.dumps([words, os.environ.get("SPARK_DAEMON_MEMORY")])
 )
+if kind == "Master" and {fails}:
+    sys.exit("JAVA_HOME is not set")
 if kind == "Master" and {listens}:
     port = int(words[words.index("--port") + 1])
     listener = socket.create_server(("localhost", port))
@@ -30,7 +32,7 @@ time.sleep(600)
 """
 PYTHON = """#!/bin/sh
 if [ "$1" = -c ]; then
-    echo {home}; echo "ModuleNotFoundError: No module" >&2; exit {code}
+    echo an environment begins; echo {home}; echo "ModuleNotFoundError: No module" >&2; exit {code}
 fi
 exec {python} "$@"
 """
@@ -66,13 +68,18 @@ def made(
     monkeypatch: pytest.MonkeyPatch,
     *,
     listens: bool = True,
+    fails: bool = False,
     code: int = 0,
 ) -> list[str]:
-    home, kept = tmp_path / "spark", tmp_path / "kept"
+    # A folder's name may have a blank.
+    home, kept = tmp_path / "my spark", tmp_path / "kept"
     (home / "bin").mkdir(parents=True)
     kept.mkdir()
     text = SPARK_CLASS.format(
-        python=sys.executable, folder=str(kept), listens=listens
+        python=sys.executable,
+        folder=str(kept),
+        listens=listens,
+        fails=fails,
     )
     script(home / "bin" / "spark-class", text)
     python = script(
@@ -83,7 +90,7 @@ def made(
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     monkeypatch.setattr(spark_head, "PORT", port)
-    monkeypatch.setattr(spark_head, "LOOK_S", 0.01)
+    monkeypatch.setattr(spark_head, "RETRY_S", 0.01)
     monkeypatch.chdir(tmp_path)
     return [
         script(tmp_path / "shell", SHELL),
@@ -161,19 +168,47 @@ def test_settings_of_the_jobs_files_come_first(
     }
 
 
-def test_what_executors_print_is_followed(tmp_path: Path) -> None:
-    folder = tmp_path / spark_head.WORK_FOLDER / "app-1" / "0"
-    folder.mkdir(parents=True)
-    (folder / "stdout").write_text("printed\n")
-    (folder / "stderr").write_text("complained\n")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "spark.executor.memory 1g",
+        "spark.executor.memory\t1g",
+        "spark.executor.memory=1g",
+        "spark.executor.memory = 1g",
+        "  spark.executor.memory:1g ",
+    ],
+)
+def test_a_setting_is_written_as_in_sparks_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "spark-defaults.conf").write_text(
+        f"! of ours\n{line}\nspark.a\t-Da=b -Dc=d\n"
+    )
+    settings = settings_of(spark_head.driver_settings("vm0", 3, 1))
+    assert settings["spark.executor.memory"] == "1g"
+    assert settings["spark.a"] == "-Da=b -Dc=d"
+    assert "!" not in settings
+
+
+@pytest.mark.parametrize("executors", ["0", "01"])
+def test_what_executors_print_is_followed(
+    tmp_path: Path, executors: str
+) -> None:
+    for number in executors:
+        folder = tmp_path / spark_head.WORK_FOLDER / "app-1" / number
+        folder.mkdir(parents=True)
+        (folder / "stdout").write_text("printed\n")
+        (folder / "stderr").write_text("complained\n")
     following = psutil.Popen(
-        ["sh", "-c", " ".join(spark_head.log_words())],
+        ["sh", "-c", spark_head.log_command()],
         cwd=tmp_path, stdout=-1, text=True,
     )  # fmt: skip
     with following:
-        lines = {following.stdout.readline() for _ in range(2)}
+        lines = [following.stdout.readline() for _ in executors * 2]
         following.terminate()
-    assert lines == {"printed\n", "complained\n"}
+    printed = ["complained\n", "printed\n"]
+    assert sorted(lines) == sorted(printed * len(executors))
 
 
 def test_a_master_that_does_not_come_is_waited_for_in_vain(
@@ -184,12 +219,33 @@ def test_a_master_that_does_not_come_is_waited_for_in_vain(
     words = made(tmp_path, monkeypatch, listens=False)
     monkeypatch.setattr(spark_head, "PATIENCE_S", 0.3)
     # A Python may take longer to start than they are waited for.
-    monkeypatch.setattr(
-        spark_head, "_spark_home", lambda _: str(tmp_path / "spark")
-    )
+    spark_class = str(tmp_path / "my spark/bin/spark-class")
+    monkeypatch.setattr(spark_head, "_spark_class", lambda _: spark_class)
     assert spark_head.main([*words, "2", "0"]) == spark_head.NO_MASTER
     assert "Spark's master does not listen" in capsys.readouterr().err
     assert not (tmp_path / "seen").exists()
+
+
+def test_a_master_that_has_ended_is_not_waited_for(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = made(tmp_path, monkeypatch, fails=True)
+    monkeypatch.setattr(spark_head, "PATIENCE_S", 1_000.0)
+    assert spark_head.main([*words, "2", "0"]) == spark_head.NO_MASTER
+    assert "Spark's master does not listen" in capsys.readouterr().err
+
+
+def test_a_pyspark_without_spark_is_told(
+    words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As that of ``pip install pyspark-client``."""
+    spark_class = tmp_path / "my spark/bin/spark-class"
+    spark_class.unlink()
+    assert spark_head.main([*words, "2", "0"]) == spark_head.NO_SPARK
+    sentence = f"{words[4]} has no PySpark: {spark_class} is missing\n"
+    assert capsys.readouterr().err == sentence
 
 
 @pytest.mark.parametrize(
