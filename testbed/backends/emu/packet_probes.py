@@ -1,7 +1,7 @@
 """Packets between tenants' VMs that must arrive, and packets that must not.
 
-Each is an ICMP echo request with a mark and a number, which the receiver's
-kernel answers. It is crafted here, since a VM's kernel sends nothing forged, and
+A probe is an ICMP echo request with a mark and a number, which the receiver's
+kernel answers. Its frame is made here, as a VM's kernel would forge none, and
 bypasses the VM's cap. The devices of all VMs are watched for its arrival.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import resource
 import selectors
 import socket
 import struct
@@ -33,23 +34,24 @@ PACKET_IGNORE_OUTGOING = 23
 SO_ATTACH_FILTER = 26
 ECHO_REQUEST = 8
 FRAME_BYTES = 334
-"""Length of every probe: an unusual one, by which the sockets' filters pass
-nothing else.
+"""Length of every probe without a VLAN tag. Hardly any other frame has it, so
+that the sockets' filters can pass frames by their length.
 """
-_ETHERNET = struct.Struct("!6s6sH")
+ETHERNET_BYTES = 14
 _ICMP = struct.Struct("!BBHHH")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 FORGED_MAC = "02:48:4e:ff:ff:fe"
-# Up to this many things are tried in all pairs, more with their neighbours in a
-# ring.
+# All pairs of up to so many things are tried; of more, only neighbours in a ring.
 MOST_IN_PAIRS = 8
 ROUNDS = 5
+# How long a round waits for arrivals, round trips by links' delay not counted.
 ROUND_S = 0.3
-# More frames than a socket's buffer holds.
+# For each socket: more frames than its buffer holds.
 LATE_FRAMES = 1_000
+# So many probes are sent before arrivals are read.
 AT_ONCE = 64
-# A packet that must not arrive is sent in this many rounds, as a single one may
-# be lost for another reason.
+# A packet that must not arrive is sent in so many rounds: a single one may get
+# lost for another reason.
 FORBIDDEN_ROUNDS = 2
 
 Kind = Literal["reachability", "isolation", "anti-spoofing"]
@@ -70,8 +72,8 @@ class Vm:
 class Probe:
     """A packet from one VM to another.
 
-    ``forged`` names what differs from the sender's own, empty if nothing does;
-    ``source_ip``, ``source_mac`` and ``vlan`` (0: no tag) are what is sent.
+    The frame has ``source_ip``, ``source_mac`` and, unless ``vlan`` is 0, a VLAN
+    tag. ``forged`` says in words which of them is forged; empty if none is.
     """
 
     kind: Kind
@@ -86,8 +88,8 @@ class Probe:
         return f"{self.sender.name} to {self.receiver.name}{self.forged}"
 
     def frame(self, mark: bytes) -> bytes:
-        """The whole frame; a VLAN tag comes on top of its length."""
-        head_bytes = _ETHERNET.size + _IP.size + _ICMP.size
+        """The whole frame: FRAME_BYTES, and 4 more with a VLAN tag."""
+        head_bytes = ETHERNET_BYTES + _IP.size + _ICMP.size
         body = mark.ljust(FRAME_BYTES - head_bytes, b"\0")
         echo = _ICMP.pack(ECHO_REQUEST, 0, 0, 1, 1)
         icmp = _with_checksum(echo + body, at=2)
@@ -115,9 +117,8 @@ def _mac_bytes(mac: str) -> bytes:
 
 
 def _with_checksum(data: bytes, at: int) -> bytes:
-    """Inserts the Internet checksum (RFC 1071) of data of even length.
-
-    The two bytes at ``at`` are 0 in ``data``.
+    """Data with their Internet checksum (RFC 1071) in the two bytes from ``at``
+    on, which have to be 0. The length of the data has to be even.
     """
     total = sum(struct.unpack(f"!{len(data) // 2}H", data))
     while total >> 16:
@@ -126,7 +127,9 @@ def _with_checksum(data: bytes, at: int) -> bytes:
 
 
 def pairs(things: Sequence[Thing]) -> Iterator[tuple[Thing, Thing]]:
-    """Ordered pairs: all of a few; of many, neighbours in a ring."""
+    """Ordered pairs: all pairs of a few things; of more than MOST_IN_PAIRS, each
+    with its two neighbours in a ring.
+    """
     n = len(things)
     steps: Sequence[int] = range(1, n)
     if n > MOST_IN_PAIRS:
@@ -137,17 +140,19 @@ def pairs(things: Sequence[Thing]) -> Iterator[tuple[Thing, Thing]]:
 
 
 def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
-    """Probes among the VMs of tenants: permitted, forbidden and forged ones."""
+    """Probes among the VMs of tenants: within a tenant, which must arrive, and
+    forged ones and those between tenants, which must not.
+    """
     for vms in tenants:
         for sender, receiver in pairs(vms):
             yield _probe("reachability", sender, receiver)
-        # Each sends forged probes to the next one, the last one to the first.
+        # Each VM sends forged probes to the next VM, the last VM to the first.
         for index, sender in enumerate(vms):
             receiver = vms[(index + 1) % len(vms)]
             if sender is not receiver:
                 yield from _forged_probes(sender, receiver)
-    # One pair of VMs for each pair of tenants, a different one each time: all
-    # pairs would be too many.
+    # All pairs of VMs would be too many: of each pair of tenants one VM sends
+    # to one VM, and a tenant's VMs take turns.
     for number, (senders, receivers) in enumerate(pairs(tenants)):
         sender = senders[number % len(senders)]
         receiver = receivers[number % len(receivers)]
@@ -177,55 +182,64 @@ def _forged_probes(sender: Vm, receiver: Vm) -> Iterator[Probe]:
 
 
 def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
-    """Sends probes; returns for each the fault of its arrival, or empty.
+    """Sends probes; returns the fault of each one's arrival, empty if it has none.
 
     ``round_trip_s``: the longest round trip by links' delay. Raises OSError
     where a VM's namespace is gone.
     """
     with ExitStack() as stack:
         rounds = _Rounds(stack, tried)
-        for attempt in range(ROUNDS):
-            n_sent = rounds.send(attempt)
-            timeout_s = ROUND_S + round_trip_s if n_sent else 0.0
-            rounds.receive(timeout_s)
+        for number in range(ROUNDS):
+            # A probe that a round leaves out is in no later round either.
+            if not rounds.send(number):
+                break
+            rounds.receive(ROUND_S + round_trip_s)
     arrivals = rounds.arrivals
     return [arrivals.fault(n, probe) for n, probe in enumerate(tried)]
 
 
 class _Rounds:
-    """Sockets on the devices of all VMs, by which probes are sent and watched."""
+    """Sockets on the devices of all VMs, by which probes are sent and watched.
+
+    They are open as long as ``stack``.
+    """
 
     def __init__(self, stack: ExitStack, tried: Sequence[Probe]) -> None:
         self.arrivals = ProbeArrivals(os.urandom(8))
         self._tried = tried
         self._sockets: dict[str, socket.socket] = {}
+        # A socket for each VM: more files than the 1,024 of many a shell.
+        _, most_files = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
         self._selector = stack.enter_context(selectors.DefaultSelector())
         for probe in tried:
             for vm in (probe.sender, probe.receiver):
                 if vm.name in self._sockets:
                     continue
-                opened = stack.enter_context(_listening(vm))
+                opened = _listening(vm, stack)
                 self._selector.register(
                     opened, selectors.EVENT_READ, vm.name
                 )
                 self._sockets[vm.name] = opened
 
-    def send(self, attempt: int) -> int:
-        """Sends the probes of a round, and returns how many those are."""
-        n_sent = 0
+    def send(self, round_number: int) -> int:
+        """Sends the probes of a round; returns their number, with those that a
+        device did not take.
+        """
+        n_probes = 0
         for number, probe in enumerate(self._tried):
-            if not self.arrivals.wants(number, probe, attempt):
+            if not self.arrivals.wants(number, probe, round_number):
                 continue
             # Without room in the device's queue the next round tries again.
             with suppress(OSError):
                 frame = probe.frame(self.arrivals.mark(number))
                 self._sockets[probe.sender.name].send(frame)
                 self.arrivals.sent.add(number)
-            n_sent += 1
-            # Sockets' buffers hold few frames: read arrivals in between.
-            if n_sent % AT_ONCE == 0:
+            n_probes += 1
+            # Sockets' buffers hold few frames: arrivals are read in between.
+            if n_probes % AT_ONCE == 0:
                 self.receive(timeout_s=0.0)
-        return n_sent
+        return n_probes
 
     def receive(self, timeout_s: float) -> None:
         _receive(self._selector, self.arrivals, timeout_s)
@@ -236,11 +250,12 @@ def _receive(
     arrivals: ProbeArrivals,
     timeout_s: float,
 ) -> None:
-    """Notes arrivals until the time is over, and then those that wait.
+    """Notes arrivals until the time is over, and then the frames that still wait
+    to be read.
 
-    These are bounded by their number, as a program in a VM may send frames
-    of a probe's length without end. Time would not do: a process that had
-    no processor for long has many to read.
+    Their number is bounded, as a program in a VM may send frames of a probe's
+    length without end. Their time is not: if this process had no processor for
+    long, many frames wait.
     """
     until_s = time.monotonic() + timeout_s
     late_frames = LATE_FRAMES * len(selector.get_map())
@@ -252,31 +267,35 @@ def _receive(
         if left_s == 0.0:
             late_frames -= len(ready)
         for key, _ in ready:
-            # A device that a tenant's program has taken down says so once.
+            # Once a device is taken down, its socket's next read fails.
             with suppress(OSError):
                 frame = os.read(key.fd, 2 * FRAME_BYTES)
                 arrivals.note(key.data, frame)
 
 
 class ProbeArrivals:
-    """Arrivals of probes at VMs, as requests and as answers."""
+    """Arrivals of probes, as requests and as answers, at VMs.
+
+    Probes are known by their numbers, their places in the list of all.
+    ``token``: eight bytes that no other packet has.
+    """
 
     def __init__(self, token: bytes) -> None:
         self._token = token
         self.sent: set[int] = set()
         """Numbers of probes that a device took."""
-        # By a probe's number, and True for its request, False for its
-        # answer.
+        # VMs that a probe's request or answer has reached, by the probe's number
+        # and True for the request, False for the answer.
         self._vms_reached: dict[tuple[int, bool], set[str]] = defaultdict(
             set
         )
 
     def mark(self, number: int) -> bytes:
-        """The beginning of a probe's body."""
+        """The beginning of a probe's body, by which its arrivals are known."""
         return self._token + number.to_bytes(4, "big")
 
     def note(self, vm: str, frame: bytes) -> None:
-        """Records a frame's arrival if it is one of these probes."""
+        """Records a frame's arrival at a VM, if it is that of a probe."""
         mark_start = frame.find(self._token)
         if mark_start < _ICMP.size:
             return
@@ -293,15 +312,15 @@ class ProbeArrivals:
         self,
         number: int,
         probe: Probe,
-        attempt: int,
+        round_number: int,
     ) -> bool:
-        """True if a probe is to be sent in this round, the first being 0."""
+        """True if a probe is to be sent in a round. The first round is 0."""
         if probe.kind == "reachability":
             return bool(self.fault(number, probe))
-        return attempt < FORBIDDEN_ROUNDS or number not in self.sent
+        return round_number < FORBIDDEN_ROUNDS or number not in self.sent
 
     def fault(self, number: int, probe: Probe) -> str:
-        """The fault of a probe's arrival so far; empty if there is none."""
+        """The fault of a probe's arrival so far; empty if it has none."""
         asked = self._vms_reached[number, True]
         answered = self._vms_reached[number, False]
         if probe.kind != "reachability":
@@ -316,28 +335,31 @@ class ProbeArrivals:
         return ""
 
 
-def _listening(vm: Vm) -> socket.socket:
-    """A packet socket at a VM's device, for frames as long as a probe."""
-    # Classic BPF: load the frame's length; unless it is one of the two (without
-    # and with a VLAN tag), jump to the last line, which drops.
+def _listening(vm: Vm, stack: ExitStack) -> socket.socket:
+    """A packet socket at a VM's device, for frames as long as a probe; ``stack``
+    closes it.
+    """
+    # Classic BPF. Of a jump the second and third number say how many lines are
+    # passed over where the length is equal, and where it is not.
     program = (
-        (0x80, 0, 0, 0),
-        (0x15, 1, 0, FRAME_BYTES),
-        (0x15, 0, 1, FRAME_BYTES + 4),
-        (0x06, 0, 0, 0xFFFF),
-        (0x06, 0, 0, 0),
+        (0x80, 0, 0, 0),  # load the frame's length
+        (0x15, 1, 0, FRAME_BYTES),  # jump
+        (0x15, 0, 1, FRAME_BYTES + 4),  # jump: the length with a VLAN tag
+        (0x06, 0, 0, 0xFFFF),  # pass the frame
+        (0x06, 0, 0, 0),  # drop it
     )
     lines = [struct.pack("HBBI", *line) for line in program]
-    # The buffer has to live until setsockopt has copied it.
+    # A variable: setsockopt reads the buffer by its address.
     code = ctypes.create_string_buffer(b"".join(lines))
     fprog = struct.pack("HL", len(program), ctypes.addressof(code))
-    # Protocol 0: the socket receives nothing before it has its filter and is
-    # bound.
     with inside_network_namespace(NETNS_DIR / vm.netns):
-        opened = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        # Protocol 0: it receives nothing until it has its filter and is bound.
+        opened = stack.enter_context(
+            socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)
+        )
     opened.setsockopt(socket.SOL_SOCKET, SO_ATTACH_FILTER, fprog)
     opened.setsockopt(SOL_PACKET, PACKET_QDISC_BYPASS, 1)
-    # Otherwise a sender's own probe would seem to have arrived there.
+    # Otherwise a probe would seem to have arrived at its own sender.
     opened.setsockopt(SOL_PACKET, PACKET_IGNORE_OUTGOING, 1)
     opened.bind((VM_DEVICE, ETH_P_ALL))
     return opened

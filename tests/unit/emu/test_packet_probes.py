@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import resource
 import selectors
 import socket
 import struct
+from collections.abc import Iterator
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from testbed.backends.emu import packet_probes
 from testbed.backends.emu.packet_probes import (
     FORBIDDEN_ROUNDS,
     FRAME_BYTES,
@@ -19,6 +23,7 @@ from testbed.backends.emu.packet_probes import (
     ProbeArrivals,
     Vm,
     _receive,
+    faults,
     pairs,
     probes,
 )
@@ -184,3 +189,46 @@ def test_frames_without_end_do_not_hold_up_the_probes() -> None:
     ):
         selector.register(endless, selectors.EVENT_READ, A.name)
         _receive(selector, ProbeArrivals(TOKEN), timeout_s=0.0)
+
+
+def a_socket(*_: object) -> socket.socket:
+    """In place of a packet socket, which only root may have."""
+    return socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+
+
+def test_a_socket_whose_device_is_gone_is_closed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened = a_socket()
+    monkeypatch.setattr(
+        packet_probes, "inside_network_namespace", nullcontext
+    )
+    with monkeypatch.context() as patch, ExitStack() as stack:
+        patch.setattr(socket, "socket", lambda *_: opened)
+        # No packet socket: it is refused as one without a device.
+        with pytest.raises(OSError, match="not supported"):
+            packet_probes._listening(A, stack)
+    assert opened.fileno() == -1
+
+
+@pytest.fixture
+def few_files() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    in_use = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 20, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_more_vms_are_probed_than_a_shell_may_open_files(
+    monkeypatch: pytest.MonkeyPatch, few_files: None
+) -> None:
+    monkeypatch.setattr(
+        packet_probes,
+        "_listening",
+        lambda _, stack: stack.enter_context(a_socket()),
+    )
+    monkeypatch.setattr(packet_probes, "ROUNDS", 0)
+    vms = [Vm(f"a.{i}", f"s{i}", A.ip, A.mac) for i in range(60)]
+    tried = list(probes([vms]))
+    assert len(faults(tried)) == len(tried)
