@@ -192,7 +192,7 @@ class Run:
         # Types of a summary that somebody changed show only here.
         try:
             return records_frame(records, SUMMARY)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             where = self._folder / names.SUMMARY
             raise BadInput(f"{where}: damaged: {error}", CHANGED) from error
 

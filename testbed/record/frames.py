@@ -1,5 +1,5 @@
-"""Tables of a run as pandas frames with typed columns, the same for an empty
-table.
+"""Tables of a run as pandas frames. Types of columns do not depend on the values:
+an empty table has the same.
 """
 
 from __future__ import annotations
@@ -30,41 +30,46 @@ DTYPES: dict[str, Any] = {
 
 
 def dtype_of(name: str, kind: str) -> Any:
-    """Pandas' dtype of a column; that of a category has its values."""
+    """Pandas' dtype of a column, for a category with its possible values.
+
+    ``kind``: the type in :mod:`testbed.record.columns`.
+    """
     if kind == "category":
         return pd.CategoricalDtype(list(CATEGORIES[name]))
     return DTYPES[kind]
 
 
 def table_frame(paths: Sequence[Path], table: str) -> pd.DataFrame:
-    """One table of all policies of a run, in the order of their folders. Raises
-    BadInput.
+    """A table of a run: the rows of all policies, one policy after another.
+
+    ``paths``: the policies' folders. Raises BadInput where one is damaged.
     """
     columns = TABLES[table]
-    # The empty one gives a run without policies its columns.
+    # Without policies the frame has the columns of an empty table.
     tables = [schema(columns).empty_table()]
     for path in paths:
-        tables.append(_known(read_table(path, table), columns, path))
+        rows = read_table(path, table)
+        _check_categories(rows, columns, path)
+        tables.append(rows)
     return _frame(pa.concat_tables(tables), columns)
 
 
-def _known(table: pa.Table, columns: Columns, path: Path) -> pa.Table:
-    """The table. Raises BadInput where a category is none that there is."""
+def _check_categories(rows: pa.Table, columns: Columns, path: Path) -> None:
+    """Raises BadInput for a value of a category that its column does not know:
+    pandas would take it for a missing one.
+    """
     for name in CATEGORIES.keys() & columns.keys():
-        for value in pc.unique(table[name]).to_pylist():
+        for value in pc.unique(rows[name]).to_pylist():
             if value not in (None, *CATEGORIES[name]):
-                # A damaged file's outcome would silently become a missing
-                # value.
                 raise BadInput(
                     f"{path}: damaged: {name} is {value!r}", CHANGED
                 )
-    return table
 
 
 def _frame(table: pa.Table, columns: Columns) -> pd.DataFrame:
     dtypes = {ARROW[kind]: dtype for kind, dtype in DTYPES.items()}
     frame: pd.DataFrame = table.to_pandas(types_mapper=dtypes.get)
-    # Arrow knows no category that is the same in every batch.
+    # Afterwards, as strings: Arrow's categories are those that occur.
     categories = {}
     for name, kind in columns.items():
         if kind == "category":
@@ -75,7 +80,10 @@ def _frame(table: pa.Table, columns: Columns) -> pd.DataFrame:
 def records_frame(
     records: Iterable[Mapping[str, Any]], columns: Columns
 ) -> pd.DataFrame:
-    """A frame of records; what one lacks is missing there."""
+    """A frame with a row for each record; a value that a record lacks is missing.
+
+    Raises TypeError, ValueError or OverflowError for a value of another type.
+    """
     rows = list(records)
     arrays = {}
     for name, kind in columns.items():
@@ -85,18 +93,21 @@ def records_frame(
 
 
 def summary_record(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """A ``summary.json`` as one row: nested values under dotted names, lists as
-    JSON text.
+    """The record of a ``summary.json``, with the columns of SUMMARY.
+
+    A nested value has a dotted name; columns of type ``json`` are JSON text.
     """
     return {
-        name: _cell(summary, name, kind) for name, kind in SUMMARY.items()
+        name: _summary_value(summary, name, kind)
+        for name, kind in SUMMARY.items()
     }
 
 
-def _cell(summary: Mapping[str, Any], name: str, kind: str) -> Any:
+def _summary_value(summary: Mapping[str, Any], name: str, kind: str) -> Any:
     value: Any = summary
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    for key in name.split("."):
+        # Without jobs, for one, a summary has null in place of an object.
+        value = value.get(key) if isinstance(value, Mapping) else None
     if kind != "json" or value is None:
         return value
     return json.dumps(value, ensure_ascii=False)

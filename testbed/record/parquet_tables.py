@@ -103,6 +103,8 @@ def read_table(path: Path, table: str) -> pa.Table:
     if _is_as_new(stored, path / SOURCES[table]):
         try:
             table_as_stored = pq.read_table(stored)
+            # Of texts, too, that are no UTF-8.
+            table_as_stored.validate(full=True)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(stored, error) from error
         # An earlier version may have written other columns.

@@ -392,6 +392,12 @@ def test_a_run_killed_before_it_began(tmp_path: Path) -> None:
         (
             "summary.json",
             b'"finished": 2',
+            b'"finished": 20000000000000000000',
+            "summary.json: damaged",
+        ),
+        (
+            "summary.json",
+            b'"finished": 2',
             b'"finished": ',
             "summary.json:",
         ),

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -199,6 +200,20 @@ def test_a_damaged_file_is_told_and_another_form_is_passed_by(
     pq.write_table(pq.read_table(stored).drop_columns(["value"]), stored)
     assert frames(written.path)["jobs"].equals(before["jobs"])
     stored.write_bytes(b"PAR1 nothing")
+    with pytest.raises(BadInput, match=r"jobs\.parquet: damaged"):
+        frames(written.path)
+
+
+@pytest.mark.parametrize("name", ["outcome", "job_id"])
+def test_text_that_is_none_is_told(tmp_path: Path, name: str) -> None:
+    written, _ = write_run(tmp_path, sample.flat())
+    parquet_tables.write_parquet(written)
+    stored = written.path / "jobs.parquet"
+    table = pq.read_table(stored)
+    place = table.column_names.index(name)
+    texts = pa.array([b"\xff"] * len(table))
+    texts = texts.view(pa.string())
+    pq.write_table(table.set_column(place, name, texts), stored)
     with pytest.raises(BadInput, match=r"jobs\.parquet: damaged"):
         frames(written.path)
 
