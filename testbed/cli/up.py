@@ -47,24 +47,32 @@ def up(
             "--jobs makes tenants, --open has all slots in one: choose one"
         )
     experiment = load_experiment(file, options.overrides_of(settings))
-    # After the file has been read: a mistake in it is told without root.
+    # After the file has been read: its mistakes are named without root, too.
     require_live(prefix, f"testbed up {file}")
-    for note in experiment.topology_notes:
+    notes = experiment.topology_notes
+    if jobs:
+        notes = experiment.notes
+    for note in notes:
         console.say(note)
     live = LiveOptions(
         prefix, openflow_port, api_port, controller, builder=builder
     )
-    state = bring_up(
-        StandingSetup(experiment, live, jobs, open_to_all), console.say
+    setup = StandingSetup(
+        experiment, live, with_jobs=jobs, open=open_to_all
     )
+    state = bring_up(setup, console.say)
     if watch:
-        start_page(UP, state.pid)
+        try:
+            start_page(UP, state.pid)
+        except KeyboardInterrupt:
+            # Exit code 130 would say that the network is no longer up.
+            console.say("no live page: interrupted")
     if as_json:
         console.print_json(asdict(state))
         return
     console.print_text(headline(state))
-    next_verb = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
+    next_command = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"
     if open_to_all:
-        next_verb = "mininet"
-    console.say(f"next: sudo testbed {next_verb}")
+        next_command = "mininet"
+    console.say(f"next: sudo testbed {next_command}")
     console.say("its end: sudo testbed down")

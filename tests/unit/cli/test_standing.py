@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from testbed.cli import in_vm, main
+from testbed.cli import in_vm, main, up
 from testbed.standing.keeper_protocol import KeeperRequest, ShowTenant
-from testbed.standing.network_state import TenantState
+from testbed.standing.network_state import NetworkState, TenantState
 from tests.unit.standing.test_keeper_protocol import served
 
 ADD = ["tenant", "add", "a", "--bandwidth", "100 Mbit/s"]
@@ -158,6 +158,53 @@ def a_network(
         "tenants": tenants,
         "open": is_open,
     }
+
+
+FILE = """\
+name: noted
+seed: 1
+topology: {kind: tree, fanout: [2, 2], links: [1 Gbit/s, 1 Gbit/s], slots_per_server: 2}
+policies: [fcfs]
+workload: {kind: feitelson, jobs: 5, load: 0.5}
+"""
+
+
+@pytest.fixture
+def file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A file whose network seems to come up."""
+    state = NetworkState(**a_network())
+    monkeypatch.setattr(up, "require_live", lambda *_: None)
+    monkeypatch.setattr(up, "bring_up", lambda *_: state)
+    path = tmp_path / "noted.yaml"
+    path.write_text(FILE, "utf-8")
+    return str(path)
+
+
+def test_notes_on_jobs_are_for_those_who_admit_them(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentence = "5 jobs of "
+    assert main.run(["up", file]) == 0
+    assert sentence not in capsys.readouterr().err
+    assert main.run(["up", file, "--jobs"]) == 0
+    assert sentence in capsys.readouterr().err
+
+
+def test_ctrl_c_while_the_page_starts_leaves_the_network_up(
+    file: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 130 would say that nothing is left of it."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(up, "start_page", interrupted)
+    assert main.run(["up", file, "--watch"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("x is up")
+    assert "no live page: interrupted" in shown.err
 
 
 @pytest.fixture
