@@ -1,7 +1,7 @@
-"""Settings of root's process that a program in a VM would inherit.
+"""Settings of a process of root's that programs in VMs must not inherit.
 
-Root's shell may run at a real-time priority, be spared when memory runs short,
-or have raised limits: a service's often has. Programs in VMs begin without.
+Root's shell may run at a high or real-time priority, be spared when memory runs
+short, and have raised limits, as many services have.
 """
 
 from __future__ import annotations
@@ -11,51 +11,43 @@ import resource
 from contextlib import suppress
 
 NO_CORE_DUMPS = 1
-"""Bytes of a core dump. The kernel writes none of so few; and where it starts a
-program for each (``core_pattern``), as root and outside of the VM, it does so
-with a limit of 0, but not with this one.
+"""Limit of a core dump in bytes. The kernel writes no file of so few. With a limit
+of 0 it would write none either, but still start the program of ``core_pattern``,
+if there is one, as root and outside of the VM.
 """
-MOST = {
+LIMITS = {
     resource.RLIMIT_CORE: NO_CORE_DUMPS,
     resource.RLIMIT_RTPRIO: 0,
     resource.RLIMIT_NICE: 0,
 }
-"""Limits that it cannot raise again."""
+"""The most that a program in a VM may have. Only root can raise it again."""
 REAL_TIME = (os.SCHED_FIFO, os.SCHED_RR)
-SPARED = "/proc/self/oom_score_adj"
-"""Below 0: to be spared when memory runs short."""
+OOM_ADJUSTMENT = "/proc/self/oom_score_adj"
+"""A file with a number. Below 0, the process is spared when memory runs short."""
 
 
 def drop_inherited_settings() -> None:
     """Gives this process, which is root's, the priorities and limits of a
     user's. Raises OSError.
     """
-    for kind, most in MOST.items():
-        # A container may not let root raise a limit from 0.
+    for kind, most in LIMITS.items():
+        # Raises ValueError in a container whose root may not raise a limit
+        # from 0, which then stays.
         with suppress(ValueError):
             resource.setrlimit(kind, (most, most))
-    # Low priorities stay: who calls `nice testbed run` means it. The kernel
-    # adds the flag to the policy of a process that has it.
-    if os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK in REAL_TIME:
+    # The kernel adds this flag to the policy of a process that has it.
+    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+    # Lower priorities than usual stay: whoever calls `nice testbed run` wants
+    # them.
+    if policy in REAL_TIME:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
     # By system calls: pathlib and its codecs, which each agent would load anew,
     # took 1.5 ms.
-    if int(_spared(os.O_RDONLY)) < 0:
-        _spared(os.O_WRONLY, b"0")
-
-
-def _spared(
-    flags: int,
-    text: bytes = b"",
-) -> bytes:
-    """Reads SPARED, or writes a text to it."""
-    descriptor = os.open(SPARED, flags | os.O_CLOEXEC)
+    descriptor = os.open(OOM_ADJUSTMENT, os.O_RDWR)
     try:
-        if text:
-            os.write(descriptor, text)
-            return text
-        return os.read(descriptor, 32)
+        if int(os.read(descriptor, 32)) < 0:
+            os.write(descriptor, b"0")
     finally:
         os.close(descriptor)

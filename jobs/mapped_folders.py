@@ -1,7 +1,7 @@
-"""A caller's folders in a VM, whose user owns there what the caller owns here.
+"""Folders of the caller (who called sudo) in a VM, where the VM's user owns them.
 
-An id-mapped mount (Linux 5.12; ext4, xfs, btrfs, tmpfs) of the uppermost folder
-of the caller's on a path: files keep their owner on the disk.
+By an id-mapped mount (Linux 5.12; ext4, xfs, btrfs, tmpfs) of the uppermost
+folder on a path that is the caller's. On the disk, files keep their owner.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from jobs import linux
 
@@ -20,10 +20,12 @@ _WITH_MOUNTS_BELOW = 0x8000
 _BY_DESCRIPTOR = 0x1000
 _FROM_DESCRIPTOR_TO_DESCRIPTOR = 0x04 | 0x40
 _MAPPED_IDS = 0x100000
-_WALKED = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER_ALONE = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
 _END_OF_IDS = (1 << 32) - 1
 _LIFE_S = 5
-"""Of the process by which a user namespace is made, if this one is killed."""
+"""Life of the process by which a user namespace is made, if this process is
+killed.
+"""
 
 
 class _MountAttributes(ctypes.Structure):
@@ -38,50 +40,46 @@ def give_callers_folders(
     caller: int,
     user: int,
 ) -> None:
-    """Has this process, with mounts of its own, find the caller's folders on
-    these paths as ``user``'s. Both are user ids.
+    """Makes ``user`` the owner of the caller's folders on these paths, as this
+    process sees them. It has mounts of its own; both are user ids.
 
-    A file system or kernel that cannot leaves them as they are.
+    Where the kernel or a folder's file system cannot do so, the folder stays as
+    it is.
     """
-    namespace = None
-    try:
+    # Without user namespaces this ends at the first folder.
+    with suppress(OSError), ExitStack() as stack:
+        namespace = None
         for path in dict.fromkeys(paths):
             folder = callers_folder(path, caller)
             if folder is None:
                 continue
-            try:
-                # One for all folders, and none where there is no folder: it
-                # takes a process.
-                if namespace is None:
-                    namespace = _user_namespace(user_map(caller, user))
-                with suppress(OSError):
-                    _mount_mapped(folder, namespace)
-            finally:
-                os.close(folder)
-    except OSError:
-        # No user namespaces here.
-        return
-    finally:
-        if namespace is not None:
-            os.close(namespace)
+            stack.callback(os.close, folder)
+            # Made at the first folder, for all of them: it takes a process.
+            if namespace is None:
+                namespace = _user_namespace(user_map(caller, user))
+                stack.callback(os.close, namespace)
+            with suppress(OSError):
+                _mount_mapped(folder, namespace)
 
 
 def callers_folder(
     path: str,
     caller: int,
 ) -> int | None:
-    """A descriptor of the uppermost folder of the caller's on a path.
+    """A descriptor of the uppermost folder on a path that is the caller's, None
+    where there is none.
 
-    Folders above it are not his, so that he cannot exchange it meanwhile; a
-    link in its place is not followed.
+    The caller cannot exchange it meanwhile, as the folders above it are of
+    others.
     """
-    # Folder by folder from the root, each opened in the one before: no name
-    # is looked up twice, so none can be exchanged in between.
-    folder = os.open("/", _WALKED)
+    # Folder by folder from the root, each opened in the folder above it: no
+    # name is looked up twice, so none can be exchanged in between. Nor is a
+    # link followed that has come after realpath.
+    folder = os.open("/", _FOLDER_ALONE)
     for name in os.path.realpath(path).split("/")[1:]:
         above = folder
         try:
-            folder = os.open(name, _WALKED | os.O_DIRECTORY, dir_fd=above)
+            folder = os.open(name, _FOLDER_ALONE, dir_fd=above)
         except OSError:
             return None
         finally:
@@ -96,14 +94,16 @@ def user_map(
     caller: int,
     user: int,
 ) -> str:
-    """Text for ``uid_map``: the caller's files are the user's, all others
-    whose they are. What is the user's own is nobody's there.
+    """Text for ``uid_map``: the caller's files become the user's, and all others
+    keep their owners, but the user's own become nobody's.
+
+    A line has the first id on the disk, the first id shown, and their number.
     """
     lines = [f"{caller} {user} 1"]
     first = 0
-    # The kernel refuses a map in which two lines overlap: all other ids in
-    # the gaps around these two.
-    for end in (*sorted((caller, user)), _END_OF_IDS):
+    # The kernel refuses a map in which two lines overlap: all other ids are
+    # in the gaps before, between and after these two.
+    for end in sorted((caller, user, _END_OF_IDS)):
         if end > first:
             lines.append(f"{first} {first} {end - first}")
         first = end + 1
@@ -111,15 +111,15 @@ def user_map(
 
 
 def _user_namespace(users: str) -> int:
-    """A descriptor of a user namespace with that map, in which nobody is."""
+    """A descriptor of a user namespace without processes. ``users``: its
+    ``uid_map``.
+    """
     with linux.process_in_user_namespace(_LIFE_S) as process:
         _write_map(process, "uid_map", users)
         # Groups stay as they are; without a map the mount would have none.
         _write_map(process, "gid_map", f"0 0 {_END_OF_IDS}")
         # The namespace stays as long as the descriptor does.
-        return os.open(
-            f"/proc/{process}/ns/user", os.O_RDONLY | os.O_CLOEXEC
-        )
+        return os.open(f"/proc/{process}/ns/user", os.O_RDONLY)
 
 
 def _write_map(
@@ -127,7 +127,7 @@ def _write_map(
     name: str,
     text: str,
 ) -> None:
-    """Writes ``uid_map`` or ``gid_map`` in one piece, as the kernel wants it."""
+    """Writes ``uid_map`` or ``gid_map`` by one call, as the kernel demands."""
     descriptor = os.open(f"/proc/{process}/{name}", os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())
@@ -139,13 +139,17 @@ def _mount_mapped(
     folder: int,
     namespace: int,
 ) -> None:
-    """Mounts a folder over itself, with other owners."""
-    # A copy that is mounted nowhere: the kernel maps ids of no other mount.
+    """Mounts a folder over itself, with owners by the map of ``namespace``. Both
+    are descriptors.
+    """
+    # A copy of its mount that is mounted nowhere: the kernel maps the ids of
+    # no other.
     flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC
     tree = linux.system_call(OPEN_TREE, folder, b"", flags)
     try:
-        attributes = _MountAttributes(set=_MAPPED_IDS)
-        attributes.user_namespace = namespace
+        attributes = _MountAttributes(
+            set=_MAPPED_IDS, user_namespace=namespace
+        )
         linux.system_call(
             MOUNT_SETATTR,
             tree,
