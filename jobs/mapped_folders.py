@@ -6,8 +6,8 @@ folder on a path that is the caller's. On the disk, files keep their owner.
 
 from __future__ import annotations
 
-import ctypes
 import os
+import struct
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 
@@ -26,13 +26,6 @@ _LIFE_S = 5
 """Life of the process by which a user namespace is made, if this process is
 killed.
 """
-
-
-class _MountAttributes(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64)
-        for name in ("set", "clear", "propagation", "user_namespace")
-    )
 
 
 def give_callers_folders(
@@ -147,16 +140,15 @@ def _mount_mapped(
     flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC
     tree = linux.system_call(OPEN_TREE, folder, b"", flags)
     try:
-        attributes = _MountAttributes(
-            set=_MAPPED_IDS, user_namespace=namespace
-        )
+        # Flags to set and to clear, propagation, user namespace.
+        attributes = struct.pack("4Q", _MAPPED_IDS, 0, 0, namespace)
         linux.system_call(
             MOUNT_SETATTR,
             tree,
             b"",
             _BY_DESCRIPTOR,
-            ctypes.byref(attributes),
-            ctypes.sizeof(attributes),
+            attributes,
+            len(attributes),
         )
         linux.system_call(
             MOVE_MOUNT,

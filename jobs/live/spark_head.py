@@ -49,7 +49,8 @@ def main(words: list[str]) -> int:
     try:
         spark_class = _spark_class(python)
     except NoSpark as error:
-        return _failed(f"{python} has no PySpark: {error}", NO_SPARK)
+        print(f"{python} has no PySpark: {error}", file=sys.stderr)
+        return NO_SPARK
     vms = names.split(",")
     executor_vms = vms[1:] or vms
     master = _started_master(spark_class, vms[0])
@@ -57,7 +58,8 @@ def main(words: list[str]) -> int:
     try:
         # A worker that finds no master tries again only 10 s later.
         if not _listens(vms[0], master):
-            return _failed("Spark's master does not listen", NO_MASTER)
+            print("Spark's master does not listen", file=sys.stderr)
+            return NO_MASTER
         for vm in executor_vms:
             worker = worker_command(spark_class, vms[0], vm, cores)
             for command in (worker, log_command()):
@@ -77,8 +79,10 @@ def main(words: list[str]) -> int:
         _end(children)
 
 
-def daemon_variables(folder: str) -> dict[str, str]:
-    """Environment of the master and of each worker."""
+def daemon_variables() -> dict[str, str]:
+    """Variables of the master and of each worker."""
+    # The working folder, whose path is the same in all VMs of a job.
+    folder = Path.cwd()
     return {
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
         "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
@@ -94,10 +98,8 @@ def worker_command(
     cores: str,
 ) -> str:
     """The shell command that starts a VM's worker in its working folder."""
-    # The working folder has the same path in all VMs of a job.
-    variables = daemon_variables(str(Path.cwd()))
     words = ["exec", "env"]
-    for name, value in variables.items():
+    for name, value in daemon_variables().items():
         words.append(f"{name}={value}")
     words += [spark_class, WORKER, "--host", vm, "--cores", cores]
     words += ["--memory", ADVERTISED_MEMORY, "--webui-port", "0"]
@@ -193,14 +195,10 @@ def _started_master(
     vm: str,
 ) -> subprocess.Popen[bytes]:
     words = [spark_class, MASTER, "--host", vm, "--port", str(PORT)]
-    variables = daemon_variables(str(Path.cwd()))
-    return subprocess.Popen(words, env=os.environ | variables)
+    return subprocess.Popen(words, env=os.environ | daemon_variables())
 
 
-def _listens(
-    vm: str,
-    master: subprocess.Popen[bytes],
-) -> bool:
+def _listens(vm: str, master: subprocess.Popen[bytes]) -> bool:
     """Waits for the master in a VM; False where it ends or does not listen."""
     until_s = time.monotonic() + PATIENCE_S
     while master.poll() is None and time.monotonic() < until_s:
@@ -211,15 +209,6 @@ def _listens(
         else:
             return True
     return False
-
-
-def _failed(
-    sentence: str,
-    code: int,
-) -> int:
-    """Prints a sentence on standard error; returns the exit code."""
-    print(sentence, file=sys.stderr)
-    return code
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:

@@ -71,9 +71,8 @@ def _frame(table: pa.Table, columns: Columns) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas(types_mapper=dtypes.get)
     # Afterwards, as strings: Arrow's categories are those that occur.
     categories = {}
-    for name, kind in columns.items():
-        if kind == "category":
-            categories[name] = dtype_of(name, kind)
+    for name in CATEGORIES.keys() & columns.keys():
+        categories[name] = dtype_of(name, "category")
     return frame.astype(categories)
 
 

@@ -160,11 +160,7 @@ def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
         yield _with_receivers_address(sender, receiver)
 
 
-def _probe(
-    kind: Kind,
-    sender: Vm,
-    receiver: Vm,
-) -> Probe:
+def _probe(kind: Kind, sender: Vm, receiver: Vm) -> Probe:
     return Probe(kind, sender, receiver, sender.ip, sender.mac)
 
 
@@ -296,24 +292,16 @@ class ProbeArrivals:
 
     def note(self, vm: str, frame: bytes) -> None:
         """Records a frame's arrival at a VM, if it is that of a probe."""
-        mark_start = frame.find(self._token)
-        if mark_start < _ICMP.size:
+        headers, token, after = frame.partition(self._token)
+        if not token or len(headers) < _ICMP.size:
             return
-        number_start = mark_start + len(self._token)
-        number = int.from_bytes(
-            frame[number_start : number_start + 4], "big"
-        )
+        number = int.from_bytes(after[:4], "big")
         # An answer has the request's body, but another ICMP type: the first
-        # byte of the ICMP header, which ends where the mark begins.
-        is_request = frame[mark_start - _ICMP.size] == ECHO_REQUEST
+        # byte of the ICMP header, which is the last header.
+        is_request = headers[-_ICMP.size] == ECHO_REQUEST
         self._vms_reached[number, is_request].add(vm)
 
-    def wants(
-        self,
-        number: int,
-        probe: Probe,
-        round_number: int,
-    ) -> bool:
+    def wants(self, number: int, probe: Probe, round_number: int) -> bool:
         """True if a probe is to be sent in a round. The first round is 0."""
         if probe.kind == "reachability":
             return bool(self.fault(number, probe))
