@@ -121,7 +121,7 @@ def driver_settings(
     n_executors: int,
     cores: int,
 ) -> str:
-    """Arguments that PySpark passes to ``spark-submit``: settings of this module,
+    """Arguments that PySpark passes to ``spark-submit``: this module's settings,
     or in their place those of a ``spark-defaults.conf`` among the job's files.
     """
     settings = {

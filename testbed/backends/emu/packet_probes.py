@@ -41,7 +41,7 @@ ETHERNET_BYTES = 14
 _ICMP = struct.Struct("!BBHHH")
 _IP = struct.Struct("!BBHHHBBH4s4s")
 FORGED_MAC = "02:48:4e:ff:ff:fe"
-# All pairs of up to so many things are tried; of more, only neighbours in a ring.
+# All pairs of up to so many things are tried; of more, neighbours in a ring.
 MOST_IN_PAIRS = 8
 ROUNDS = 5
 # How long a round waits for arrivals, round trips by links' delay not counted.
@@ -178,7 +178,8 @@ def _forged_probes(sender: Vm, receiver: Vm) -> Iterator[Probe]:
 
 
 def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
-    """Sends probes; returns the fault of each one's arrival, empty if it has none.
+    """Sends probes; returns for each the fault of its arrival, empty if there is
+    none.
 
     ``round_trip_s``: the longest round trip by links' delay. Raises OSError
     where a VM's namespace is gone.
@@ -308,7 +309,7 @@ class ProbeArrivals:
         return round_number < FORBIDDEN_ROUNDS or number not in self.sent
 
     def fault(self, number: int, probe: Probe) -> str:
-        """The fault of a probe's arrival so far; empty if it has none."""
+        """The fault of a probe's arrival so far; empty if there is none."""
         asked = self._vms_reached[number, True]
         answered = self._vms_reached[number, False]
         if probe.kind != "reachability":
