@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 from contextlib import suppress
+from io import FileIO
 
 NO_CORE_DUMPS = 1
 """Limit of a core dump in bytes. The kernel writes no file of so few. With a limit
@@ -43,11 +44,10 @@ def drop_inherited_settings() -> None:
         os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
     if os.getpriority(os.PRIO_PROCESS, 0) < 0:
         os.setpriority(os.PRIO_PROCESS, 0, 0)
-    # By system calls: pathlib and its codecs, which each agent would load anew,
-    # took 1.5 ms.
-    descriptor = os.open(OOM_ADJUSTMENT, os.O_RDWR)
-    try:
-        if int(os.read(descriptor, 32)) < 0:
-            os.write(descriptor, b"0")
-    finally:
-        os.close(descriptor)
+    # Unbuffered: pathlib and its codecs, which each agent would load anew, took
+    # 1.5 ms.
+    with FileIO(OOM_ADJUSTMENT) as file:
+        is_spared = int(file.read()) < 0
+    if is_spared:
+        with FileIO(OOM_ADJUSTMENT, "w") as file:
+            file.write(b"0")
