@@ -56,7 +56,9 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
             axes = made.add_subplot(rows, columns, index)
             if len(done.figure.xs) == 1:
                 _by_series(axes, done, panel)
-                axes.tick_params(labelleft=index % columns == 1 % columns)
+                # A row of panels has the names of its series once.
+                is_first_in_row = (index - 1) % columns == 0
+                axes.tick_params(labelleft=is_first_in_row)
             else:
                 _plot(axes, done, panel)
         _title(made, done)
@@ -138,15 +140,15 @@ def _tick_labels(xs: Sequence[float]) -> list[str]:
     """Labels of values; empty where one would touch the label before it."""
     span = max(xs) - min(xs)
     labels = []
-    labelled = math.inf
-    room = 0.0
+    last_x = math.inf
+    last_half_width = 0.0
     for x in xs:
         label = f"{x:g}"
-        half = LETTER_SHARE * len(label) / 2
-        if abs(x - labelled) >= (room + half) * span:
+        half_width = LETTER_SHARE * len(label) / 2
+        if abs(x - last_x) >= (last_half_width + half_width) * span:
             labels.append(label)
-            labelled = x
-            room = half
+            last_x = x
+            last_half_width = half_width
         else:
             labels.append("")
     return labels

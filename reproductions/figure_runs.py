@@ -380,8 +380,12 @@ def _run_live(
             # is reported with the result.
             number = _last_aside(point) + 1
             with opened_folder(path.parent) as above:
-                within = {"src_dir_fd": above, "dst_dir_fd": above}
-                os.rename(LIVE, f"{LIVE}.{number}", **within)  # noqa: PTH104 - within a folder
+                os.rename(
+                    LIVE,
+                    f"{LIVE}.{number}",
+                    src_dir_fd=above,
+                    dst_dir_fd=above,
+                )
         else:
             remove_folder(path)
     folder = _empty_folder(point, LIVE)
