@@ -192,8 +192,10 @@ def _measured(figure: LiveFigure, request: Request) -> Reproduced:
 def _computed(
     figure: AnyFigure, request: Request, record: Content
 ) -> Reproduced:
-    """The simulated figure with as many seeds, after as many stages."""
+    """The simulated figure with the same seeds, after as many stages."""
     assert isinstance(figure, Figure)  # noqa: S101 - there are these two kinds
+    # The results may be older than the first seed of the rules.
+    figure = replace(figure, first_seed=record.get("first_seed", 1))
     processes = len(os.sched_getaffinity(0))
     with (
         executor(None, processes, console.say) as runs,

@@ -75,6 +75,7 @@ class ResultsPart(BaseModel):
 
     model_config = ConfigDict(extra="allow", strict=True)
     seeds: int = Field(ge=1, le=MOST_SEEDS)
+    first_seed: int = Field(default=1, ge=1)
     size: str
     stages: list[int] = []
     ledger: StateOfLedger | None = None

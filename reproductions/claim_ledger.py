@@ -61,11 +61,14 @@ class FigureClaims:
     """A figure's file: its claims, and the digest of its bytes.
 
     ``where``: the section of the paper. ``seeds``: what the rules need.
+    ``first_seed``: the first of those that judge; values of seeds before it
+    were known when the rules were written.
     """
 
     section: str
     where: str
     seeds: int
+    first_seed: int
     claims: tuple[Claim, ...]
     digest: str
 
@@ -117,6 +120,7 @@ def judged_by(
         ledger=entry.digest,
         where=entry.where,
         seeds=entry.seeds,
+        first_seed=entry.first_seed,
         needed=entry.seeds,
     )
 
@@ -131,10 +135,11 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     try:
         where = str(document["where"])
         seeds = int(document["seeds"])
+        first_seed = int(document.get("first_seed", 1))
         entries = [dict(entry) for entry in document["claims"]]
     except (KeyError, TypeError, ValueError) as error:
         raise LedgerError(
-            f"{section}.yaml: where, seeds or claims: {error}"
+            f"{section}.yaml: where, seeds, first_seed or claims: {error}"
         ) from error
     claims = []
     for entry in entries:
@@ -147,6 +152,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
         section,
         where,
         seeds,
+        first_seed,
         tuple(claims),
         digest_of(content),
     )
@@ -155,12 +161,18 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
 def rules_in(content: bytes) -> str:
     """The digest of what judges in a file of the ledger: its seeds, and every
     sentence with its rule. Quotations, causes and statuses are no part of it.
+
+    A file without a first seed has the digest that it had before there were
+    first seeds.
     """
     document = yaml.load(content, yaml.CSafeLoader)
     claims = [
         [entry["claim"], entry["rule"]] for entry in document["claims"]
     ]
-    return digest_of(json.dumps([document["seeds"], claims]).encode())
+    judging = [document["seeds"], claims]
+    if "first_seed" in document:
+        judging.append(document["first_seed"])
+    return digest_of(json.dumps(judging).encode())
 
 
 def _claim(entry: Entry, where: str, measures: Measures) -> Claim:

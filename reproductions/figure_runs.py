@@ -119,7 +119,7 @@ def write(
     """
     folder = _figure_folder(done.figure, request)
     origin = provenance(
-        seeds={"first": 1, "count": done.seeds},
+        seeds={"first": done.figure.first_seed, "count": done.seeds},
         command=request.command,
         backend="sim",
     )

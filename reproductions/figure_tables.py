@@ -46,6 +46,7 @@ def to_json(
         "size": "quick" if done.quick else "full",
         "simulated": figure.quick_size if done.quick else figure.size,
         "seeds": done.seeds,
+        "first_seed": figure.first_seed,
         "stages": list(done.stages),
         "cpu_s": round(done.cpu_s, 1),
         "x": figure.x_label,

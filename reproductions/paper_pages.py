@@ -64,6 +64,7 @@ UNDECIDED = (
 STEPS = (10, 20, 40, 100)
 """Numbers of seeds by which undecided claims are counted."""
 COUNTED = " | ".join(MARKS)
+BEFORE = "of these before its rules"
 NAMES = {
     "dcloud": "DCloud",
     "jsa": "JSA",
@@ -155,17 +156,21 @@ def _fates(every: Stored) -> str:
     """A row a paper: what became of its sentences, fitted ones in brackets."""
     headings = " | ".join(heading.lower() for heading in OUTCOMES)
     lines = [
-        f"| paper | judged | {headings} | old, not counted |",
-        f"|{'---|' * (len(OUTCOMES) + 3)}",
+        f"| paper | judged | {headings} | {BEFORE} | old, not counted |",
+        f"|{'---|' * (len(OUTCOMES) + 4)}",
     ]
     for paper in PAPERS:
         current: list[JudgedClaim] = []
         old = 0
+        before = 0
         for result in _of_paper(every, paper).values():
+            count = sum(map(_of_the_paper, result.done.judged))
             if result.old:
-                old += sum(map(_of_the_paper, result.done.judged))
-            else:
-                current += result.done.judged
+                old += count
+                continue
+            current += result.done.judged
+            if not result.in_advance:
+                before += count
         counts = [
             [
                 judged.claim.status
@@ -176,7 +181,7 @@ def _fates(every: Stored) -> str:
         ]
         total = [status for statuses in counts for status in statuses]
         numbers = " | ".join(map(_with_fitted, [total, *counts]))
-        lines.append(f"| {NAMES[paper]} | {numbers} | {old} |")
+        lines.append(f"| {NAMES[paper]} | {numbers} | {before} | {old} |")
     return "\n".join(lines)
 
 
@@ -503,7 +508,9 @@ def _seeds(done: Reproduced, record: Mapping[str, Any]) -> str:
     if done.figure.exact:
         return "nothing random"
     used = sorted({run["seed"] for run in record.get("runs", ())})
-    used = used or list(range(1, done.seeds + 1))
+    if not used:
+        first = record.get("first_seed", 1)
+        used = list(range(first, first + done.seeds))
     if len(used) > 1:
         return f"seeds {used[0]} to {used[-1]}"
     return f"seed {used[0]}"

@@ -87,8 +87,9 @@ class AnyFigure:
     ``exact``: nothing random is in it, so that one seed says all. ``size`` and
     ``quick_size``: what is run, in words. ``also``: measures that are written
     down and not plotted; ``printed``: those whose values the command shows
-    beside the claims. ``seeds``: the default number of runs in full size.
-    ``styles`` of series: by default each has a colour of its own.
+    beside the claims. ``seeds``: the default number of runs in full size,
+    ``first_seed``: the seed of the first (simulated figures). ``styles`` of
+    series: by default each has a colour of its own.
     """
 
     name: str
@@ -108,10 +109,11 @@ class AnyFigure:
     quick_size: str = ""
     exact: bool = False
     seeds: int = 3
+    first_seed: int = 1
     styles: Mapping[str, SeriesStyle] = field(default_factory=dict)
 
     def played(self, *, quick: bool) -> list[Any]:
-        """All that the first seed's runs play, as values of JSON."""
+        """All that a seed's runs play, as values of JSON."""
         raise NotImplementedError
 
     def played_digest(self, *, quick: bool = False) -> str:
@@ -153,17 +155,20 @@ class Figure(AnyFigure):
     configuration: Callable[[str, float, int, bool], Configuration]
 
     def played(self, *, quick: bool) -> list[Any]:
-        points = self.configurations(1, quick=quick)
+        # Of seed 1, whichever is the first: other seeds play the same.
         return [
-            [series, x, runs[0].to_json()]
-            for (series, x), runs in points.items()
+            [series, x, self.configuration(series, x, 1, quick).to_json()]
+            for series, x in self.points
         ]
 
     def configurations(
         self, seeds: int, *, quick: bool
     ) -> dict[Point, tuple[Configuration, ...]]:
-        """The runs behind every point, one for each of the seeds 1 … ``seeds``."""
-        used = range(1, (1 if self.exact else seeds) + 1)
+        """The runs behind every point: one for each of so many seeds from
+        ``first_seed`` on.
+        """
+        count = 1 if self.exact else seeds
+        used = range(self.first_seed, self.first_seed + count)
         return {
             (series, x): tuple(
                 self.configuration(series, x, seed, quick) for seed in used

@@ -78,7 +78,7 @@ Seeds = Annotated[
     typer.Option(
         "--seeds",
         min=1,
-        help="Repetitions: the seeds 1 to this; default 3, or as many as were published.",
+        help="Repetitions, from the first seed that judges; default: what the rules need.",
     ),
 ]
 MostSeeds = Annotated[

@@ -37,6 +37,7 @@ KEPT = (
     "name",
     "size",
     "seeds",
+    "first_seed",
     "stages",
     "cpu_s",
     "code",

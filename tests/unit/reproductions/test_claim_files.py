@@ -129,7 +129,7 @@ def test_a_part_of_another_kind_is_refused(
     ("before", "after", "message"),
     [
         ("claims:", "claims: [", "rules cannot be read"),
-        ("claims:", "sentences:", "where, seeds or claims"),
+        ("claims:", "sentences:", "where, seeds, first_seed or claims"),
         ("measure: use", "measure: nonsense", "'nonsense'"),
         ("of: MBFCBS", "of: NOBODY", "no point of it"),
     ],

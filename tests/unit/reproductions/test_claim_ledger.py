@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from reproductions.catalogue import PAPERS as PAPER_NAMES
 from reproductions.catalogue import paper_of
 from reproductions.claim_ledger import LEDGER, LedgerError, read, rules_in
 from reproductions.figure_tables import DRAWN
 from reproductions.grid_quantities import Measure
+from reproductions.live_figure import LiveFigure
 from reproductions.stored_results import (
     read_verdicts,
     rules_first,
@@ -132,6 +134,32 @@ def test_a_rule_that_changes_is_another_and_a_quotation_is_none() -> None:
         assert old in text
         changed = text.replace(old, new)
         assert rules_in(changed.encode()) != rules_in(text.encode())
+
+
+def test_the_first_seed_is_part_of_what_judges() -> None:
+    path = LEDGER / "dcloud-fig5.yaml"
+    document = yaml.safe_load(path.read_text("utf-8"))
+    digests = set()
+    for first_seed in (None, 1, 101):
+        document.pop("first_seed", None)
+        if first_seed is not None:
+            document["first_seed"] = first_seed
+        digests.add(rules_in(yaml.safe_dump(document).encode()))
+    assert len(digests) == 3
+
+
+def test_results_with_their_rules_first_begin_at_the_first_seed() -> None:
+    for name, result in stored(PAGES).items():
+        if result.in_advance and not result.live:
+            begins = result.record.get("first_seed", 1)
+            assert begins == result.done.figure.first_seed, name
+
+
+def test_live_figures_have_no_first_seed() -> None:
+    """Their values are measured anew whichever the seed is."""
+    for name, figure in sections().items():
+        if isinstance(figure, LiveFigure):
+            assert figure.first_seed == 1, name
 
 
 def test_rules_are_first_where_the_named_ledger_has_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -73,6 +74,15 @@ def test_seeds_are_common_to_all_series() -> None:
     for same in requests.values():
         assert len(same) == 3
         assert all(one == same[0] for one in same)
+
+
+def test_seeds_begin_at_the_first_one_and_play_the_same() -> None:
+    early = replace(FIGURES["dcloud-fig5"], first_seed=1)
+    late = replace(early, first_seed=101)
+    for runs in late.configurations(3, quick=True).values():
+        seeds = [run.to_json()["seed"] for run in runs]
+        assert seeds == [101, 102, 103]
+    assert late.played_digest() == early.played_digest()
 
 
 def test_names_in_the_order_given_and_each_once() -> None:
