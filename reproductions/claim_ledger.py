@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -234,11 +234,14 @@ def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
         return [_of_several(kind, entry, tuple(among))]
     names = [key for key in ("measure", "of", "than", "at") if key in entry]
     listed = [as_list(entry[name]) for name in names]
-    found = []
+    quantities: list[Quantity] = []
     for values in product(*listed):
         single = {**entry, **dict(zip(names, values, strict=True))}
-        found.append(_quantity(kind, single, measures))
-    return found
+        if kind in BY_STEP:
+            quantities += _steps(kind, single, measures[single["measure"]])
+        else:
+            quantities.append(_quantity(kind, single, measures))
+    return quantities
 
 
 def _of_several(
@@ -260,6 +263,8 @@ PAIRS: Mapping[str, Callable[..., Quantity]] = {
 """Quantities of two series at the same place."""
 FROM_TO = ("change", "relative-change", "gain-growth")
 ALONG = ("spread", "least-rise", "least-fall")
+BY_STEP = ("rise-by-step", "fall-by-step")
+"""Curves that rise or fall from each place to the next: a quantity a step."""
 
 
 def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
@@ -284,6 +289,21 @@ def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
     if kind == "gain-growth":
         return GainGrowth(measure, of, entry["than"], start, end)
     return Change(measure, of, start, end, kind == "relative-change")
+
+
+def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
+    """The rise or the fall of a curve between neighbours, each by itself."""
+    steps: list[Quantity] = []
+    for start, end in pairwise(map(float, entry["along"])):
+        places = {"start": start, "end": end}
+        if kind == "fall-by-step":
+            # A fall is the rise on the way back.
+            places = {"start": end, "end": start}
+        relative = bool(entry.get("relative", False))
+        steps.append(
+            Change(measure, entry["of"], **places, relative=relative)
+        )
+    return steps
 
 
 def _along(kind: str, entry: Entry, measure: Measure) -> Quantity:

@@ -12,7 +12,7 @@ from reproductions.catalogue import PAPERS as PAPER_NAMES
 from reproductions.catalogue import paper_of
 from reproductions.claim_ledger import LEDGER, LedgerError, read, rules_in
 from reproductions.figure_tables import DRAWN
-from reproductions.grid_quantities import Measure
+from reproductions.grid_quantities import Grid, Measure
 from reproductions.live_figure import LiveFigure
 from reproductions.stored_results import (
     read_verdicts,
@@ -225,6 +225,37 @@ def test_results_can_be_checked_out_or_are_said_to_be_old() -> None:
         assert bool(result.old) == bool(standing(result)), (
             f"{name}: {standing(result)}; run python -m reproductions.paper_pages"
         )
+
+
+@pytest.mark.parametrize(
+    ("kind", "verdict"),
+    [("rise-by-step", "reproduced"), ("fall-by-step", "not reproduced")],
+)
+def test_a_curve_is_judged_step_by_step(kind: str, verdict: str) -> None:
+    rule = f"{{quantity: {kind}, measure: y, of: a, along: [1, 2, 3], above: 0}}"
+    text = HEAD + RULED.format(status="free", rule=rule)
+    (claim,) = read(text.encode(), "made", {"y": YIELD}).claims
+    assert len(claim.checks) == 2
+    rising = {
+        ("a", x): tuple({"yield": x + noise} for noise in (0.0, 0.1, 0.2, 0.3))
+        for x in (1.0, 2.0, 3.0)
+    }
+    assert claim.judge(Grid(rising), 3).verdict == verdict
+
+
+def test_steps_in_percent_are_of_their_beginning() -> None:
+    rule = (
+        "{quantity: rise-by-step, measure: y, of: a, along: [1, 2], "
+        "relative: true, low: -1}"
+    )
+    text = HEAD + RULED.format(status="free", rule=rule)
+    (claim,) = read(text.encode(), "made", {"y": YIELD}).claims
+    runs = {
+        ("a", 1.0): ({"yield": 400.0}, {"yield": 500.0}),
+        ("a", 2.0): ({"yield": 398.0}, {"yield": 495.0}),
+    }
+    values = claim.checks[0].quantity.values(Grid(runs))
+    assert values == pytest.approx((-0.5, -1.0))
 
 
 @pytest.mark.parametrize(
