@@ -12,8 +12,10 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass
 from functools import cache, cached_property
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from jobs.request import JobRequest
 from jobs.workload.traces import published
 from reproductions.grid_quantities import Measures
 from reproductions.occupancy import Occupancy
+from testbed.compiled import LazyLoop
 from testbed.errors import MachineCannot
 from testbed.record.metrics import JobRow, Summary, Tally
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
@@ -193,6 +196,21 @@ class Extractor:
     decisions: bool = False
 
 
+@cache
+def _load_loops() -> None:
+    """Loads the machine code of the inner loops, once a process.
+
+    Otherwise the first allocation of a process takes as long as loading does,
+    or, after a change of the loops, as compiling: seconds.
+    """
+    from testbed.play.precompile import precompile
+
+    patience = LazyLoop.patience
+    with redirect_stderr(StringIO()):
+        precompile()
+    LazyLoop.patience = patience
+
+
 def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     """The measures of an experiment of one policy, played as ``testbed
     simulate`` does.
@@ -200,6 +218,8 @@ def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     # Here, so that listing figures loads neither engine nor report.
     from testbed.play.playing import play, simulated, tee
 
+    if extractor.decisions:
+        _load_loops()
     (policy,) = experiment.policies
     tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
     backend = simulated(

@@ -237,7 +237,9 @@ def test_a_curve_is_judged_step_by_step(kind: str, verdict: str) -> None:
     (claim,) = read(text.encode(), "made", {"y": YIELD}).claims
     assert len(claim.checks) == 2
     rising = {
-        ("a", x): tuple({"yield": x + noise} for noise in (0.0, 0.1, 0.2, 0.3))
+        ("a", x): tuple(
+            {"yield": x + noise} for noise in (0.0, 0.1, 0.2, 0.3)
+        )
         for x in (1.0, 2.0, 3.0)
     }
     assert claim.judge(Grid(rising), 3).verdict == verdict

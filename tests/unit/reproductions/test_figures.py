@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import pytest
 
+from reproductions import configuration
 from reproductions.catalogue import FIGURES, figures
 from reproductions.figure_plots import _tick_labels, pictures
 from reproductions.grid_quantities import Grid
 from reproductions.published_figure import Figure, Reproduced
 from reproductions.stored_results import stored
 from testbed.errors import BadInput
+from testbed.play import playing
 
 ALL = list(FIGURES.values())
 
@@ -148,3 +150,23 @@ def test_series_at_one_x_stand_below_each_other_by_name() -> None:
     assert sorted(heights, key=heights.__getitem__) == list(
         done.figure.series
     )
+
+
+def test_allocations_are_timed_with_loaded_loops(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Loading machine code is no part of a process's first allocation."""
+    order: list[str] = []
+
+    def play(*_: object, **__: object) -> None:
+        order.append("played")
+        raise InterruptedError
+
+    monkeypatch.setattr(
+        configuration, "_load_loops", lambda: order.append("loaded")
+    )
+    monkeypatch.setattr(playing, "play", play)
+    run = FIGURES["dcloud-fig4"].configuration("DCloud", 0.0, 101, True)
+    with pytest.raises(InterruptedError):
+        run.run()
+    assert order == ["loaded", "played"]
