@@ -166,7 +166,8 @@ def test_allocations_are_timed_with_loaded_loops(
         configuration, "_load_loops", lambda: order.append("loaded")
     )
     monkeypatch.setattr(playing, "play", play)
-    run = FIGURES["dcloud-fig4"].configuration("DCloud", 0.0, 101, True)
+    points = FIGURES["dcloud-fig4"].configurations(1, quick=True)
+    (run,) = points["DCloud", 0.0]
     with pytest.raises(InterruptedError):
         run.run()
     assert order == ["loaded", "played"]
