@@ -1,5 +1,5 @@
 """Short names of run folders: ``latest``, an experiment's name, the beginning of
-a folder's.
+a folder's name.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ MAKE = (
 
 
 def run_folder(written: Path) -> Path:
-    """The folder that a path or a short name means, as ``latest/fcfs``; the path
-    itself where none does.
+    """The folder that a path or a short name, as ``latest/fcfs``, stands for.
 
-    A path's first part that does not exist is a run's name: ``latest``, the
-    experiment's name, or the beginning of that or of the folder's name; of
-    several such runs the latest is meant. Below ``runs``, where nothing else is
-    written. A further part is a policy's folder, or its beginning; BadInput
-    where that is none's or several ones', and for ``latest`` without a run.
+    A path that exists stands for itself, and so does a name that no run has.
+    Of another path the first part that does not exist is a run's name:
+    ``latest``, the experiment's name, or the beginning of the experiment's or
+    of the folder's name. The parts before it name the folder of the runs; it
+    is ``runs`` where there are none. Of several runs the latest is meant. The
+    part after it is the name of one of the run's policies, or its beginning.
+
+    Raises BadInput where no policy or several have that name, and for
+    ``latest`` where there is no run.
     """
     if written.exists() or written.is_absolute():
         return written
@@ -38,7 +41,7 @@ def run_folder(written: Path) -> Path:
         base = DEFAULT_OUT
     run = _run_named(base, rest[0])
     if run is None:
-        # The folder of a run is written, and its policy in short.
+        # ``base`` is a run's own folder: its policy's short name follows.
         if is_a_runs(base.name):
             return _policy_named(base, rest)
         if rest[0] == LATEST:
@@ -48,8 +51,8 @@ def run_folder(written: Path) -> Path:
 
 
 def short_names() -> list[str]:
-    """Names by which the runs below ``runs`` are found: ``latest``, their
-    experiments', their folders'.
+    """Names of the runs below ``runs``: ``latest``, then those of experiments,
+    then those of folders, the latest first.
     """
     runs = [
         folder.name
@@ -60,15 +63,13 @@ def short_names() -> list[str]:
         return []
     experiments: dict[str, None] = {}
     for run in runs:
-        name = _without_time(run).rpartition("-s")[0]
-        if name:
-            experiments[name] = None
+        experiments[_experiment_of(run)] = None
     return [LATEST, *experiments, *reversed(runs)]
 
 
 def policy_names(written: Path) -> list[str]:
-    """Folders of a run's policies, by a short name or the path of the run; none
-    where it has a single policy.
+    """Names of the folders of a run's policies; none where the run has a single
+    policy. ``written``: the run's path or short name.
     """
     folder = run_folder(written)
     names = []
@@ -85,20 +86,20 @@ def _folders(base: Path) -> list[Path]:
 
 
 def _run_named(base: Path, name: str) -> Path | None:
-    """The latest run below ``base`` of that name: by the strictest rule that
-    finds one.
+    """The latest run below ``base`` of that name, by the strictest rule that
+    fits a run.
     """
     runs = [folder for folder in _folders(base) if is_a_runs(folder.name)]
     if name == LATEST:
-        # Names begin with the time in UTC: the last by name is the latest.
+        # Folders' names begin with the time in UTC and are sorted.
         if runs:
             return runs[-1]
         return None
     rules: tuple[Callable[[str], bool], ...] = (
-        lambda folder: _without_time(folder) == name,
-        lambda folder: _without_time(folder).rpartition("-s")[0] == name,
-        lambda folder: folder.startswith(name),
-        lambda folder: _without_time(folder).startswith(name),
+        lambda run: _without_time(run) == name,
+        lambda run: _experiment_of(run) == name,
+        lambda run: run.startswith(name),
+        lambda run: _without_time(run).startswith(name),
     )
     for is_meant in rules:
         meant = [folder for folder in runs if is_meant(folder.name)]
@@ -107,26 +108,33 @@ def _run_named(base: Path, name: str) -> Path | None:
     return None
 
 
-def _without_time(folder: str) -> str:
-    return folder.partition("-")[2]
+def _without_time(run: str) -> str:
+    """``day-s1`` of ``20261120T141500Z-day-s1``."""
+    return run.partition("-")[2]
+
+
+def _experiment_of(run: str) -> str:
+    """``day`` of ``20261120T141500Z-day-s1``."""
+    return _without_time(run).rpartition("-s")[0]
 
 
 def _policy_named(run: Path, rest: list[str]) -> Path:
-    """A policy's folder in a run. Raises BadInput where none or several begin
-    so.
+    """The folder of the policy whose name is, or begins as, ``rest``; the run's
+    own where that is empty. Raises BadInput for no policy, and for several.
     """
     if not rest:
         return run
     name = rest[0]
     if (run / EVENTS).is_file():
         # The only policy of a run has no folder of its own.
-        policies = [policy_of(run) or ""]
-        if len(rest) == 1 and policies[0].startswith(name):
+        policy = policy_of(run) or ""
+        if len(rest) == 1 and policy.startswith(name):
             return run
-        raise _no_policy(run, rest, policies)
-    policies = [folder.name for folder in _folders(run)]
+        raise _no_policy(run, rest, [policy])
+    # Of a live run `logs` is a folder beside them.
+    policies = policy_names(run)
     meant = [policy for policy in policies if policy.startswith(name)]
-    # A whole name, though another one begins with it: dcloud, dcloud-ts.
+    # ``dcloud`` is whole, though ``dcloud-ts`` begins with it too.
     if name in policies:
         meant = [name]
     if len(meant) != 1 or len(rest) > 1:
@@ -135,16 +143,19 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
 
 
 def _no_policy(run: Path, rest: list[str], policies: list[str]) -> BadInput:
+    """The error about a name that no policy of a run has, or several have."""
     name = "/".join(rest)
-    hint = f"it has: {', '.join(policies)}"
+    hint = f"it has: {', '.join(policies) or 'none'}"
     for folder in reversed(_folders(run.parent)):
         if _has_policy(folder, run, name):
-            hint += f"; {folder / name} is an earlier run's"
+            hint += f"; {folder / name} is another run's"
             break
     return BadInput(f"{run} has no policy {name!r}", hint)
 
 
 def _has_policy(folder: Path, run: Path, name: str) -> bool:
-    """True for a run of the same experiment and seed with such a policy."""
+    """True if ``folder`` is a run of the same experiment and seed, with that
+    policy.
+    """
     is_alike = _without_time(folder.name) == _without_time(run.name)
     return is_alike and (folder / name / EVENTS).is_file()

@@ -9,6 +9,7 @@ import pytest
 from testbed.cli.main import run as command
 from testbed.errors import BadInput
 from testbed.interface.finished_run import open_run
+from testbed.record.folder import EVENTS
 from testbed.record.run_names import run_folder
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -26,7 +27,9 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in RUNS:
         for policy in ("dcloud", "dcloud-ts", "vc"):
-            (Path("runs") / name / policy).mkdir(parents=True)
+            folder = Path("runs") / name / policy
+            folder.mkdir(parents=True)
+            (folder / EVENTS).touch()
     return Path("runs")
 
 
@@ -84,6 +87,28 @@ def test_a_policy_that_is_none_or_several_is_refused(
     assert runs.is_dir()
 
 
+def test_a_folder_beside_the_policies_is_none_of_them(runs: Path) -> None:
+    run = runs / RUNS[0]
+    (run / "logs").mkdir()
+    (run / "lcfs").mkdir()
+    (run / "lcfs" / EVENTS).touch()
+    assert run_folder(Path("day-s1/l")) == run / "lcfs"
+    with pytest.raises(BadInput) as caught:
+        run_folder(Path("day-s1/log"))
+    assert caught.value.hint == "it has: dcloud, dcloud-ts, lcfs, vc"
+
+
+def test_a_policy_of_a_later_run_is_not_called_an_earlier_ones(
+    runs: Path,
+) -> None:
+    run = runs / "20250101T000000Z-day-s1"
+    run.mkdir()
+    with pytest.raises(BadInput) as caught:
+        run_folder(run / "vc")
+    later = runs / RUNS[0] / "vc"
+    assert caught.value.hint == f"it has: none; {later} is another run's"
+
+
 TWO = """\
 name: pair
 topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 2}
@@ -134,6 +159,5 @@ def test_the_only_policy_of_a_run_is_named_too(
     with pytest.raises(BadInput) as caught:
         run_folder(Path("pair/fcfs"))
     assert (
-        caught.value.hint
-        == f"it has: vc; {earlier}/fcfs is an earlier run's"
+        caught.value.hint == f"it has: vc; {earlier}/fcfs is another run's"
     )
