@@ -134,7 +134,7 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
     # Of a live run `logs` is a folder beside them.
     policies = policy_names(run)
     meant = [policy for policy in policies if policy.startswith(name)]
-    # ``dcloud`` is whole, though ``dcloud-ts`` begins with it too.
+    # A whole name means that policy alone: ``dcloud``, beside ``dcloud-ts``.
     if name in policies:
         meant = [name]
     if len(meant) != 1 or len(rest) > 1:

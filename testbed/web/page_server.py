@@ -1,8 +1,8 @@
 """The server of the page: Tornado on loopback, one WebSocket a viewer.
 
 The page's files are public and hold nothing of a run. What a run holds goes
-over the WebSocket, whose first message is the token; the link has it behind
-``#``, which browsers keep to themselves. Metrics want it as a bearer's.
+over the WebSocket, whose first message is the token. The link has the token
+behind ``#``, which browsers send to nobody. Metrics want it as a bearer token.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import json
 from importlib.resources import files
 from socket import socket
 from typing import Annotated, Any, Literal, Protocol
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 from tornado.httpserver import HTTPServer
@@ -32,17 +31,17 @@ from testbed.web.followed_run import (
 from testbed.web.openmetrics import CONTENT_TYPE, Measured, metrics_text
 
 LOOPBACK = "127.0.0.1"
-HOSTS = frozenset((LOOPBACK, "localhost", "::1"))
-"""Names by which the page is reached. Another one is that of a site which has
-had its name resolve to loopback.
+HOSTS = frozenset((LOOPBACK, "localhost", "[::1]"))
+"""Names by which the page is reached. Any other name is that of a site which has
+it resolve to loopback.
 """
 FOLLOW_MS = 1_000.0
 PLAY_MS = 100.0
 LONGEST_MESSAGE_BYTES = 65_536
 TOKEN_WITHIN_S = 10.0
 BAD_TOKEN = 4401
-"""Close codes from 4000 on are an application's own."""
-NOT_OURS = (
+"""Code of a closed WebSocket; from 4000 on codes are an application's own."""
+WRONG_LINK = (
     "the token in the link is not this server's: open the link that"
     " testbed watch printed last"
 )
@@ -56,8 +55,8 @@ STATIC = {
     "page.css": ("page.css", "text/css; charset=utf-8"),
 }
 HEADERS = {
-    # Nothing in the page's style or from outside; `data:` is for pictures
-    # that uPlot and the style sheet carry in themselves.
+    # Nothing that stands in the page itself or comes from elsewhere; `data:`
+    # is for pictures within uPlot and the style sheet.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self';"
         " connect-src 'self'; img-src 'self' data:; base-uri 'none';"
@@ -90,36 +89,38 @@ class PageSource(Measured, Protocol):
     def item(self, kind: ItemKind, name: str) -> dict[str, Any]: ...
 
 
-class _Strict(BaseModel, extra="forbid"):
-    """A message of a viewer."""
+class _ViewerMessage(BaseModel, extra="forbid"):
+    """A message of a viewer; keys that it does not have are refused."""
 
 
-class Choose(_Strict):
+class Choose(_ViewerMessage):
     """Shows another policy, by its place in the list."""
 
     do: Literal["source"]
     number: int
 
 
-class Seek(_Strict):
+class Seek(_ViewerMessage):
+    """Moves the viewer's player to a moment."""
+
     do: Literal["seek"]
     at_s: Annotated[float, Field(allow_inf_nan=False)]
 
 
-class Play(_Strict):
-    """``speed``: experiment seconds a second; 0: pause."""
+class Play(_ViewerMessage):
+    """Sets the player's speed, in experiment seconds a second; 0: pause."""
 
     do: Literal["play"]
     speed: Annotated[float, Field(ge=0, le=1e6)]
 
 
-class Follow(_Strict):
-    """Back to the latest that there is."""
+class Follow(_ViewerMessage):
+    """Leaves the player, for the latest state of the source."""
 
     do: Literal["live"]
 
 
-class Ask(_Strict):
+class Ask(_ViewerMessage):
     """Asks for the history of an item."""
 
     do: Literal["item"]
@@ -127,7 +128,7 @@ class Ask(_Strict):
     name: Annotated[str, Field(max_length=1_000)]
 
 
-class Lanes(_Strict):
+class Lanes(_ViewerMessage):
     """Asks for the servers over time."""
 
     do: Literal["lanes"]
@@ -143,15 +144,15 @@ def static_files() -> dict[str, tuple[bytes, str]]:
     """The page's files by path, with their types; read before root is dropped."""
     folder = files("testbed.web") / "static"
     contents = {}
-    for path, (name, kind) in STATIC.items():
-        contents[path] = ((folder / name).read_bytes(), kind)
+    for path, (name, content_type) in STATIC.items():
+        contents[path] = ((folder / name).read_bytes(), content_type)
     return contents
 
 
 class PageServer:
     """Sources, and the viewers that look at them.
 
-    ``folder``: where more of them may come from.
+    ``folder``: the run's, in which further sources may appear.
     """
 
     def __init__(self, token: str) -> None:
@@ -163,7 +164,7 @@ class PageServer:
         self._statuses: list[Status] = []
 
     def allows(self, token: str) -> bool:
-        """Compares in constant time."""
+        """True for the server's token; compares in constant time."""
         return hmac.compare_digest(token.encode(), self._token)
 
     def application(self) -> Application:
@@ -185,8 +186,8 @@ class PageServer:
         if self.folder is not None:
             self.sources += self.folder.new_runs()
         for number, source in enumerate(self.sources):
-            # One that had ended before the last round was read to its end
-            # then; of a new one that has ended nothing was read yet.
+            # A source that had ended was read to its end in an earlier
+            # round. One that is new was never read, ended or not.
             if source.ended and number < len(self._statuses):
                 continue
             if source.refresh():
@@ -194,7 +195,7 @@ class PageServer:
         self._send_statuses()
 
     def _send_statuses(self) -> None:
-        """Sends the list of sources to all, where a state has changed."""
+        """Sends the list of sources to all viewers if a status has changed."""
         statuses = [source.status for source in self.sources]
         if statuses == self._statuses:
             return
@@ -204,7 +205,7 @@ class PageServer:
             viewer.send(self.contents())
 
     def _send_frames(self, number: int, source: PageSource) -> None:
-        # Players go their own way, by `play`.
+        """Sends the latest state to the source's viewers without a player."""
         viewers = [
             viewer
             for viewer in self.viewers
@@ -215,14 +216,14 @@ class PageServer:
         # Encoded once for all.
         text = json.dumps(source.frame(), separators=(",", ":"))
         for viewer in viewers:
-            # Its run had not begun when it came.
+            # The run had not begun when the viewer came.
             if not viewer.has_layout:
                 viewer.show()
             else:
                 viewer.send_text(text)
 
     def contents(self) -> dict[str, Any]:
-        """The list of sources, with the state of each."""
+        """The message with all sources, and the status of each."""
         listed = []
         for source in self.sources:
             state = {"status": source.status, "trouble": source.trouble}
@@ -230,12 +231,13 @@ class PageServer:
         return {"kind": "sources", "sources": listed}
 
     def play(self) -> None:
-        """Moves the players on."""
+        """Moves the players on, and sends what they show."""
         for viewer in list(self.viewers):
             player = viewer.player
             if player is not None and player.speed:
                 player.step(PLAY_MS / 1000)
-                viewer.send(player.frame())
+                # The last frame says that the player stands still.
+                viewer.send(player.frame(), always=not player.speed)
 
 
 def _log_nothing(_: object) -> None:
@@ -243,30 +245,30 @@ def _log_nothing(_: object) -> None:
 
 
 class _Guarded(RequestHandler):
-    """A request of which the Host header is checked."""
+    """A request whose Host header is checked, and whose errors are plain text."""
 
     def prepare(self) -> None:
-        require_own_host(self.request.host)
+        require_own_host(self.request.host_name)
 
     def set_default_headers(self) -> None:
-        # For errors, too: Tornado calls this again when it has cleared what
-        # the handler had set.
+        # Errors have these too: Tornado calls this method again after it has
+        # cleared what the handler had set.
         for name, value in HEADERS.items():
             self.set_header(name, value)
         # Tornado's release is nobody's business.
         self.clear_header("Server")
 
     def write_error(self, status_code: int, **_: object) -> None:
-        # In place of Tornado's page of HTML, which quotes the request.
+        # Tornado's own page of HTML quotes the request.
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(f"{status_code}: {self._reason}\n")
 
 
-def require_own_host(host: str) -> None:
-    """Raises HTTPError 403 for a Host header that is not loopback's."""
+def require_own_host(host_name: str) -> None:
+    """Raises HTTPError 403 for a name in a Host header that is not loopback's."""
     # A site can have its own name resolve to 127.0.0.1, and its script then
     # counts as the page's. The header still has the site's name.
-    if urlsplit(f"//{host}").hostname not in HOSTS:
+    if host_name not in HOSTS:
         raise HTTPError(403, reason=FOREIGN_HOST)
 
 
@@ -280,8 +282,8 @@ class StaticFile(_Guarded):
         known = self._contents.get(path)
         if known is None:
             raise HTTPError(404, reason="no such page")
-        content, kind = known
-        self.set_header("Content-Type", kind)
+        content, content_type = known
+        self.set_header("Content-Type", content_type)
         self.finish(content)
 
 
@@ -305,7 +307,7 @@ class Metrics(_Guarded):
 
 
 class Viewer(WebSocketHandler):
-    """A browser's page. It says nothing before the token."""
+    """A browser's page, which gets nothing before it has sent the token."""
 
     def initialize(self, page: PageServer) -> None:
         self._page = page
@@ -316,14 +318,13 @@ class Viewer(WebSocketHandler):
         self.has_layout = False
 
     def prepare(self) -> None:
-        # Beside Tornado's own check, which compares the Origin with the
-        # Host: of a site whose name resolves to loopback both are the
-        # site's.
-        require_own_host(self.request.host)
+        # Tornado itself only compares the Origin with the Host. Both are the
+        # site's where a site has its name resolve to loopback.
+        require_own_host(self.request.host_name)
 
     def open(self, *_: str, **__: str) -> None:
-        # A browser's script says the token at once; what connects and says
-        # nothing holds memory.
+        # The page's script sends the token at once. A connection that sends
+        # nothing would hold memory.
         asyncio.get_running_loop().call_later(
             TOKEN_WITHIN_S, self._require_token
         )
@@ -337,7 +338,7 @@ class Viewer(WebSocketHandler):
 
     def on_message(self, message: str | bytes) -> None:
         if not self._allowed:
-            self._first(message)
+            self._take_token(message)
             return
         try:
             self._obey(_MESSAGE.validate_json(message))
@@ -347,15 +348,15 @@ class Viewer(WebSocketHandler):
         except TestbedError as error:
             self.send({"kind": "error", "says": error.message})
 
-    def _first(self, message: str | bytes) -> None:
+    def _take_token(self, message: str | bytes) -> None:
         if isinstance(message, bytes) or not self._page.allows(message):
-            self.send({"kind": "error", "says": NOT_OURS})
+            self.send({"kind": "error", "says": WRONG_LINK})
             self.close(BAD_TOKEN, "wrong token")
             return
         self._allowed = True
         self._page.viewers.add(self)
         self._page.follow()
-        # Of several policies the one that runs now.
+        # Of several policies the one that runs now is shown.
         for number, source in enumerate(self._page.sources):
             if source.status == "live":
                 self.number = number
@@ -363,7 +364,7 @@ class Viewer(WebSocketHandler):
         self.show()
 
     def _obey(self, message: Message) -> None:
-        # A run that has just begun has no policy yet.
+        # A run that has just begun has no source yet.
         if self.number >= len(self._page.sources):
             return
         source = self._page.sources[self.number]
@@ -383,7 +384,7 @@ class Viewer(WebSocketHandler):
                 self._answer(source, message)
 
     def _move(self, source: PageSource, message: Seek | Play) -> None:
-        player = self._playing(source)
+        player = self._player_of(source)
         if player is None:
             return
         if isinstance(message, Seek):
@@ -394,42 +395,44 @@ class Viewer(WebSocketHandler):
 
     def _answer(self, source: PageSource, message: Ask) -> None:
         item = source.item(message.of, message.name)
-        # Answers come later than another choice may: they name their item.
+        # The viewer may have chosen another item meanwhile: this one's name is
+        # in the message.
         asked = {"of": message.of, "name": message.name}
         self.send({"kind": "item", **asked, **item})
 
-    def _playing(self, source: PageSource) -> Player | None:
-        """The viewer's player; None where there is nothing to be played again."""
+    def _player_of(self, source: PageSource) -> Player | None:
+        """The viewer's player; None for what is no run."""
         if self.player is None and isinstance(source, FollowedRun):
             self.player = Player(source)
         return self.player
 
     def show(self) -> None:
-        """Sends everything of the source, and follows it."""
+        """Sends the source's header and latest state; no player from now on."""
         if self.number >= len(self._page.sources):
             self.send({"kind": "nothing yet"})
             return
         source = self._page.sources[self.number]
         self.player = None
         header = source.header()
-        # What has not begun is shown whole once it has.
+        # Of a source that has not begun there is the header alone.
+        # `_send_frames` calls this method again once it has.
         of_sweep = header["of"] == "sweep" and source.status != "waiting"
         self.has_layout = "layout" in header or of_sweep
         self.send({**header, "number": self.number})
         if self.has_layout:
             self.send(source.frame())
 
-    def send(self, value: dict[str, Any]) -> None:
+    def send(self, value: dict[str, Any], *, always: bool = True) -> None:
         self.send_text(
-            json.dumps(value, separators=(",", ":")), always=True
+            json.dumps(value, separators=(",", ":")), always=always
         )
 
     def send_text(self, text: str, *, always: bool = False) -> None:
-        """Sends a message; a frame is left out while the one before is on its
-        way.
+        """Sends a message. Unless it is to be sent ``always``, it is left out
+        while the message before it is on its way.
         """
-        # A slow viewer would otherwise have frames wait in this process's
-        # memory; the next frame has all that this one has.
+        # Frames for a slow viewer would wait in this process's memory. Each
+        # of them has all that the one before it has.
         if not always and self._sent is not None and not self._sent.done():
             return
         try:
@@ -441,7 +444,8 @@ class Viewer(WebSocketHandler):
 
 
 async def _sending(written: Any) -> None:
-    # A future whose error nobody asks for is logged at its end.
+    """Waits until a message is on its way, or its viewer has gone."""
+    # asyncio logs the error of a future that nobody asks for it.
     try:
         await written
     except WebSocketClosedError:

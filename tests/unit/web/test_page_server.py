@@ -130,7 +130,14 @@ def test_the_page_is_there_without_a_token_and_holds_no_run(
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8910", "127.0.0.1.evil.example"]
+    "host",
+    [
+        "evil.example",
+        "evil.example:8910",
+        "127.0.0.1.evil.example",
+        "[::1",
+        "a]b",
+    ],
 )
 def test_a_foreign_host_is_refused_everywhere(
     page: PageServer, host: str
@@ -142,6 +149,18 @@ def test_a_foreign_host_is_refused_everywhere(
             )
             assert answer.code == 403
             assert b"127.0.0.1 and localhost alone" in answer.body
+
+    serve(page, use)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "LOCALHOST:8910", "[::1]", "[::1]:8910"]
+)
+def test_each_name_of_loopback_is_served(
+    page: PageServer, host: str
+) -> None:
+    async def use(client: Client) -> None:
+        assert (await client.get("/", Host=host)).code == 200
 
     serve(page, use)
 
@@ -233,6 +252,34 @@ def test_nonsense_gets_a_sentence(page: PageServer, text: str) -> None:
         assert (await message(connection))["kind"] == "error"
         item = await asked(connection, do="item", of="node", name="0")
         assert item["kind"] == "item"
+
+    serve(page, use)
+
+
+def test_frames_of_a_player_do_not_pile_up_for_a_slow_viewer(
+    page: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def use(client: Client) -> None:
+        connection, _ = await client.opened()
+        await asked(connection, do="seek", at_s=0)
+        await asked(connection, do="play", speed=1e-3)
+        (viewer,) = page.viewers
+        written: list[dict[str, Any]] = []
+
+        def write_message(text: str) -> asyncio.Future[None]:
+            written.append(json.loads(text))
+            # It does not arrive.
+            return asyncio.Future()
+
+        monkeypatch.setattr(viewer, "write_message", write_message)
+        for _ in range(5):
+            page.play()
+        assert len(written) == 1
+        # The last one, which says that nothing follows, is not left out.
+        assert viewer.player is not None
+        viewer.player.speed = 1e6
+        page.play()
+        assert [frame["speed"] for frame in written] == [1e-3, 0]
 
     serve(page, use)
 
