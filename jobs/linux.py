@@ -1,5 +1,5 @@
-"""The few system calls that Python 3.11 does not have: setns, prctl, unshare,
-mount, seccomp.
+"""System calls that Python 3.11 does not have: setns, unshare, clone, mount,
+prctl, and any other by its number.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _MS_NODEV = 4
 _MS_BIND = 0x1000
 _MS_REC = 0x4000
 _MS_SLAVE = 1 << 19
-_KERNELS_OWN = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
-"""Flags for file systems whose files are the kernel's."""
+_KERNEL_FILES = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+"""Flags of mounts, for file systems whose files are the kernel's."""
 _PR_SET_PDEATHSIG = 1
 _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
@@ -35,7 +35,7 @@ CAP_SETUID = 7
 CAP_NET_RAW = 13
 QUEUES = "/dev/mqueue"
 C_COMPILERS = ("tcc", "cc")
-"""The fastest first."""
+"""Names of programs, the fastest compiler first."""
 _LAST_CAPABILITY = Path("/proc/sys/kernel/cap_last_cap")
 
 _STACK_BYTES = 1 << 16
@@ -43,8 +43,8 @@ _STACK_ALIGNMENT = 64
 SETPRIV = "/usr/bin/setpriv"
 """Of util-linux, which every Debian has."""
 
-# With a copy of errno of its own: calls of Python's between this one and
-# the question would overwrite the C library's.
+# ctypes keeps a copy of errno. Calls that Python makes after a system call
+# would overwrite the C library's errno before it is read.
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -53,7 +53,9 @@ def _enter(
     kind: int,
     name: str,
 ) -> None:
-    """Moves this process to the namespace of a kind at ``path``. Raises OSError."""
+    """Moves this process to the namespace at ``path``. ``name``: that of its
+    kind. Raises OSError.
+    """
     namespace = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         _check(
@@ -74,7 +76,7 @@ def enter_network_namespace(path: str) -> None:
 @contextmanager
 def inside_network_namespace(path: Path) -> Iterator[None]:
     """This thread in another network namespace, and back in its own afterwards."""
-    # A namespace is a thread's: /proc/self has that of the first one.
+    # Each thread has a namespace; /proc/self has that of the first thread.
     home = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
     try:
         enter_network_namespace(str(path))
@@ -94,10 +96,10 @@ def own_mounts() -> None:
     else sees what they mount, and it ends with the last of them.
     """
     _unshare(_CLONE_NEWNS, "cannot have an own mount namespace")
-    # A new namespace begins as the old one's peer: without this, what is
-    # mounted here would be mounted there too (systemd shares all mounts).
-    what = "cannot keep mounts to this process"
-    _mount("none", "/", None, _MS_REC | _MS_SLAVE, what=what)
+    # A new namespace begins as a peer of the old one, to which mounts would
+    # spread (systemd shares all mounts).
+    failure = "cannot keep mounts to this process"
+    _mount("none", "/", None, _MS_REC | _MS_SLAVE, failure=failure)
 
 
 def enter_mount_namespace(path: str) -> None:
@@ -110,18 +112,18 @@ def enter_mount_namespace(path: str) -> None:
 @contextmanager
 def process_in_user_namespace(life_s: int) -> Iterator[int]:
     """The number of a process in a user namespace that maps no ids yet, while
-    the block lasts. It does nothing, and ends after so many seconds if this one
-    is killed. Raises OSError.
+    the block lasts. Raises OSError.
 
-    It is in this process's memory: to copy that for a process that does
-    nothing takes as long as all the rest of an agent's start.
+    The process sleeps: for ``life_s`` seconds, should the caller be killed. It
+    shares the caller's memory. A copy for a process that does nothing would
+    take as long as all the rest of an agent's start.
     """
-    # Kept by this frame for as long as the process sleeps on it.
+    # This frame keeps the stack for as long as the process sleeps on it.
     stack = ctypes.create_string_buffer(_STACK_BYTES)
-    # Used from its end, which the instruction set wants to be aligned.
+    # A stack is used from its end, which has to be aligned.
     end = (ctypes.addressof(stack) + _STACK_BYTES) & ~(_STACK_ALIGNMENT - 1)
-    # The C library's own function, so that no Python runs in memory that is
-    # not the process's alone.
+    # A function of the C library: Python code would change what both
+    # processes have in memory.
     child = _libc.clone(
         _libc.sleep,
         ctypes.c_void_p(end),
@@ -138,7 +140,7 @@ def process_in_user_namespace(life_s: int) -> Iterator[int]:
 
 
 def own_host_name(name: str) -> None:
-    """Gives this process, and its children to come, a host name of their own."""
+    """Gives this process, and its children to come, a host name."""
     _unshare(_CLONE_NEWUTS, "cannot have an own host name")
     text = name.encode()
     _check(_libc.sethostname(text, len(text)), "cannot set the host name")
@@ -148,7 +150,7 @@ def own_process_numbers() -> None:
     """Puts the next children of this process into a new PID namespace, of which
     the next one is the first process.
     """
-    # The caller itself stays where it is: its number cannot change.
+    # The caller stays in its PID namespace: its number cannot change.
     _unshare(_CLONE_NEWPID, "cannot have an own PID namespace")
 
 
@@ -161,11 +163,11 @@ def bind(
     source: str,
     target: str,
 ) -> None:
-    """Mounts a file or folder at another place too, for a process with mounts of
-    its own.
+    """Mounts a file or folder at a second place, for a process with mounts of
+    its own. Raises OSError.
     """
-    what = f"cannot mount {source} at {target}"
-    _mount(source, target, None, _MS_BIND, what=what)
+    failure = f"cannot mount {source} at {target}"
+    _mount(source, target, None, _MS_BIND, failure=failure)
 
 
 def mount_tmpfs(
@@ -173,32 +175,40 @@ def mount_tmpfs(
     size_bytes: int,
     mode: int,
 ) -> None:
-    """Mount an empty file system in memory, of at most so many bytes."""
+    """Mounts an empty file system in memory, of at most so many bytes."""
     options = f"size={size_bytes},mode={mode:o}".encode()
-    what = f"cannot mount a tmpfs at {path}"
+    failure = f"cannot mount a tmpfs at {path}"
     flags = _MS_NOSUID | _MS_NODEV
-    _mount("tmpfs", path, b"tmpfs", flags, options, what=what)
+    _mount("tmpfs", path, b"tmpfs", flags, options, failure=failure)
 
 
 def hides_processes() -> bool:
-    """True if this kernel can hide processes of others for some processes only:
-    from Linux 5.8 on; before, it is for all.
+    """True from Linux 5.8 on. An older kernel has one setting for all mounts of
+    a machine's /proc: it would hide processes from all programs.
     """
     numbers = os.uname().release.split(".")
     return (int(numbers[0]), int(numbers[1].partition("-")[0])) >= (5, 8)
 
 
 def hide_processes() -> None:
-    """Hides processes in /proc that this process, which has mounts of its own,
-    may not trace. Raises OSError.
+    """Hides from this process, which has mounts of its own, the processes in
+    /proc that it may not trace. Raises OSError.
     """
-    what = "cannot mount /proc"
-    _mount("proc", "/proc", b"proc", _KERNELS_OWN, b"hidepid=2", what=what)
+    failure = "cannot mount /proc"
+    _mount(
+        "proc",
+        "/proc",
+        b"proc",
+        _KERNEL_FILES,
+        b"hidepid=2",
+        failure=failure,
+    )
 
 
 def set_parent_death_signal(signum: int) -> None:
-    """Be sent ``signum`` when the parent ends. A change of user clears it: call
-    this after.
+    """Has the kernel send this process ``signum`` when its parent ends.
+
+    To be called after a change of user, which takes it back.
     """
     _check(
         _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0),
@@ -212,32 +222,30 @@ def ended_with_parent(
 ) -> list[str]:
     """A command's words, so that it is sent ``signum`` when its parent ends.
 
-    setpriv asks the kernel for it and becomes the command. Python code between
-    fork and exec would do so too, but in a copy of the parent's memory, which
-    takes several times as long as a start, and not where the parent has
-    threads.
+    setpriv asks the kernel for the signal and becomes the command. Python code
+    between fork and exec could ask too, in a copy of the parent's memory. That
+    takes several times as long, and is not safe beside the parent's threads.
     """
     return [SETPRIV, "--pdeathsig", signum.name, "--", *words]
 
 
 def end_when_closed(pipe: int) -> None:
-    """Has the kernel end this process once nobody has a pipe's other end.
+    """Has the kernel end this process when a pipe's last other end is closed,
+    from now on.
 
-    Unlike a parent's death signal it outlasts another user and program.
+    Unlike a parent's death signal this outlasts a change of user or program.
     """
     fcntl.fcntl(pipe, fcntl.F_SETOWN, os.getpid())
-    # In place of SIGIO, which a program may ignore.
+    # The default signal is SIGIO, which a program may ignore.
     fcntl.fcntl(pipe, fcntl.F_SETSIG, signal.SIGKILL)
     flags = fcntl.fcntl(pipe, fcntl.F_GETFL)
-    # The kernel signals the owner at whatever happens to the descriptor, its
-    # hang-up included.
+    # The kernel now signals whatever happens to the descriptor. As nobody
+    # writes to it, that is the hang-up alone.
     fcntl.fcntl(pipe, fcntl.F_SETFL, flags | os.O_ASYNC)
 
 
 def set_no_new_privileges() -> None:
-    """Gives up gaining privileges by exec, for this process and all its
-    descendants.
-    """
+    """Has no exec of this process, or of a descendant, gain privileges."""
     _check(
         _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
         "cannot set no_new_privs",
@@ -245,11 +253,10 @@ def set_no_new_privileges() -> None:
 
 
 def keep_capabilities(kept: Collection[int]) -> None:
-    """Bound what a program that this process executes as root may do to these
-    capabilities.
+    """Leaves programs that this process executes as root these capabilities
+    alone.
     """
-    # As many as this kernel has: a later one's new capabilities are bounded
-    # too.
+    # The kernel's own last one: later kernels have more capabilities.
     last = int(_LAST_CAPABILITY.read_text("ascii"))
     for capability in range(last + 1):
         if capability not in kept:
@@ -258,13 +265,13 @@ def keep_capabilities(kept: Collection[int]) -> None:
 
 
 def own_shared_memory(size_bytes: int = 0) -> None:
-    """Separates the shared memory and message queues of a process with mounts of
-    its own from all others': System V's, POSIX's, and files in /dev/shm, where
-    they may have that size (0: the folder is left as it is).
+    """Gives a process with mounts of its own shared memory and message queues
+    that no other process has, System V's and POSIX's.
+
+    ``size_bytes``: that of its own /dev/shm; 0 leaves /dev/shm as it is.
     """
     _unshare(_CLONE_NEWIPC, "cannot have shared memory of its own")
-    # The namespace holds System V's and message queues; POSIX's shared memory
-    # is files.
+    # The namespace has no part in POSIX's shared memory, which is files.
     if size_bytes and os.path.isdir("/dev/shm"):  # noqa: PTH112, S108 - at each start of a program
         mount_tmpfs("/dev/shm", size_bytes, 0o1777)  # noqa: S108
 
@@ -275,8 +282,8 @@ def show_own_queues() -> None:
     """
     # A mount shows the queues of the IPC namespace in which it was made.
     if os.path.ismount(QUEUES):
-        what = f"cannot mount {QUEUES}"
-        _mount("mqueue", QUEUES, b"mqueue", _KERNELS_OWN, what=what)
+        failure = f"cannot mount {QUEUES}"
+        _mount("mqueue", QUEUES, b"mqueue", _KERNEL_FILES, failure=failure)
 
 
 def system_call(
@@ -292,9 +299,9 @@ def system_call(
 
 def _unshare(
     kind: int,
-    what: str,
+    failure: str,
 ) -> None:
-    _check(_libc.unshare(kind), what)
+    _check(_libc.unshare(kind), failure)
 
 
 def _mount(
@@ -304,24 +311,25 @@ def _mount(
     flags: int,
     options: bytes | None = None,
     *,
-    what: str,
+    failure: str,
 ) -> None:
-    """The system call. Raises OSError that begins with ``what``."""
+    """Mounts by the system call. Raises OSError that begins with ``failure``."""
     mounted = _libc.mount(
         os.fsencode(source),
         os.fsencode(target),
         kind,
-        # An unsigned long, as which ctypes would not pass an int.
+        # mount takes an unsigned long; ctypes would pass an int.
         ctypes.c_ulong(flags),
         options,
     )
-    _check(mounted, what)
+    _check(mounted, failure)
 
 
 def _check(
     result: int,
-    what: str,
+    failure: str,
 ) -> None:
+    """Raises OSError that begins with ``failure``, unless ``result`` is 0."""
     if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"{what}: {os.strerror(code)}")
+        raise OSError(code, f"{failure}: {os.strerror(code)}")

@@ -10,10 +10,11 @@ from testbed.schedulers.policy import Policy, View
 
 
 class TimedPolicy:
-    """Adds the seconds of each decision of a policy to ``decided_s``.
+    """A policy around another one: appends the seconds of each decision to
+    ``decided_s``.
 
-    Raises RunFailed at more than ``most`` decisions: a run of few jobs that
-    never ends.
+    It raises RunFailed after ``most`` decisions: so many for few jobs are a
+    sign of a run that never ends.
     """
 
     def __init__(
@@ -21,20 +22,20 @@ class TimedPolicy:
     ) -> None:
         self._policy = policy
         self._decided_s = decided_s
-        self._left = self._most = most
+        self._most = most
+        self._decisions_left = most
         self.name = policy.name
-        # Only where it has one: by this attribute the engine knows a policy
-        # that charges.
+        # The engine knows a policy that charges by this attribute.
         price = getattr(policy, "price", None)
         if price is not None:
             self.price = price
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        self._left -= 1
-        if self._left < 0:
-            why = f"policy {self.name} has made {self._most:,} decisions, at {view.now_s:g} s"
+        self._decisions_left -= 1
+        if self._decisions_left < 0:
             raise RunFailed(
-                f"{why}, and the run does not end",
+                f"policy {self.name} has made {self._most:,} decisions, at"
+                f" {view.now_s:g} s, and the run does not end",
                 "does it wake itself, or start again?",
             )
         began = time.perf_counter()

@@ -1,7 +1,7 @@
 """Names of what can be captured, and the devices where its packets pass.
 
-A run in progress notes them in the machine's state folder, whenever a job's
-VMs come or go: nobody can ask it.
+A run in progress notes them in the machine's state folder, anew whenever a
+job's VMs come or go: other commands cannot ask the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed.plan.batch_lines import VM_DEVICE
 from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.spec.document import did_you_mean
 
-# In the state folder, whose lock lets one network be up at a time.
+# In the state folder. Its lock lets a single network be up at a time.
 LINKS_NOTE = ".links.json"
 VMS_NOTE = ".vms.json"
 MOST_NAMED = 8
@@ -36,9 +36,9 @@ class CaptureLink:
 
 @dataclass(frozen=True)
 class CapturePlaces:
-    """Points of VMs by their tenants, and of links.
+    """Points of VMs by the names of their tenants, and of links.
 
-    ``hosts``: VMs by the names that a topology has for their slots.
+    ``hosts``: names of VMs by those that the topology has for their slots.
     """
 
     tenants: Mapping[str, tuple[CapturePoint, ...]]
@@ -60,7 +60,7 @@ class CapturePlaces:
         raise self._unknown(target)
 
     def _unknown(self, target: str) -> BadInput:
-        """An error that names what there is."""
+        """The error about an unknown name, with the names that are known."""
         tenants = [*self.tenants]
         vms = []
         for points in self.tenants.values():
@@ -80,7 +80,7 @@ class CapturePlaces:
 
 
 def _names(ends: tuple[str, str]) -> Iterator[str]:
-    """A link's name, in either order and with an arrow too."""
+    """Names of a link: its ends in either order, with any separator."""
     low, high = ends
     for separator in SEPARATORS:
         yield low + separator + high
@@ -88,6 +88,7 @@ def _names(ends: tuple[str, str]) -> Iterator[str]:
 
 
 def _listed(names: list[str]) -> str:
+    """The first names, and how many follow."""
     if not names:
         return "none"
     shown = ", ".join(names[:MOST_NAMED])
@@ -95,7 +96,7 @@ def _listed(names: list[str]) -> str:
     return f"{shown} and {left} more" if left > 0 else shown
 
 
-# -- of a run in progress
+# -- places of a run in progress
 
 
 _PLACES = TypeAdapter(CapturePlaces)
@@ -106,7 +107,10 @@ def link_places(
     node_names: Iterable[str],
     namespaces: Mapping[str, str | None],
 ) -> CapturePlaces:
-    """Points of a network's links; ``namespaces``: of each bridge's switch."""
+    """Points of a network's links.
+
+    ``namespaces``: names of those in which bridges' switches are, by bridge.
+    """
     names = [*node_names]
     nodes = {bridge.name: names[bridge.node] for bridge in plan.bridges}
     links = []
@@ -122,7 +126,9 @@ def link_at(
     port: str,
     netns: str | None,
 ) -> CaptureLink:
-    """A link at a port; ``netns``: the name of its switch's namespace."""
+    """A link at a port. ``netns``: the namespace of the port's switch; None for
+    the machine's own.
+    """
     path = "" if netns is None else str(NETNS_DIR / netns)
     return CaptureLink(ends, CapturePoint(" - ".join(ends), port, path))
 
@@ -144,12 +150,12 @@ def vm_places(tenants: Iterable[TenantPlan]) -> CapturePlaces:
 
 
 def note(places: CapturePlaces) -> bytes:
-    """Places as a file's content."""
+    """The content of a file that holds these places."""
     return _PLACES.dump_json(places)
 
 
 def noted_places(state: Path) -> CapturePlaces:
-    """Places of a run from its two notes. Raises OSError."""
+    """Places of a run in progress, from its two notes. Raises OSError."""
     of_links = _PLACES.validate_json((state / LINKS_NOTE).read_bytes())
     of_vms = _PLACES.validate_json((state / VMS_NOTE).read_bytes())
     return CapturePlaces(of_vms.tenants, of_links.links, of_vms.hosts)
