@@ -417,10 +417,9 @@ class FollowedFolder:
         self._growing = in_progress or self._awaited
         try:
             folders = policy_folders(self.path)
+            self._folders = in_order_of_list(self.path, folders)
         except BadInput:
             # A run that has just begun has no events yet, nor folders of
             # policies; one that was stopped then never gets any.
             if not (grew or self._growing):
                 raise
-            folders = []
-        self._folders = in_order_of_list(self.path, folders)

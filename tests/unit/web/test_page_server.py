@@ -19,7 +19,7 @@ from tornado.websocket import (
     websocket_connect,
 )
 
-from testbed.record.folder import EVENTS
+from testbed.record.folder import EVENTS, SUMMARY
 from testbed.web.followed_run import FollowedFolder
 from testbed.web.page_server import BAD_TOKEN, PageServer, serve_page
 from tests.unit.record import sample
@@ -332,6 +332,24 @@ def test_a_folder_that_is_damaged_meanwhile_is_told(
         assert ":5: damaged" in source["trouble"]
 
     serve(page, use)
+
+
+def test_a_list_of_policies_that_is_damaged_meanwhile_stops_no_page(
+    folder: Path, tmp_path: Path
+) -> None:
+    written = (folder / EVENTS).read_bytes().splitlines(keepends=True)
+    growing = tmp_path / "20261127T000000Z-grows-s1"
+    growing.mkdir()
+    file = growing / EVENTS
+    file.write_bytes(b"".join(written[:4]))
+    page = PageServer(TOKEN)
+    page.folder = FollowedFolder(growing, growing=True)
+    page.follow()
+    (growing / SUMMARY).write_text("{")
+    file.write_bytes(b"".join(written))
+    page.follow()
+    (run,) = page.sources
+    assert run.ended
 
 
 def test_metrics_want_the_token_and_agree_with_the_run(
