@@ -1,6 +1,8 @@
-"""Placement of a tenant that is asked for: by an embedder, or by hand."""
+"""Placements of tenants of a standing network: by an embedder or by hand."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from testbed.embedding.base import embedder
 from testbed.embedding.check import check_placement
@@ -13,11 +15,11 @@ from topologies.datacentre import DataCentre
 
 
 def check_bandwidth(datacentre: DataCentre, bandwidth_bps: int) -> None:
-    """Raises BadInput, or DoesNotFit for more than a server's link has."""
+    """Raises BadInput for no bandwidth, DoesNotFit for more than servers have."""
     if bandwidth_bps <= 0:
         raise BadInput("the bandwidth of a tenant is above 0 bit/s")
     most_bps = int(max(datacentre.nic_bps, default=0))
-    # 0: servers without a network, where nothing limits a bandwidth.
+    # 0 where no server has a link: then nothing limits a bandwidth.
     if 0 < most_bps < bandwidth_bps:
         raise DoesNotFit(
             f"{human_bandwidth(bandwidth_bps)} asked per VM, "
@@ -31,7 +33,7 @@ def embedded(
     request: AddTenant,
     embedder_name: str,
 ) -> Placement:
-    """Where an embedder places a tenant. Raises BadInput, DoesNotFit."""
+    """A tenant's placement by an embedder. Raises BadInput, DoesNotFit."""
     placement = embedder(embedder_name).embed(
         datacentre, free, request.n_vms, request.bandwidth_bps
     )
@@ -48,15 +50,20 @@ def placed_by_hand(
     free: Residual,
     request: AddTenant,
 ) -> Placement:
-    """A tenant on the servers that it names. Raises BadInput.
+    """A tenant's placement on the servers that it names. Raises BadInput.
 
-    Of several trees the first with room is chosen; without any, the first of
-    all: the ledger will say what it lacks.
+    Of the trees that connect them the first with room is chosen. Where none has
+    room, the first is: the ledger then says what is lacking.
     """
-    vms_on = tuple(sorted(_vms_by_server(datacentre, request).items()))
-    choices = [Placement(tree.root, vms_on) for tree in datacentre.trees]
+    vms_on = _vms_by_server(datacentre, request)
+    choices = [
+        Placement(root, tuple(sorted(vms_on.items())))
+        for root in _spanning_roots(datacentre, set(vms_on))
+    ]
+    if not choices:
+        raise BadInput("no tree of links connects the servers named")
     for placement in choices:
-        # Asked, and not booked: the ledger decides.
+        # Nothing is booked yet: that is left to the ledger.
         problems = check_placement(
             datacentre,
             free,
@@ -73,6 +80,10 @@ def _vms_by_server(
     datacentre: DataCentre,
     request: AddTenant,
 ) -> dict[int, int]:
+    """Numbers of VMs by server, as ``at`` of a request has them.
+
+    Raises BadInput.
+    """
     vms_on: dict[int, int] = {}
     for text, count in request.at:
         # A server may be named twice, by its name and by its number.
@@ -91,12 +102,10 @@ def _vms_by_server(
 def _server(datacentre: DataCentre, text: str) -> int:
     """A server by its name, or by its number."""
     names = datacentre.names[: datacentre.n_servers]
-    if text in names:
-        return names.index(text)
-    # ASCII: Python reads digits of other scripts, too.
-    is_number = text.isascii() and text.isdecimal()
-    if is_number and int(text) < len(names):
-        return int(text)
+    numbers = tuple(map(str, range(len(names))))
+    for texts in (names, numbers):
+        if text in texts:
+            return texts.index(text)
     raise BadInput(
         f"unknown server {text!r}: "
         f"{names[0]} to {names[-1]}, or by their numbers"
@@ -104,16 +113,16 @@ def _server(datacentre: DataCentre, text: str) -> int:
 
 
 def open_placement(datacentre: DataCentre) -> Placement:
-    """A VM in every slot, on the first tree that spans all servers.
+    """A VM in every slot, on the first tree that spans all servers with slots.
 
     Raises BadInput without such a tree.
     """
-    vms_on = []
+    vms_on = {}
     for server, n_slots in enumerate(datacentre.slots.tolist()):
         if n_slots:
-            vms_on.append((server, n_slots))
-    root = _spanning_root(datacentre, {server for server, _ in vms_on})
-    if datacentre.n_links == 0 or not vms_on or root is None:
+            vms_on[server] = n_slots
+    root = next(_spanning_roots(datacentre, set(vms_on)), None)
+    if datacentre.n_links == 0 or root is None:
         raise BadInput(
             "no network connects all servers of this "
             f"{datacentre.kind} topology",
@@ -126,14 +135,14 @@ def open_placement(datacentre: DataCentre) -> Placement:
             f"an open network has at most {MAX_TENANT_VMS}",
             "use a smaller topology",
         )
-    return Placement(root, tuple(vms_on))
+    return Placement(root, tuple(vms_on.items()))
 
 
-def _spanning_root(
+def _spanning_roots(
     datacentre: DataCentre,
     servers: set[int],
-) -> int | None:
+) -> Iterator[int]:
+    """Roots of the trees that connect all of these servers, in order."""
     for tree in datacentre.trees:
         if servers <= set(tree.members.tolist()):
-            return tree.root
-    return None
+            yield tree.root

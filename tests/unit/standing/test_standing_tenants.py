@@ -29,6 +29,7 @@ from testbed.standing.network_state import TenantState
 from testbed.standing.standing_tenants import StandingTenants
 from testbed.standing.tenant_placement import open_placement
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from topologies.custom import custom
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.flat import flat
@@ -216,6 +217,7 @@ def test_what_is_not_admitted_changes_nothing(
             "unknown server 'server 9': server 0 to",
         ),
         (("a", 2, MBIT, None, [("rack 0", 2)]), "unknown server 'rack 0'"),
+        (("a", 2, MBIT, None, [("9" * 5000, 2)]), "unknown server '9999"),
         (
             ("a", 2, MBIT, None, [("0", 1)]),
             "2 VMs are asked for, 1 are placed by hand",
@@ -363,6 +365,38 @@ def test_by_hand_another_core_is_taken_where_the_first_is_full(
     assert not first & second
     assert network.names == ["a", "b", "c"]
     assert other.vms[0].server == "server 0"
+
+
+@pytest.fixture
+def two_roots(tmp_path: Path) -> Network:
+    """Three servers; the one in the middle is below both roots."""
+    links = []
+    for lower, upper in ("ax", "bx", "by", "cy"):
+        links.append({"lower": lower, "upper": upper, "capacity": GBIT})
+    content = {
+        "servers": [{"name": name, "slots": 2} for name in "abc"],
+        "switches": ["x", "y"],
+        "links": links,
+        "roots": ["x", "y"],
+    }
+    return Network(tmp_path, custom(content))
+
+
+def test_by_hand_the_tree_is_one_that_connects_the_servers(
+    two_roots: Network,
+) -> None:
+    full = [("b", 1), ("c", 3)]
+    with pytest.raises(DoesNotFit, match=r"does not fit: c\b"):
+        two_roots.add("t", 4, MBIT, at=full)
+    placed = two_roots.add("t", 2, MBIT, at=[("b", 1), ("c", 1)])
+    assert dict(placed.links).keys() >= {"b -> y", "y -> c"}
+
+
+def test_by_hand_servers_that_no_tree_connects_are_refused(
+    two_roots: Network,
+) -> None:
+    with pytest.raises(BadInput, match="no tree of links connects"):
+        two_roots.add("t", 2, MBIT, at=[("a", 1), ("c", 1)])
 
 
 def test_jobs_that_fit_become_tenants_and_of_the_others_the_reason_is_narrated(
