@@ -1,11 +1,12 @@
-"""The ``controller`` section: a person's OpenFlow applications in place of ours."""
+"""The ``controller`` section: a person's OpenFlow applications, in place of the
+testbed's.
+"""
 
 from __future__ import annotations
 
-import os
 import re
+import shutil
 import warnings
-from pathlib import Path
 from typing import Annotated
 
 from pydantic import (
@@ -25,9 +26,12 @@ from topologies.datacentre import dotted
 
 # Name of an importable module, such as ``ryu.app.ofctl_rest``.
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
-REMOTE = re.compile(r"tcp:([\w.-]+|\[[0-9a-fA-F:]+\]):([0-9]{1,5})")
+# A host has no empty label (127.0.0..1), and nobody listens at port 0.
+REMOTE = re.compile(
+    r"tcp:([\w-]+(?:\.[\w-]+)*|\[[0-9a-fA-F:]+\]):([1-9][0-9]{0,4})"
+)
 HELD = ("ofp-", "ctl-", "ca-certs")
-"""Prefixes of the library's options that the testbed sets itself: sockets for
+"""Prefixes of the library's options that are the testbed's to set: sockets for
 switches.
 """
 
@@ -39,10 +43,10 @@ def _as_arguments(value: object) -> object:
     if not isinstance(value, dict):
         return value
     arguments = []
-    for written, setting in value.items():
-        name = str(written).lstrip("-").replace("_", "-")
-        # oslo.config, which reads Ryu's options, turns one off by `no`
-        # before its name.
+    for key, setting in value.items():
+        name = str(key).lstrip("-").replace("_", "-")
+        # Ryu reads its options by oslo.config: `no` before the name of one
+        # turns it off.
         if setting is True:
             arguments.append(f"--{name}")
         elif setting is False:
@@ -57,6 +61,7 @@ def _as_arguments(value: object) -> object:
 
 
 def _as_address(value: str) -> str:
+    """A controller's address, unchanged if it has the form of one."""
     match = REMOTE.fullmatch(value)
     if match is None or int(match[2]) > 65535:
         raise refused_value(
@@ -134,12 +139,13 @@ def controller_choice(
 ) -> ControllerChoice | None:
     """The chosen applications with their options, or a running controller.
 
-    None without a readable section. Problems are reported to the document.
+    None without a section, or if its applications or address cannot be read.
+    Problems are reported to the document.
     """
     if section is None or not section.is_readable("app", "remote"):
         return None
     if section.remote is not None:
-        # These are about a controller that is started here.
+        # Keys for a controller that the testbed starts.
         for key in ("app", "options", "python", "packages", "confined"):
             if key in section.model_fields_set:
                 here.report(
@@ -166,8 +172,9 @@ def controller_choice(
 def _applications(
     section: ControllerSection, here: Location
 ) -> tuple[str, ...]:
-    """Files and modules that can be used; what is wrong with others is
-    reported.
+    """Paths of files and names of modules that can be used.
+
+    Problems of the others are reported.
     """
     if "app" not in section.model_fields_set:
         here.report(
@@ -180,7 +187,7 @@ def _applications(
     applications = []
     for index, name in enumerate(section.app):
         place = here / "app"
-        # One that stands alone has no place of its own in a list.
+        # An application that is no list's has the place of its key.
         if isinstance(place.value, list):
             place /= index
         application = _application(name, place)
@@ -201,7 +208,7 @@ def _requirements(section: ControllerSection, here: Location) -> str:
                 "packages",
             )
     file = file_at(here / "packages", section["packages"])
-    return "" if file is None else str(Path(file).absolute())
+    return "" if file is None else str(file.absolute())
 
 
 def _interpreter(name: str | None, here: Location) -> str:
@@ -210,12 +217,14 @@ def _interpreter(name: str | None, here: Location) -> str:
         return ""
     # Links are not resolved: a virtual environment's interpreter is a link, and
     # finds its packages by the path through which it is started.
-    path = here.document.folder.absolute() / Path(from_home(name))
-    if path.is_dir():
-        path = path / "bin" / "python"
-    if not os.access(path, os.X_OK):
-        here.report(f"there is no interpreter at {path}")
-    return str(path)
+    path = here.document.folder.absolute() / from_home(name)
+    for interpreter in (path / "bin" / "python", path):
+        # None also for a path that cannot be: too long a name, or a null byte.
+        found = shutil.which(interpreter)
+        if found is not None:
+            return str(found)
+    here.report(f"there is no interpreter at {path}")
+    return ""
 
 
 def _application(name: str, here: Location) -> str | None:
@@ -233,10 +242,10 @@ def _application(name: str, here: Location) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            # Its future statements are its own: those of this module would
-            # otherwise hold in it.
+            # By default the future statements of this module would hold in
+            # the application too.
             compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-        return str(Path(file).absolute())
+        return str(file.absolute())
     except SyntaxError as error:
         place = Place(str(file), error.lineno or 0, error.offset or 0)
         message = f"is not Python: {error.msg}"

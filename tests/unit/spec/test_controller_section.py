@@ -108,6 +108,14 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
             "controller.python: there is no interpreter at ",
         ),
         (
+            f"{{app: mine.py, python: {'x' * 300}}}",
+            "one.yaml:2:36: controller.python: there is no interpreter at ",
+        ),
+        (
+            '{app: mine.py, python: "a\\0b"}',
+            "one.yaml:2:36: controller.python: there is no interpreter at ",
+        ),
+        (
             "{app: mine.py, packages: needs.txt}",
             "controller.packages: there is no file 'needs.txt'",
         ),
@@ -141,6 +149,14 @@ def test_bytes_that_are_no_text(tmp_path: Path) -> None:
         ),
         (
             "{remote: tcp:127.0.0.1:66530}",
+            "controller.remote: must be like tcp:127.0.0.1:6653",
+        ),
+        (
+            "{remote: tcp:127.0.0.1:0}",
+            "controller.remote: must be like tcp:127.0.0.1:6653",
+        ),
+        (
+            "{remote: tcp:127.0.0..1:6653}",
             "controller.remote: must be like tcp:127.0.0.1:6653",
         ),
         (
@@ -191,6 +207,13 @@ def test_an_environment_is_its_interpreter(
     choice = load_experiment(written(tmp_path, section)).controller
     assert choice is not None
     assert choice.python == str(tmp_path / "apps" / "bin" / "python")
+
+
+def test_a_folder_is_no_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "apps" / "bin" / "python").mkdir(parents=True)
+    section = "{app: mine.py, python: apps}"
+    (problem,) = problems(written(tmp_path, section))
+    assert f"there is no interpreter at {tmp_path}/apps" in problem
 
 
 def test_packages_are_a_file_beside_the_experiment(tmp_path: Path) -> None:
