@@ -1,10 +1,10 @@
 """JSA: elastic bandwidth reservation for batches of jobs with deadlines and
 rewards (Shen et al.).
 
-At every instant at which something arrives or ends, the jobs that wait are
-scheduled anew: the paper's t_k, event driven instead of slot by slot. Algorithm
+A round schedules all jobs that wait, at every instant at which a job arrives or
+ends. These are the paper's t_k; the paper has one in every time slot. Algorithm
 1 has three phases. Lines 5–19 place jobs at the least bandwidth that meets
-their deadlines, lines 21–29 shorten the longest of them option by option, lines
+their deadlines. Lines 21–29 shorten the longest of them option by option. Lines
 31–33 give each the most that fits. Every change is in the residuals, and in the
 job's τ, before the next one is considered.
 """
@@ -53,8 +53,9 @@ Options: TypeAlias = tuple[tuple[int, float], ...]
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A placed hose: ``crossing[k]`` = min(X, N-X) VMs on ``links[k]``, at any
-    rate.
+    """A placed hose: it needs min(X, N-X) times its rate on ``links[k]``.
+
+    ``crossing[k]`` is that min(X, N-X).
     """
 
     placement: Placement
@@ -66,8 +67,8 @@ class Room:
     """Slots and bandwidth that are free, shrinking as jobs are placed.
 
     ``complete`` says that the embedder places ⟨n, b⟩ whenever that is possible.
-    Feasibility is monotone in n and in b, so what failed once in a round spares
-    it all hoses that ask for no less.
+    Where one hose has failed then, a hose of as many VMs or more, at the same
+    bandwidth or more, fails too, and the embedder is not asked.
     """
 
     def __init__(
@@ -79,8 +80,8 @@ class Room:
         complete: bool = True,
     ) -> None:
         self.datacentre = datacentre
-        # A copy, the paper's virtual resource status: jobs of this round
-        # take from it before the engine has started them.
+        # A copy, which the paper calls virtual resource status. Jobs of this
+        # round take from it before the engine has started them.
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
         self.free_slots = int(free.free_slots.sum())
         self._embedder = embedder
@@ -96,8 +97,7 @@ class Room:
         """Book ⟨n, b⟩ where the embedder puts it; None where it finds no place."""
         if n_vms > self.free_slots:
             return None
-        # Hopeless where a hose that asks for no more failed in this round
-        # already.
+        # In this round a hose that asks for no more has failed already.
         for failed_n_vms, failed_bps in self._failed:
             if failed_n_vms <= n_vms and failed_bps <= rate_bps:
                 return None
@@ -111,8 +111,8 @@ class Room:
         return None
 
     def _note_failure(self, n_vms: int, rate_bps: int) -> None:
-        """Keeps the failures that ask for least: they imply those that ask for
-        more of both.
+        """Notes a failure, and drops those that it implies: hoses of as many VMs
+        or more, at the same bandwidth or more.
         """
         least = []
         for failed_n_vms, failed_bps in self._failed:
@@ -123,8 +123,7 @@ class Room:
 
     def book(self, placement: Placement, rate_bps: int) -> Held:
         """Takes a placement's slots, and its bandwidth at ``rate_bps``."""
-        # At 1 bit/s per VM: amounts on links are min(X, N-X), which the
-        # rate multiplies.
+        # At 1 bit/s per VM the amounts on links are min(X, N-X).
         taken = footprint(self.datacentre, placement, 1)
         servers = self.datacentre.n_servers
         split = int(np.searchsorted(taken.objects, servers))
@@ -139,18 +138,19 @@ class Room:
         return held
 
     def take(self, held: Held, more_bps: int) -> None:
-        """Gives a placed job ``more_bps`` per VM; below 0 it gives back."""
+        """Takes ``more_bps`` per VM for a placed job; below 0 it is given back."""
         amount = held.crossing * more_bps
         # A hose needs as much in either direction.
         self.free.free_bps[2 * held.links] -= amount
         self.free.free_bps[2 * held.links + 1] -= amount
 
-    def spare_bps(self, held: Held) -> int | None:
-        """Bandwidth that a placed job could have more, per VM; None: no link
-        bounds it.
+    def spare_bps(self, held: Held) -> float:
+        """Bandwidth per VM that a placed job could have beside its own.
+
+        Infinite for a job that crosses no link.
         """
         if not len(held.links):
-            return None
+            return math.inf
         up = self.free.free_bps[2 * held.links]
         down = self.free.free_bps[2 * held.links + 1]
         return int((np.minimum(up, down) // held.crossing).min())
@@ -204,8 +204,8 @@ class Scheduled:
 def by_reward(ready: Iterable[ReadyJob], now_s: float) -> list[ReadyJob]:
     """J_ready by reward over the time left, the highest first (line 5).
 
-    Equal ones by the time left, then by arrival: without rewards that is
-    earliest deadline first.
+    Jobs that are equal in that go by the time left, then by arrival. Without
+    rewards that is the earliest deadline first.
     """
 
     def rank(candidate: ReadyJob) -> tuple[float, float, int]:
@@ -218,8 +218,9 @@ def by_reward(ready: Iterable[ReadyJob], now_s: float) -> list[ReadyJob]:
 
 
 def least_option(candidate: ReadyJob, now_s: float) -> int | None:
-    """The least bandwidth with τ ≤ d̂, d̂ being what is left until the deadline
-    now (line 7).
+    """The number of the option with the least bandwidth whose τ ≤ d̂ (line 7).
+
+    d̂ is the time left until the deadline. None: every option takes longer.
     """
     due_s = candidate.due_s
     limit_s = due_s - now_s
@@ -229,8 +230,8 @@ def least_option(candidate: ReadyJob, now_s: float) -> int | None:
         limit_s += SLACK * max(1.0, abs(due_s))
     for k, (_, took_s) in enumerate(candidate.options):
         if took_s <= limit_s:
-            # Options rise in bandwidth and fall in time: the first that is
-            # fast enough takes least.
+            # Bandwidths of options rise and their times fall: the first that
+            # is fast enough has the least bandwidth.
             return k
     return None
 
@@ -238,11 +239,11 @@ def least_option(candidate: ReadyJob, now_s: float) -> int | None:
 def admit(
     room: Room, ready: Iterable[ReadyJob], now_s: float
 ) -> tuple[list[Scheduled], list[ReadyJob], list[tuple[ReadyJob, int]]]:
-    """Lines 5–19: each job at the least option that meets its deadline, if
-    there is room.
+    """Lines 5–19: places each job at the least option that meets its deadline,
+    if there is room.
 
-    Returns J_run, the jobs that can no longer be on time, and those without a
-    place at a rate.
+    Returns J_run, the jobs that can no longer be on time, and the jobs without
+    a place, each with the rate that was tried.
     """
     run: list[Scheduled] = []
     late: list[ReadyJob] = []
@@ -254,7 +255,8 @@ def admit(
             continue
         rate_bps = candidate.options[option][0]
         held = room.place(candidate.job.n_vms, rate_bps)
-        # It waits for the next round, and holds up nobody behind it.
+        # A job without a place waits for the next round, and holds up nobody
+        # behind it.
         if held is None:
             waiting.append((candidate, rate_bps))
         else:
@@ -263,8 +265,8 @@ def admit(
 
 
 def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
-    """Lines 21–29: the longest job gets its next option, until the longest
-    cannot have it.
+    """Lines 21–29: gives the longest job its next option, again and again, until
+    that has no room or there is none.
     """
     by_length = [(-job.duration_s, job.candidate.order, job) for job in run]
     heapq.heapify(by_length)
@@ -272,12 +274,11 @@ def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
         _, order, longest = by_length[0]
         options = longest.candidate.options
         if longest.option + 1 == len(options):
-            # Line 29: as the longest cannot get shorter, neither can the
-            # round; shorter jobs are left to lines 31–33.
+            # Line 29: the longest job gets no shorter, and so the round does
+            # not either. Shorter jobs are left to lines 31–33.
             return
         more_bps = options[longest.option + 1][0] - longest.rate_bps
-        spare_bps = room.spare_bps(longest.held)
-        if spare_bps is not None and more_bps > spare_bps:
+        if more_bps > room.spare_bps(longest.held):
             return
         room.take(longest.held, more_bps)
         longest.option += 1
@@ -285,11 +286,11 @@ def shorten_longest(room: Room, run: Iterable[Scheduled]) -> None:
 
 
 def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
-    """Lines 31–33: each job, those with most VMs first, gets the highest option
-    that fits.
+    """Lines 31–33: gives each job the highest option that fits, those with most
+    VMs first.
     """
-    # A job with many VMs gives most back by ending early (the text on
-    # Algorithm 1), to those that still wait.
+    # A job with many VMs that ends early gives most back to those that wait
+    # (the text on Algorithm 1).
     for job in sorted(
         run, key=lambda job: (-job.candidate.job.n_vms, job.candidate.order)
     ):
@@ -299,11 +300,9 @@ def raise_all(room: Room, run: Iterable[Scheduled]) -> None:
         job.option = best
 
 
-def _highest_option(job: Scheduled, spare_bps: int | None) -> int:
-    """The last option for which there is the bandwidth; rates rise."""
+def _highest_option(job: Scheduled, spare_bps: float) -> int:
+    """The number of the last option for which the spare bandwidth is enough."""
     options = job.candidate.options
-    if spare_bps is None:
-        return len(options) - 1
     best = job.option
     while best + 1 < len(options):
         if options[best + 1][0] - job.rate_bps > spare_bps:
@@ -313,7 +312,7 @@ def _highest_option(job: Scheduled, spare_bps: int | None) -> int:
 
 
 def why_late(candidate: ReadyJob, now_s: float) -> str:
-    """Why a job is discarded (line 9)."""
+    """The reason for which a job is discarded (line 9)."""
     rate_bps, fastest_s = candidate.options[-1]
     left_s = candidate.due_s - now_s
     return (
@@ -323,12 +322,12 @@ def why_late(candidate: ReadyJob, now_s: float) -> str:
 
 
 class Rounds:
-    """Base of policies that schedule all waiting jobs anew (:meth:`round`),
-    once in an instant.
+    """Base of policies that schedule all waiting jobs together
+    (:meth:`round`), once in an instant.
 
-    A batch arrives as many jobs at one instant; scheduling it needs all of
-    them. What a policy is woken for comes after the ends and arrivals of that
-    instant.
+    A batch arrives as many jobs at one instant, and is scheduled when all of
+    them are there: the policy asks to be woken at that same instant, which
+    comes after all its ends and arrivals.
     """
 
     def __init__(
@@ -339,16 +338,19 @@ class Rounds:
         self._complete = complete
         self._asked = False
         self._candidates: dict[str, ReadyJob] = {}
-        # Jobs whose reason to wait has been given: once, in their first round.
+        # Jobs that wait, and whose reason has been given.
         self._explained: set[str] = set()
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         if isinstance(event, Woken):
             self._asked = False
             return self._new_round(view)
-        if self._asked or (
-            isinstance(event, Ended) and event.more_at_this_time
-        ):
+        if isinstance(event, Ended):
+            # A job that a failure stopped waits again, for another reason.
+            self._explained.discard(event.job_id)
+            if event.more_at_this_time:
+                return []
+        if self._asked:
             return []
         self._asked = True
         return [Wake(view.now_s)]
@@ -357,7 +359,7 @@ class Rounds:
         ready = [self._candidate(view, job_id) for job_id in view.waiting()]
         if not ready:
             return []
-        # What the last round started is in the engine's residual by now.
+        # Jobs that the last round started are in the engine's residual by now.
         room = Room(
             view.datacentre,
             view.residual(view.now_s, None),
@@ -376,7 +378,8 @@ class Rounds:
         """The bandwidths that a job may get, the least first, with its duration
         at each.
 
-        Its profile's; without a profile its own bandwidth is the only one.
+        They are its profile's. A job without a profile has its own bandwidth
+        alone.
         """
         if job.demand.profile is not None:
             return job.demand.profile.options
@@ -385,18 +388,17 @@ class Rounds:
     def explain(
         self, room: Room, candidate: ReadyJob, rate_bps: int
     ) -> list[Action]:
-        """The reason, once, for a job that found no place at a rate.
+        """The reason, once, for a job that has no place at a rate.
 
-        A job that the idle data centre has no place for either is rejected:
-        waiting, its deadline drawing nearer, it would ask for more bandwidth
-        and not for less.
+        A job for which the idle data centre has no place is rejected: as its
+        deadline draws nearer it asks for more bandwidth, and never for less.
         """
         job = candidate.job
-        # Once is enough, unless the room is idle: then to fail is final.
+        # Once is enough, unless the room is idle: then the job never fits.
         if job.id in self._explained and not room.idle:
             return []
         self._explained.add(job.id)
-        # An idle room that had no place will not have one later either.
+        # An idle room is as empty as one gets.
         if room.idle or not room.fits_when_empty(job.n_vms, rate_bps):
             what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
             what += "" if room.complete else " that this embedder finds"
@@ -420,11 +422,9 @@ class Rounds:
 
 
 class JSA(Rounds):
-    """Algorithm 1. ``speeds_up=False`` leaves out lines 21–33: that is
-    SimpleJSA.
+    """Algorithm 1; without lines 21–33 (``speeds_up=False``) it is SimpleJSA.
 
-    Jobs keep what they got until they end by themselves; nothing that runs is
-    changed.
+    Jobs keep their slots and bandwidth until they end.
     """
 
     def __init__(
@@ -437,7 +437,8 @@ class JSA(Rounds):
         self, room: Room, ready: list[ReadyJob], now_s: float
     ) -> list[Action]:
         run, late, waiting = admit(room, ready, now_s)
-        # Before the bandwidths are raised: reasons tell what was free to them.
+        # Before bandwidths are raised: this is the room in which these jobs
+        # found no place.
         reasons: list[Action] = []
         for candidate, rate_bps in waiting:
             reasons += self.explain(room, candidate, rate_bps)

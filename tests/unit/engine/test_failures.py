@@ -451,3 +451,23 @@ def test_a_job_that_is_preempted_while_it_is_cut_goes_on_with_its_links() -> (
     assert of(history, "a")[2:] == [
         *((4.0, "cut"), (6.0, "preempted"), (7.0, "resumed"), (13.0, "ended")),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["jsa", "edf", "oktopus-batch"])
+def test_a_job_that_waits_again_has_a_reason_again(policy: str) -> None:
+    jobs = [request("a", n=8, bps=1), request("b", 1.0, n=8, bps=1)]
+    failures = [
+        Failure(15.0, "server_failed", 0),
+        Failure(40.0, "server_restored", 0),
+    ]
+    history = play(TREE, jobs, failures, policy, "requeue")
+    assert of(history, "b") == [
+        (1.0, "waits"),
+        (10.0, "reserved"),
+        (10.0, "started"),
+        (15.0, "requeued"),
+        (15.0, "waits"),
+        (40.0, "reserved"),
+        (40.0, "started"),
+        (50.0, "ended"),
+    ]
