@@ -15,7 +15,7 @@ import heapq
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TypeAlias
 
 import numpy as np
@@ -68,7 +68,8 @@ class Room:
 
     ``complete`` says that the embedder places ⟨n, b⟩ whenever that is possible.
     Where one hose has failed then, a hose of as many VMs or more, at the same
-    bandwidth or more, fails too, and the embedder is not asked.
+    bandwidth or more, fails too, and the embedder is not asked. ``largest_bps``
+    is the embedder's.
     """
 
     def __init__(
@@ -78,13 +79,16 @@ class Room:
         embedder: Embedder,
         *,
         complete: bool = True,
+        largest_bps: int = 0,
     ) -> None:
         self.datacentre = datacentre
         # A copy, which the paper calls virtual resource status. Jobs of this
         # round take from it before the engine has started them.
         self.free = Residual(free.free_slots.copy(), free.free_bps.copy())
         self.free_slots = int(free.free_slots.sum())
-        self._embedder = embedder
+        self._embed = partial(
+            embedder.embed, datacentre, largest_bps=largest_bps
+        )
         self.complete = complete
         self._failed: list[tuple[int, int]] = []
 
@@ -101,9 +105,7 @@ class Room:
         for failed_n_vms, failed_bps in self._failed:
             if failed_n_vms <= n_vms and failed_bps <= rate_bps:
                 return None
-        answer = self._embedder.embed(
-            self.datacentre, self.free, n_vms, rate_bps
-        )
+        answer = self._embed(self.free, n_vms, rate_bps)
         if isinstance(answer, Placement):
             return self.book(answer, rate_bps)
         if self.complete:
@@ -157,12 +159,8 @@ class Room:
 
     def fits_when_empty(self, n_vms: int, rate_bps: int) -> bool:
         """True where the idle data centre has a place for ⟨n, b⟩."""
-        if n_vms > self.datacentre.total_slots:
-            return False
         idle = empty_residual(self.datacentre)
-        answer = self._embedder.embed(
-            self.datacentre, idle, n_vms, rate_bps
-        )
+        answer = self._embed(idle, n_vms, rate_bps)
         return isinstance(answer, Placement)
 
 
@@ -365,6 +363,7 @@ class Rounds:
             view.residual(view.now_s, None),
             self._embedder,
             complete=self._complete,
+            largest_bps=view.largest_bps,
         )
         return self.round(room, ready, view.now_s)
 

@@ -84,6 +84,8 @@ class StandingTenants:
         self._states: dict[str, TenantState] = {}
         # Tenants whose tree has lost a link, and why they are still on it.
         self._stay_reasons: dict[str, str] = {}
+        # What any tenant so far has asked for per VM, at most.
+        self._largest_bps = 0
 
     # -- changes
 
@@ -571,7 +573,10 @@ class StandingTenants:
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
         name = request.embedder or self._embedder
-        return embedded(self.datacentre, free, request, name)
+        self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
+        return embedded(
+            self.datacentre, free, request, name, self._largest_bps
+        )
 
     def _planned(
         self,

@@ -32,10 +32,18 @@ def embedded(
     free: Residual,
     request: AddTenant,
     embedder_name: str,
+    largest_bps: int,
 ) -> Placement:
-    """A tenant's placement by an embedder. Raises BadInput, DoesNotFit."""
+    """A tenant's placement by an embedder. Raises BadInput, DoesNotFit.
+
+    ``largest_bps``: the most that any tenant so far has asked for per VM.
+    """
     placement = embedder(embedder_name).embed(
-        datacentre, free, request.n_vms, request.bandwidth_bps
+        datacentre,
+        free,
+        request.n_vms,
+        request.bandwidth_bps,
+        largest_bps=largest_bps,
     )
     if isinstance(placement, Refusal):
         raise DoesNotFit(

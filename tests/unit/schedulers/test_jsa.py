@@ -203,6 +203,22 @@ def test_an_embedder_that_misses_a_placement_makes_a_job_wait_and_says_so(
     ] == [("c", True)]
 
 
+@pytest.mark.parametrize("policy", ["vc", "edf", "oktopus-batch"])
+def test_adaba_weighs_a_job_against_the_largest_so_far(policy: str) -> None:
+    # The large job leaves one slot on server 0: the place for small ones.
+    jobs = [
+        JobRequest("large", 0.0, 3, 100, 20.0, 99.0),
+        JobRequest("small", 1.0, 1, 1, 20.0, 99.0),
+    ]
+    history = play(policy, jobs, tree([2], 1000, 4), "adaba")
+    vms_on = {
+        e.job_id: e.vms_on
+        for e in history
+        if isinstance(e, events.JobReserved)
+    }
+    assert vms_on == {"large": [[0, 3]], "small": [[0, 1]]}
+
+
 @pytest.mark.short(
     "jsa-oktopus", "edf-exact", "oktopus-batch-greedy", "simple-jsa-oktopus"
 )

@@ -367,6 +367,20 @@ def test_by_hand_another_core_is_taken_where_the_first_is_full(
     assert other.vms[0].server == "server 0"
 
 
+def test_adaba_weighs_a_tenant_against_the_largest_so_far(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, tree([2], GBIT, 4))
+    large = AddTenant("large", 3, 100 * MBIT, "adaba")
+    small = AddTenant("small", 1, MBIT, "adaba")
+    servers = []
+    for request in (large, small):
+        vms = network.tenants.add(request).vms
+        servers.append({vm.server for vm in vms})
+    # The slot that the large tenant leaves is the place for a small one.
+    assert servers == [{"server 0"}, {"server 0"}]
+
+
 @pytest.fixture
 def two_roots(tmp_path: Path) -> Network:
     """Three servers; the one in the middle is below both roots."""
