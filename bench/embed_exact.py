@@ -9,5 +9,5 @@ LIMITS_MS = {8_000: 0.5, 100_000: 5.0}
 
 
 def run(quick: bool) -> list[Result]:
-    """See :func:`bench.embed_states.run`."""
+    """Rows of :func:`bench.embed_states.run`."""
     return embed_states.run("exact", LIMITS_MS, quick=quick)

@@ -1,13 +1,12 @@
-"""FCFS + AdaBa over 1,000 jobs on the fat-tree of 54 servers × 8 slots: engine,
-ledger and all.
-
-Processor time.
+"""Processor time of FCFS + AdaBa over 1,000 jobs on the fat-tree of 54 servers × 8
+slots, with engine and ledger.
 """
 
 from __future__ import annotations
 
 import random
 import time
+from statistics import median
 
 from bench.samples import Result
 from jobs.request import JobRequest
@@ -26,8 +25,8 @@ SIZES = (1, 2, 4, 8, 8, 16, 32, 64, 100)
 
 
 def run(quick: bool) -> list[Result]:
-    """FCFS on both interpretations of the network; BgMBF beside it, which has
-    no target.
+    """Rows of FCFS in both interpretations of the network, and of BgMBF, which
+    has no target.
     """
     repeats = 3 if quick else 11
     rows = [
@@ -37,10 +36,10 @@ def run(quick: bool) -> list[Result]:
 
 
 def workload(seed: int) -> list[JobRequest]:
-    """Sizes as parallel logs have them, exponential running times, bandwidths
-    as in the paper.
+    """Jobs with sizes as in parallel logs, exponential running times, and
+    bandwidths as in the paper.
 
-    Arrivals are Poisson and spaced so that all work fills ``LOAD`` of the
+    Arrivals are Poisson. They last as long as all work needs on ``LOAD`` of the
     slots.
     """
     rng = random.Random(seed)  # noqa: S311
@@ -54,10 +53,9 @@ def workload(seed: int) -> list[JobRequest]:
     at_s, jobs = 0.0, []
     for number, (n, duration_s) in enumerate(shapes):
         at_s += rng.expovariate(N_JOBS / span_s)
-        most = min(54 * GBIT / n, 455e6)
-        bps = min(
-            max(rng.gauss(0.55 * most, 0.11 * most), 0.1 * most), most
-        )
+        most_bps = min(54 * GBIT / n, 455e6)
+        bps = rng.gauss(0.55 * most_bps, 0.11 * most_bps)
+        bps = min(max(bps, 0.1 * most_bps), most_bps)
         jobs.append(JobRequest(f"j{number}", at_s, n, int(bps), duration_s))
     return jobs
 
@@ -65,7 +63,6 @@ def workload(seed: int) -> list[JobRequest]:
 def _row(policy: str, network: Network, repeats: int) -> Result:
     datacentre, jobs = fat_tree(6, GBIT, 8, network), workload(1)
     samples: list[float] = []
-    tally = Tally()
     for _ in range(repeats):
         tally = Tally()
         start = time.process_time()
@@ -73,7 +70,7 @@ def _row(policy: str, network: Network, repeats: int) -> Result:
         Engine(datacentre, jobs, built, SimulatedBackend(), tally).run()
         samples.append(time.process_time() - start)
     summary = tally.summary()
-    median_s = sorted(samples)[len(samples) // 2]
+    median_s = median(samples)
     return Result(
         f"{policy} + adaba, {network}, {N_JOBS} jobs",
         "s",

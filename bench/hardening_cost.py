@@ -1,10 +1,10 @@
 """Time of a job's start, of a program's job by sudo, of a tenant's admission and
 of ``testbed exec``, in this checkout and in an earlier one.
 
-The checkouts take turns, so that what else the machine does is the same for
-both. Made for the namespaces, users, filters and limits of VMs: ``--before`` is
-a checkout of the commit before them, with an environment of its own or a link
-to one. Needs root.
+The checkouts take turns, so that other work of the machine disturbs both alike.
+Made for the namespaces, users, filters and limits of VMs: ``--before`` is a
+checkout of the commit before them. Each checkout has a ``.venv``, or a link to
+one. Needs root.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from bench.samples import Result
 from testbed.errors import RunFailed
 
 HERE = Path(__file__).resolve().parents[1]
-ROUNDS, QUICK_ROUNDS = 3, 1
+ROUNDS = 3
 TURNS = 3
-"""Of a benchmark in a round: a median of its five samples still moves by a
-third from one turn to the next."""
+"""Runs of a benchmark in a round: the median of the five samples of one run
+still moves by a third from one run to the next."""
 EXECS = 15
 MOST = 1.2
-"""At most this times as long as before."""
+"""How many times as long as before it may take at most."""
 TIMEOUT_S = 600.0
 EXPECTED_S = 60.0
 NETWORK = """\
@@ -43,7 +43,8 @@ workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s
 VMS = 8
 JOBS, EVERY_S = 12, 1
 CALLER = 54_321
-"""Of a program's job: the user who called sudo, whose folder it is in."""
+"""User id of the one who called sudo; the experiment is in a folder of that
+user's."""
 PROGRAMS = """\
 name: programs
 topology: {kind: tree, fanout: [4, 2], links: [1 Gbit/s, 1 Gbit/s], slots_per_server: 1}
@@ -59,7 +60,7 @@ PROGRAM = (
 WHAT = ("job start", "program's job by sudo", "32-VM tenant in", "exec")
 
 Samples = dict[tuple[str, str], list[float]]
-"""(What, ``before`` or ``now``) -> times in ms."""
+"""(One of WHAT, ``before`` or ``now``) -> times in ms."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +75,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """Per kind a row for each checkout, in ms."""
-    rounds = QUICK_ROUNDS if quick else args.rounds
+    """A row for each of WHAT and each checkout, in ms."""
+    rounds = 1 if quick else args.rounds
     checkouts = {"before": args.before.resolve(), "now": HERE}
     steps = [
         Step(f"{which}, round {number + 1}", EXPECTED_S)
@@ -94,40 +95,54 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 
 
 def medians(checkout: Path, which: str, samples: Samples) -> None:
-    """One turn of a checkout: medians of the benchmarks, and each ``exec``."""
+    """Adds a checkout's samples of one round: medians of its benchmarks, times of
+    its ``exec`` and of its program's jobs.
+    """
     for what, benchmark in (
         ("job start", "job-start"),
         ("32-VM tenant in", "tenant-in"),
     ):
         for _ in range(TURNS):
-            words = ("bench", benchmark, "--quick", "--json")
-            (first, *_) = json.loads(command(checkout, *words))["rows"]
+            output = command(
+                checkout, "bench", benchmark, "--quick", "--json"
+            )
+            (first, *_) = json.loads(output)["rows"]
             samples[what, which].append(first["median"])
     samples["exec", which] += exec_ms(checkout)
     samples["program's job by sudo", which] += program_ms(checkout)
 
 
 def program_ms(checkout: Path) -> list[float]:
-    """Times of jobs of programs that do nothing, from their submission to their
-    end, in a folder of who called sudo.
+    """Times from submission to end of jobs whose program does nothing.
+
+    Jobs that were rejected are left out: their predecessor, which has all
+    slots, was still there.
     """
     # Not in /tmp: VMs have one of their own.
-    with TemporaryDirectory(dir="/var/lib") as folder:
-        file = Path(folder, "programs.yaml")
+    with TemporaryDirectory(dir="/var/lib") as name:
+        folder = Path(name)
+        file = folder / "programs.yaml"
         jobs = [
             PROGRAM.format(number=number, at_s=number * EVERY_S, vms=VMS)
             for number in range(JOBS)
         ]
         file.write_text(PROGRAMS + "".join(jobs))
-        for path in (Path(folder), file):
+        for path in (folder, file):
             os.chown(path, CALLER, CALLER)
-        run = ("run", str(file), "--force")
-        command(checkout, "testbed.cli.main", *run, caller=Path(folder))
-        (table,) = Path(folder).glob("runs/*/jobs.csv")
+        command(
+            checkout,
+            "testbed.cli.main",
+            "run",
+            str(file),
+            "--force",
+            caller=folder,
+        )
+        (table,) = folder.glob("runs/*/jobs.csv")
         with table.open(newline="") as rows:
             return [
                 1e3 * (float(row["end_s"]) - float(row["submit_s"]))
                 for row in csv.DictReader(rows)
+                if row["outcome"] == "finished"
             ]
 
 
@@ -140,8 +155,17 @@ def exec_ms(checkout: Path) -> list[float]:
         verbs = "testbed.cli.main"
         command(checkout, verbs, "up", str(file))
         try:
-            tenant = ("--vms", "2", "--bandwidth", "10 Mbit/s")
-            command(checkout, verbs, "tenant", "add", "a", *tenant)
+            command(
+                checkout,
+                verbs,
+                "tenant",
+                "add",
+                "a",
+                "--vms",
+                "2",
+                "--bandwidth",
+                "10 Mbit/s",
+            )
             for _ in range(EXECS):
                 began = time.perf_counter()
                 command(checkout, verbs, "exec", "a.0", "--", "true")
@@ -157,11 +181,11 @@ def command(
     *arguments: str,
     caller: Path | None = None,
 ) -> str:
-    """Output of a module of a checkout, by sudo in a caller's folder if that is
-    given. Raises RunFailed.
+    """Output of a checkout's module, run in its folder or, as by sudo, in that of
+    a caller. Raises RunFailed.
 
     A benchmark whose target is missed is no failure here, nor is a run whose
-    bands are.
+    results are outside their bands.
     """
     variables = {
         "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
@@ -169,31 +193,35 @@ def command(
     }
     if caller is not None:
         variables |= dict.fromkeys(("SUDO_UID", "SUDO_GID"), str(CALLER))
-    done = subprocess.run(
-        [
-            str(checkout / ".venv/bin/python"),
-            "-P",
-            "-m",
-            module,
-            *arguments,
-        ],
-        cwd=caller or checkout,
-        env=variables,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    words = " ".join([module, *arguments])
+    try:
+        done = subprocess.run(
+            [
+                str(checkout / ".venv/bin/python"),
+                "-P",
+                "-m",
+                module,
+                *arguments,
+            ],
+            cwd=caller or checkout,
+            env=variables,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise RunFailed(f"{checkout}: {words}: {error}") from error
+    # An error may have exit code 1 too, but prints nothing on standard output.
     missed = done.returncode == 1 and done.stdout
     if done.returncode != 0 and not missed:
-        words = " ".join([module, *arguments])
         raise RunFailed(f"{checkout}: {words}: {done.stderr[-500:]}")
     return done.stdout
 
 
 def row(what: str, which: str, samples: Samples) -> Result:
-    """The later checkout's is compared with the earlier one's."""
+    """The row of a checkout's samples; ``now`` is compared with ``before``."""
     times_ms = samples[what, which]
     name = f"{what}, {which}"
     if which == "before":
