@@ -116,19 +116,19 @@ class ControllerSection(Section):
     """options as ryu-manager takes them: --observe-links, or
     {observe-links: true}
     """
-    python: str | None = Field(default=None)
+    python: str | None = None
     """an interpreter, or the folder of a virtual environment, whose
     packages applications may import
     """
-    packages: str | None = Field(default=None)
+    packages: str | None = None
     """a requirements file; what it names is installed by pip, as the user
     who calls sudo, into an environment in that user's cache
     """
-    remote: Address | None = Field(default=None)
+    remote: Address | None = None
     """a controller that runs already, tcp:127.0.0.1:6653: ONOS,
     Floodlight, a Ryu of your own
     """
-    confined: bool = Field(default=False)
+    confined: bool = False
     """run it in namespaces of its own: it writes no file of the
     machine, and all that it starts ends with it
     """
