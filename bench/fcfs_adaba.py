@@ -63,6 +63,7 @@ def workload(seed: int) -> list[JobRequest]:
 def _row(policy: str, network: Network, repeats: int) -> Result:
     datacentre, jobs = fat_tree(6, GBIT, 8, network), workload(1)
     samples: list[float] = []
+    tally = Tally()
     for _ in range(repeats):
         tally = Tally()
         start = time.process_time()

@@ -412,12 +412,13 @@ class Rounds:
         return [Wait(job.id, why.reason)]
 
     def _candidate(self, view: View, job_id: str) -> ReadyJob:
-        known = self._candidates.get(job_id)
-        if known is None:
+        """The same object in every round that the job waits for."""
+        if job_id not in self._candidates:
             job = view.job(job_id)
-            known = ReadyJob(job, self.options(job), view.order(job_id))
-            self._candidates[job_id] = known
-        return known
+            self._candidates[job_id] = ReadyJob(
+                job, self.options(job), view.order(job_id)
+            )
+        return self._candidates[job_id]
 
 
 class JSA(Rounds):
