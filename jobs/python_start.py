@@ -2,22 +2,24 @@
 
 Started by :func:`jobs.python_child.python_command` as a file of an isolated
 Python, which looks for modules neither in the working directory nor in
-PYTHONPATH; this adds the folder of the testbed's packages.
+PYTHONPATH. This program adds the folder of the testbed's packages.
 """
 
 import os
 import runpy
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - nothing more to load
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - pathlib would have to be loaded
+"""The folder of the testbed's packages."""
 
 
 def main() -> None:
-    """Runs the module that the first argument names, with the others."""
-    # An installed one is there already, behind the standard library.
-    if ROOT not in sys.path:
+    """Runs the module that the first argument names, with the arguments after it."""
+    # An installation's folder is searched already, after the standard library.
+    # It may be listed by a symbolic link's name.
+    if ROOT not in map(os.path.realpath, sys.path):
         sys.path.insert(0, ROOT)
-    # As `python -m` has it: the module's arguments come after its own name.
+    # As `python -m` has it: the module's name precedes its arguments.
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 

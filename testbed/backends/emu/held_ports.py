@@ -1,8 +1,8 @@
 """The controller's ports, held for the network's whole life by its root process.
 
 Each controller process inherits the listening sockets. Between the end of one
-and the start of the next no other program can listen there: switches would take
-it for the controller.
+process and the start of the next no other program can listen on these ports:
+switches would take it for the controller.
 """
 
 from __future__ import annotations
@@ -17,34 +17,39 @@ import psutil
 from controller.launch import BACKLOG, LOOPBACK
 from testbed.errors import BadInput, MachineCannot
 
+TAKING = (LOOPBACK, f"::ffff:{LOOPBACK}", "0.0.0.0", "::")  # noqa: S104 - compared alone
+"""Addresses whose listeners keep others from a port of LOOPBACK."""
+
 
 @contextmanager
-def held_ports(openflow: int, api: int | None) -> Iterator[dict[str, int]]:
-    """Opens listening sockets for the block; their descriptors by the option
-    that tells the controller of each.
+def held_ports(
+    openflow_port: int, api_port: int | None
+) -> Iterator[dict[str, int]]:
+    """Holds both ports for the block; gives it the sockets' descriptors, each
+    by the controller's option that takes it.
 
-    ``openflow``, ``api``: ports, 0 for any free one; ``api`` is None for a
-    controller without an API. Raises BadInput if both are the same, and
-    MachineCannot if one is taken.
+    Port 0 is any free port; ``api_port`` is None for a controller without an
+    API. Raises BadInput if both ports are the same, and MachineCannot if one is
+    taken.
     """
-    if openflow and openflow == api:
+    if openflow_port and openflow_port == api_port:
         raise BadInput(
-            f"--openflow-port and --api-port are both {api}",
+            f"--openflow-port and --api-port are both {api_port}",
             "give one of them another port",
         )
     with ExitStack() as stack:
-        switches = stack.enter_context(
-            _listening(openflow, "--openflow-port")
+        openflow = stack.enter_context(
+            _listening(openflow_port, "--openflow-port")
         )
-        descriptors = {"--listen-fd": switches.fileno()}
-        if api is not None:
-            requests = stack.enter_context(_listening(api, "--api-port"))
-            descriptors["--api-fd"] = requests.fileno()
+        descriptors = {"--listen-fd": openflow.fileno()}
+        if api_port is not None:
+            api = stack.enter_context(_listening(api_port, "--api-port"))
+            descriptors["--api-fd"] = api.fileno()
         yield descriptors
 
 
 def _listening(port: int, option: str) -> socket.socket:
-    """A listening socket. ``option``: of the command line, for another port."""
+    """A listening socket. ``option`` of the command line takes another port."""
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
@@ -57,17 +62,18 @@ def _listening(port: int, option: str) -> socket.socket:
 
 
 def port_user(port: int) -> str:
-    """The process that listens on a port, and its user, as a message says it.
+    """The process that has taken a port of LOOPBACK, and its user, in words.
 
     Only root sees other users' processes.
     """
+    taking = [(address, port) for address in TAKING]
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
-            # A connection that was accepted there has the same port.
+            # An accepted connection has its listener's address, and may be
+            # another process's.
             if connection.status != psutil.CONN_LISTEN:
                 continue
-            address = connection.laddr
-            if address and address.port == port and connection.pid:
+            if connection.laddr in taking and connection.pid:
                 process = psutil.Process(connection.pid)
                 user = process.username()
                 return (

@@ -190,6 +190,49 @@ def test_whoever_has_only_a_connection_of_a_port_does_not_listen_there(
             worker.kill()
 
 
+@pytest.mark.parametrize("address", [*ADDRESSES, "127.0.0.2"])
+def test_who_listens_is_named_if_that_takes_the_port(address: str) -> None:
+    port = free_port()
+    try:
+        listener = strange_socket(Stranger(address, (), listens=True), port)
+    except OSError:
+        pytest.skip(f"this machine has no {address}")
+    with listener:
+        listener.listen()
+        taken = False
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            taken = True
+        named = f"process {os.getpid()}," in port_user(port)
+        assert named == taken
+
+
+def test_who_listens_at_another_address_is_not_named_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = psutil.net_connections
+
+    def other_address_first(kind: str) -> list[Any]:
+        return sorted(
+            listed(kind), key=lambda entry: entry.laddr[0] != "127.0.0.2"
+        )
+
+    monkeypatch.setattr(psutil, "net_connections", other_address_first)
+    with ExitStack() as stack:
+        other = stack.enter_context(socket.create_server(("127.0.0.2", 0)))
+        port = other.getsockname()[1]
+        worker = stack.enter_context(
+            subprocess.Popen(
+                ["cat"], stdin=subprocess.PIPE, pass_fds=[other.fileno()]
+            )
+        )
+        other.close()
+        stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        assert f"process {os.getpid()}," in port_user(port)
+        worker.kill()
+
+
 def test_nobody_else_listens_there_until_the_network_ends() -> None:
     with held_ports(0, 0) as held:
         assert sorted(held) == ["--api-fd", "--listen-fd"]

@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import subprocess
+import venv
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -13,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.python_child import ISOLATED, isolated_spawn, python_command
+from jobs.python_child import (
+    ISOLATED,
+    START,
+    isolated_spawn,
+    python_command,
+)
 from testbed.policy_trials.policy_process import in_fresh_process
 from testbed.spec import experiment_file
 
@@ -77,6 +83,27 @@ def test_a_module_is_run_whatever_lies_in_the_folder(
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
+
+
+def test_an_installation_behind_a_link_is_searched_after_the_library(
+    tmp_path: Path,
+) -> None:
+    """Beside the testbed may lie packages with names of the library's modules."""
+    venv.create(tmp_path / "real", with_pip=False, symlinks=True)
+    (tmp_path / "link").symlink_to("real")
+    [packages] = (tmp_path / "real").glob("lib/python*/site-packages")
+    (packages / "jobs").mkdir()
+    start = packages / "jobs" / START.name
+    start.write_bytes(START.read_bytes())
+    (packages / "colorsys.py").write_text("")
+    (packages / "program.py").write_text(
+        "import colorsys\nprint(colorsys.hls_to_rgb)\n"
+    )
+    done = subprocess.run(
+        [tmp_path / "link/bin/python", *ISOLATED, start, "program"],
+        capture_output=True, text=True, check=False, timeout=110,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow
