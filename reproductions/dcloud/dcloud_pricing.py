@@ -1,14 +1,15 @@
 """DCloud's pricing (Sections III.E and VI): price and outcome of a strategic
 tenant's requests.
 
-The tenant's application produces up to 250 Mbit/s on each of 120 VMs, takes an
-hour at that, and its result is of use until d. What it asks for is its
-strategy; what happens then is simulated in an otherwise empty data centre, with
-profiles as Eq. 1 gives them for the bandwidth asked for.
+The tenant's application produces up to 250 Mbit/s on each of 120 VMs. At that
+bandwidth it takes an hour; its result is of use until d. The tenant's strategy
+decides which requests it makes. They are simulated in an otherwise empty data
+centre, with the profiles that Eq. 1 gives for their bandwidth.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -18,21 +19,19 @@ from jobs.request import JobRequest
 from jobs.workload.tenants import HOUR_S
 from reproductions.configuration import Variant, measured
 from reproductions.extractors import BILL_METRICS
-from reproductions.grid_quantities import (
-    Measure,
-    Measures,
-)
+from reproductions.grid_quantities import Measure, Measures
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import request_price
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
 APPLICATION = DemandCurve(((1.0, MOST_BPS),))
 SLACK = 1e-9
+"""A time later than d by less than this share of d is rounding."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A request ⟨n, b, p, d⟩ and how long the job truly takes at b."""
+    """A request ⟨n, b, p, d⟩, and the time that the job truly takes at b."""
 
     n: int
     b_bps: int
@@ -42,29 +41,16 @@ class Asked:
 
 
 Strategy = Callable[[Asked], tuple[Asked, ...]]
+"""The requests that a tenant makes in place of the true one."""
 
 
-def _smallest_bandwidth(truth: Asked) -> tuple[Asked, ...]:
-    times = truth.d_s / truth.p_s
-    b_bps = -(-truth.b_bps * truth.p_s // truth.d_s)
-    return (
-        replace(
-            truth,
-            b_bps=int(b_bps),
-            p_s=truth.d_s,
-            true_s=truth.true_s * times,
-        ),
-    )
-
-
-def _half_bandwidth(truth: Asked) -> tuple[Asked, ...]:
-    return (
-        replace(
-            truth,
-            b_bps=truth.b_bps // 2,
-            p_s=2 * truth.p_s,
-            true_s=2 * truth.true_s,
-        ),
+def _slower(truth: Asked, times: float) -> Asked:
+    """The truth at as much less bandwidth as takes ``times`` as long."""
+    return replace(
+        truth,
+        b_bps=math.ceil(truth.b_bps / times),
+        p_s=times * truth.p_s,
+        true_s=times * truth.true_s,
     )
 
 
@@ -74,8 +60,10 @@ STRATEGIES: dict[str, Strategy] = {
     "20 % more bandwidth": lambda truth: (
         replace(truth, b_bps=truth.b_bps * 6 // 5),
     ),
-    "half the bandwidth": _half_bandwidth,
-    "the least bandwidth (p = d)": _smallest_bandwidth,
+    "half the bandwidth": lambda truth: (_slower(truth, 2),),
+    "the least bandwidth (p = d)": lambda truth: (
+        _slower(truth, truth.d_s / truth.p_s),
+    ),
     "20 % longer": lambda truth: (
         replace(truth, p_s=min(1.2 * truth.p_s, truth.d_s)),
     ),
@@ -104,8 +92,10 @@ STRATEGIES: dict[str, Strategy] = {
 
 @dataclass(frozen=True)
 class Bargain:
-    """A strategy at a deadline of ``ratio`` times the duration, beside the
-    truth.
+    """A strategy, compared with the truth; ``ratio`` is the true d/p.
+
+    The tenant's data centre allocates by ``policy``, with the relax index
+    ``gamma``.
     """
 
     strategy: str
@@ -113,27 +103,30 @@ class Bargain:
     policy: str = "dcloud"
     gamma: float = 0.12
 
+    @property
+    def variant(self) -> Variant:
+        return Variant(
+            "dcloud/dcloud-pricing.yaml",
+            f"{{name: {self.policy}, gamma: {self.gamma}}}",
+        )
+
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return {**self.variant.to_json(), **asdict(self)}
 
     def cost(self) -> float:
         return 0.1
 
     def run(self) -> Measures:
-        """``price`` in dollars for all that was asked; ``done`` is 1 if it all
+        """``price`` in dollars of all requests; ``done`` is 1 if all their jobs
         ended by d.
 
-        ``over_truth``: the price as a share above what the truth costs.
-        ``discount``: the price over that of the truth without any discount.
+        ``over_truth``: the share by which the price exceeds the true request's.
+        ``discount``: the price over that of the true request without discount.
         """
         truth = Asked(
             N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S
         )
-        file = Variant(
-            "dcloud/dcloud-pricing.yaml",
-            f"{{name: {self.policy}, gamma: {self.gamma}}}",
-        )
-        experiment = file.experiment()
+        experiment = self.variant.experiment()
 
         def bill(asked: tuple[Asked, ...]) -> Measures:
             return measured(
@@ -141,10 +134,8 @@ class Bargain:
                 BILL_METRICS,
             )
 
-        asked, honest = (
-            bill(STRATEGIES[self.strategy](truth)),
-            bill((truth,)),
-        )
+        asked = bill(STRATEGIES[self.strategy](truth))
+        honest = bill((truth,))
         undiscounted = request_price(
             truth.n, truth.b_bps, truth.p_s, truth.d_s, discounts=False
         )
@@ -159,11 +150,11 @@ class Bargain:
 def _jobs(
     asked: tuple[Asked, ...], wanted_by_s: float
 ) -> tuple[JobRequest, ...]:
-    """The requests as jobs in place of the file's one.
+    """The requests as jobs, which replace the experiment file's job.
 
-    Parts in time follow each other: each has its share of d, and arrives when
-    that of the one before is over. Set here and not in the file, which refuses
-    d < p.
+    Jobs whose deadlines together are within ``wanted_by_s`` follow each other:
+    a job arrives at the deadline of the job before it. Jobs of other strategies
+    arrive at once. They are not written in the file because it refuses d < p.
     """
     in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
     return tuple(
@@ -186,7 +177,7 @@ def _jobs(
 RATIOS = (1.0, 2.0, 5.0, 10.0, 20.0)
 TRUTH = "the truth"
 ALLOCATIONS = {"sliding alone": "dcloud-ts", "scaling alone": "dcloud-bs"}
-"""The truth again, allocated in another way."""
+"""Policies that allocate the true request in another way."""
 
 PRICE = Measure("price", "price of what is asked for", "$", 1.0, 2)
 OVER = Measure("over_truth", "paid above what the truth costs", "%", 100.0)
@@ -205,7 +196,9 @@ SHOWN = (
 )
 
 
-def _paid(strategy: str, ratio: float, seed: int, quick: bool) -> Bargain:
+def _bargain(
+    strategy: str, ratio: float, seed: int, quick: bool
+) -> Bargain:
     del seed, quick
     if strategy in ALLOCATIONS:
         return Bargain(TRUTH, ratio, ALLOCATIONS[strategy])
@@ -219,7 +212,7 @@ CHARGING = Figure(
     x_label="true deadline over true duration, d/p",
     xs=RATIOS,
     series=(*STRATEGIES, *ALLOCATIONS),
-    configuration=_paid,
+    configuration=_bargain,
     panels=(Panel(OVER, shown=SHOWN, limits=(-15.0, 65.0)),),
     size="one job of 120 VMs at 250 Mbit/s for 1 h, 1,000 servers",
     quick_size="one job of 120 VMs at 250 Mbit/s for 1 h, 1,000 servers",

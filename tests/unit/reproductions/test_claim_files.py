@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from reproductions import claim_command
-from reproductions.claim_files import digest_of
+from reproductions.catalogue import FIGURES
+from reproductions.claim_files import digest_of, experiments_of
 from reproductions.figure_runs import LiveReproduced, Request
 from reproductions.live_figure import LiveFigure
 from reproductions.stored_results import restored
@@ -42,6 +43,11 @@ def test_a_file_has_all_that_judges_it(
     assert content["environment"]["packages"]["numpy"]
     assert main.run(["claim", "check", str(written)]) == 0
     assert "verdicts, each as in the file" in capsys.readouterr().out
+
+
+def test_a_strategic_tenants_file_has_its_experiment() -> None:
+    figure = FIGURES["dcloud-charging"]
+    assert list(experiments_of(figure)) == ["dcloud/dcloud-pricing.yaml"]
 
 
 def test_another_verdict_is_found_out(

@@ -219,6 +219,23 @@ def test_the_sources_behind_a_run() -> None:
     assert sources_digest(pricing) != sources_digest(optimum)
 
 
+def test_a_tenants_strategy_at_another_data_centre_is_another(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from reproductions.dcloud.dcloud_pricing import Bargain
+
+    file = Path("dcloud/dcloud-pricing.yaml")
+    text = (configuration.FOLDER / file).read_text("utf-8")
+    (tmp_path / "dcloud").mkdir()
+    (tmp_path / file).write_text(text, "utf-8")
+    monkeypatch.setattr(configuration, "FOLDER", tmp_path)
+    truth = Bargain("the truth", 2.0)
+    before = key(truth)
+    larger = text.replace("fanout: [10, 10, 10]", "fanout: [10, 10, 20]")
+    (tmp_path / file).write_text(larger, "utf-8")
+    assert key(truth) != before
+
+
 def test_another_experiment_file_is_another_configuration(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
