@@ -2,10 +2,11 @@
 
 It refuses calls that reach into other processes, keys or the kernel, and that
 no application of a job needs: ptrace and its relatives, keyrings, bpf, mounts
-and namespaces, modules, io_uring, and typing into a terminal (TIOCSTI), where
-the next program that reads the terminal would take it for input. A refused
-call fails with EPERM, a socket that its network namespace does not hold with
-EAFNOSUPPORT. 32-bit programs do not run: their calls have other numbers.
+and namespaces, modules, io_uring. It also refuses to type into a terminal
+(TIOCSTI): the next program that reads the terminal would take that for its
+input. A refused call fails with EPERM; a socket that may reach beyond its
+network namespace fails with EAFNOSUPPORT. 32-bit programs do not run: their
+calls have other numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from types import MappingProxyType
 
 from jobs import linux
 
-# Numbers of system calls: on x86-64, on 64-bit ARM.
+# A system call's two numbers: on x86-64, and on 64-bit ARM.
 REFUSED: dict[str, tuple[int, int]] = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -54,20 +55,22 @@ CLONE = (56, 220)
 CLONE3 = (435, 435)
 SOCKET = (41, 198)
 FAMILIES = (1, 2, 10, 16, 17)
-"""Of sockets: unix, IPv4, IPv6, netlink, packets. Others may not be of a network
-namespace: by AF_VSOCK a program reaches any other on the machine.
+"""Address families that sockets may have: unix, IPv4, IPv6, netlink, packets.
+Some others ignore network namespaces: by AF_VSOCK a program reaches any other
+on the machine.
 """
 IOCTL = (16, 29)
 SECCOMP = (317, 277)
 ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""By machine: its index in the pairs above, and its AUDIT_ARCH number."""
-FOREIGN_CALLS = 0x40000000
+"""By kind of machine: its index in the pairs above, its AUDIT_ARCH number."""
+X32_CALLS = 0x40000000
 """The lowest number of an x32 program's calls."""
 NEW_NAMESPACES = 0x7E020000
 """All flags of clone that make a namespace."""
 TIOCSTI, TIOCLINUX = 0x5412, 0x541C
-# Offsets in seccomp_data; of the first two arguments the lower half.
-NUMBER, ARCHITECTURE, FIRST, SECOND = 0, 4, 16, 24
+# Offsets in the kernel's struct seccomp_data. An argument's offset is that of
+# its lower half.
+NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
 # Codes of BPF: LD+W+ABS, JMP+JEQ, JMP+JGE, JMP+JSET, RET.
 LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO and SECCOMP_SET_MODE_FILTER.
@@ -75,16 +78,24 @@ ALLOW = 0x7FFF0000
 FAIL = 0x00050000
 SET_FILTER = 1
 # SECCOMP_FILTER_FLAG_SPEC_ALLOW: without it the kernel may slow down branches
-# of a filtered program, and programs in VMs compute for hours.
+# of a filtered program. Programs in VMs compute for hours.
 SPECULATE = 4
 
-# The kernel's struct sock_filter.
 INSTRUCTION = "=HBBI"
+"""The format of the kernel's struct sock_filter."""
 Instruction = tuple[int, int, int, int]
-Program = Callable[[str], list[Instruction]]
+"""A code, two distances and an operand.
+
+The distances count instructions that are jumped over if the comparison holds,
+and if it does not.
+"""
+MakeProgram = Callable[[str], list[Instruction]]
+"""A function that makes a filter's instructions for a kind of machine."""
 
 
-class _Program(ctypes.Structure):
+class _SockFprog(ctypes.Structure):
+    """The kernel's struct sock_fprog."""
+
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
@@ -92,81 +103,84 @@ def filter_program(
     machine: str,
     more: Mapping[str, tuple[int, int]] = NOTHING_MORE,
 ) -> list[Instruction]:
-    """Instructions of the whole filter for a kind of machine; ``more``: calls
-    to be refused besides :data:`REFUSED`.
+    """Instructions of the whole filter for a kind of machine.
 
-    Each is (code, jump if true, jump if false, operand). Raises KeyError for
-    an unknown machine.
+    ``more``: calls that are refused besides :data:`REFUSED`. Raises KeyError
+    for an unknown machine.
     """
-    place, _ = ARCHITECTURES[machine]
+    index, _ = ARCHITECTURES[machine]
     program = _beginning(machine)
     for numbers in (*REFUSED.values(), *more.values()):
-        program += [(EQUAL, 0, 1, numbers[place]), _fail(errno.EPERM)]
+        program += [(EQUAL, 0, 1, numbers[index]), _fail(errno.EPERM)]
     # The flags of clone3 are in memory, which a filter cannot read. On ENOSYS
     # libraries use clone.
-    program += [(EQUAL, 0, 1, CLONE3[place]), _fail(errno.ENOSYS)]
-    program += _no_new_namespaces(CLONE[place])
-    program += _only_families(SOCKET[place])
-    return program + _terminal_end(place)
+    program += [(EQUAL, 0, 1, CLONE3[index]), _fail(errno.ENOSYS)]
+    program += _no_new_namespaces(CLONE[index])
+    program += _only_families(SOCKET[index])
+    return program + _terminal_end(index)
 
 
-def _no_new_namespaces(number: int) -> list[Instruction]:
-    """Instructions that refuse clone with a flag of NEW_NAMESPACES; without,
-    it is fork, which programs need.
+def _no_new_namespaces(clone: int) -> list[Instruction]:
+    """Instructions that refuse clone with a flag of NEW_NAMESPACES.
+
+    Without these flags it makes the processes and threads that programs need.
     """
     return [
-        (EQUAL, 0, 4, number),
-        (LOAD, 0, 0, FIRST),
+        (EQUAL, 0, 4, clone),
+        (LOAD, 0, 0, FIRST_ARGUMENT),
         (ANY_BIT, 0, 1, NEW_NAMESPACES),
         _fail(errno.EPERM),
-        # Its first argument is loaded in the number's place: later checks of
-        # the number would read that.
+        # Ends here: the flags have replaced the call's number, which later
+        # checks would compare.
         (RETURN, 0, 0, ALLOW),
     ]
 
 
-def _only_families(number: int) -> list[Instruction]:
+def _only_families(socket: int) -> list[Instruction]:
     """Instructions that refuse sockets of other families than FAMILIES."""
     known = len(FAMILIES)
-    # Jumps count instructions from the next one on: for another call past
-    # the load, the families and both ends; for a known family to the last.
-    program = [(EQUAL, 0, known + 3, number), (LOAD, 0, 0, FIRST)]
-    for place, family in enumerate(FAMILIES):
-        program.append((EQUAL, known - place, 0, family))
+    # Another call jumps over all of these: the load, the families, both
+    # returns. A known family jumps to the last return.
+    program = [(EQUAL, 0, known + 3, socket), (LOAD, 0, 0, FIRST_ARGUMENT)]
+    for index, family in enumerate(FAMILIES):
+        program.append((EQUAL, known - index, 0, family))
     return [*program, _fail(errno.EAFNOSUPPORT), (RETURN, 0, 0, ALLOW)]
 
 
 def terminal_program(machine: str) -> list[Instruction]:
-    """Instructions that only refuse to type into a terminal.
+    """Instructions of a filter that refuses nothing but to type into a terminal.
 
-    Their form is that of :func:`filter_program`.
+    Raises KeyError for an unknown machine.
     """
-    place, _ = ARCHITECTURES[machine]
-    return _beginning(machine) + _terminal_end(place)
+    index, _ = ARCHITECTURES[machine]
+    return _beginning(machine) + _terminal_end(index)
 
 
 def _beginning(machine: str) -> list[Instruction]:
     """Instructions that load a call's number; 32-bit and x32 calls fail."""
     return [
-        # The architecture before any number: the same number is another
-        # call for a 32-bit program. An x32 program has x86-64's, and a bit
-        # in its numbers.
+        # The architecture is checked first: a 32-bit program means another
+        # call by the same number. An x32 program has the architecture of
+        # x86-64, and a bit more in its numbers.
         (LOAD, 0, 0, ARCHITECTURE),
         (EQUAL, 1, 0, ARCHITECTURES[machine][1]),
         _fail(errno.ENOSYS),
         (LOAD, 0, 0, NUMBER),
-        (AT_LEAST, 0, 1, FOREIGN_CALLS),
+        (AT_LEAST, 0, 1, X32_CALLS),
         _fail(errno.ENOSYS),
     ]
 
 
-def _terminal_end(place: int) -> list[Instruction]:
-    """Instructions that refuse to type into a terminal and allow the rest."""
+def _terminal_end(index: int) -> list[Instruction]:
+    """Instructions that refuse to type into a terminal and allow the rest.
+
+    ``index``: a machine's in pairs of numbers.
+    """
     return [
-        (EQUAL, 0, 4, IOCTL[place]),
-        # Half of the argument is enough: the kernel takes an unsigned int
-        # for the request, whatever the upper half holds.
-        (LOAD, 0, 0, SECOND),
+        (EQUAL, 0, 4, IOCTL[index]),
+        # The lower half is enough: the kernel takes an unsigned int for the
+        # request, whatever the upper half holds.
+        (LOAD, 0, 0, SECOND_ARGUMENT),
         (EQUAL, 1, 0, TIOCSTI),
         (EQUAL, 0, 1, TIOCLINUX),
         _fail(errno.EPERM),
@@ -174,23 +188,20 @@ def _terminal_end(place: int) -> list[Instruction]:
     ]
 
 
-def _fail(number: int) -> Instruction:
-    return RETURN, 0, 0, FAIL | number
+def _fail(error_number: int) -> Instruction:
+    return RETURN, 0, 0, FAIL | error_number
 
 
 @cache
-def _packed(
-    machine: str,
-    program: Program,
-) -> bytes:
-    return packed(program(machine))
+def _code(machine: str, make_program: MakeProgram) -> bytes:
+    return packed(make_program(machine))
 
 
-def pack_filter(program: Program = filter_program) -> None:
-    """Packs a filter, which processes forked from this one then need not do."""
+def pack_filter(make_program: MakeProgram = filter_program) -> None:
+    """Packs a filter for this process and those forked from it afterwards."""
     machine = os.uname().machine
     if machine in ARCHITECTURES:
-        _packed(machine, program)
+        _code(machine, make_program)
 
 
 def packed(instructions: Iterable[Instruction]) -> bytes:
@@ -201,19 +212,19 @@ def packed(instructions: Iterable[Instruction]) -> bytes:
     return code
 
 
-def refuse_calls(program: Program = filter_program) -> bool:
+def refuse_calls(make_program: MakeProgram = filter_program) -> bool:
     """Applies a filter to this process and its descendants, for good.
 
-    The process needs no_new_privs or root. Returns False on a machine that is
-    not in :data:`ARCHITECTURES`, and on a kernel without filters.
+    The process must have no_new_privs or be root. Returns False on a machine
+    that is not in :data:`ARCHITECTURES`, and on a kernel without filters.
     """
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         return False
-    code = _packed(machine, program)
+    code = _code(machine, make_program)
     number = SECCOMP[ARCHITECTURES[machine][0]]
     length = len(code) // struct.calcsize(INSTRUCTION)
-    pointer = ctypes.byref(_Program(length, code))
+    pointer = ctypes.byref(_SockFprog(length, code))
     try:
         linux.system_call(number, SET_FILTER, SPECULATE, pointer)
     except OSError as error:

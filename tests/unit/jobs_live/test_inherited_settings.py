@@ -106,7 +106,7 @@ def test_an_agent_loads_no_module_for_them() -> None:
         "linux.set_no_new_privileges()\n"
         "call_filter.refuse_calls()\n"
         "print(sorted(set(sys.modules) - before))\n"
-        "print(call_filter._packed.cache_info().misses)\n"
+        "print(call_filter._code.cache_info().misses)\n"
     )
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code],
