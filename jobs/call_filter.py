@@ -15,9 +15,8 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache
-from types import MappingProxyType
 
 from jobs import linux
 
@@ -50,7 +49,6 @@ REFUSED: dict[str, tuple[int, int]] = {
     "finit_module": (313, 273),
     "delete_module": (176, 106),
 }
-NOTHING_MORE: Mapping[str, tuple[int, int]] = MappingProxyType({})
 CLONE = (56, 220)
 CLONE3 = (435, 435)
 SOCKET = (41, 198)
@@ -81,36 +79,35 @@ SET_FILTER = 1
 # of a filtered program. Programs in VMs compute for hours.
 SPECULATE = 4
 
+# The kernel's struct sock_filter.
 INSTRUCTION = "=HBBI"
-"""The format of the kernel's struct sock_filter."""
 Instruction = tuple[int, int, int, int]
 """A code, two distances and an operand.
 
 The distances count instructions that are jumped over if the comparison holds,
 and if it does not.
 """
+# Makes a filter's instructions for a kind of machine.
 MakeProgram = Callable[[str], list[Instruction]]
-"""A function that makes a filter's instructions for a kind of machine."""
 
 
+# The kernel's struct sock_fprog.
 class _SockFprog(ctypes.Structure):
-    """The kernel's struct sock_fprog."""
-
     _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
 
 
 def filter_program(
     machine: str,
-    more: Mapping[str, tuple[int, int]] = NOTHING_MORE,
+    more: Iterable[tuple[int, int]] = (),
 ) -> list[Instruction]:
     """Instructions of the whole filter for a kind of machine.
 
-    ``more``: calls that are refused besides :data:`REFUSED`. Raises KeyError
-    for an unknown machine.
+    ``more``: pairs of numbers of calls that are refused besides
+    :data:`REFUSED`. Raises KeyError for an unknown machine.
     """
     index, _ = ARCHITECTURES[machine]
     program = _beginning(machine)
-    for numbers in (*REFUSED.values(), *more.values()):
+    for numbers in (*REFUSED.values(), *more):
         program += [(EQUAL, 0, 1, numbers[index]), _fail(errno.EPERM)]
     # The flags of clone3 are in memory, which a filter cannot read. On ENOSYS
     # libraries use clone.

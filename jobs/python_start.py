@@ -10,11 +10,10 @@ import runpy
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - pathlib would have to be loaded
-"""The folder of the testbed's packages."""
 
 
 def main() -> None:
-    """Runs the module that the first argument names, with the arguments after it."""
+    """Runs the module of the first argument, with the arguments after it."""
     # An installation's folder is searched already, after the standard library.
     # It may be listed by a symbolic link's name.
     if ROOT not in map(os.path.realpath, sys.path):

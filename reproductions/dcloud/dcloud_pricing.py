@@ -25,8 +25,8 @@ from testbed.schedulers.charging import request_price
 
 N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
 APPLICATION = DemandCurve(((1.0, MOST_BPS),))
+# A time later than d by less than this share of d is rounding.
 SLACK = 1e-9
-"""A time later than d by less than this share of d is rounding."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Asked:
     true_s: float
 
 
+# Requests that a tenant makes in place of the true one.
 Strategy = Callable[[Asked], tuple[Asked, ...]]
-"""The requests that a tenant makes in place of the true one."""
 
 
 def _slower(truth: Asked, times: float) -> Asked:
@@ -94,24 +94,22 @@ STRATEGIES: dict[str, Strategy] = {
 class Bargain:
     """A strategy, compared with the truth; ``ratio`` is the true d/p.
 
-    The tenant's data centre allocates by ``policy``, with the relax index
-    ``gamma``.
+    The data centre allocates by ``policy``.
     """
 
     strategy: str
     ratio: float
     policy: str = "dcloud"
-    gamma: float = 0.12
 
     @property
     def variant(self) -> Variant:
         return Variant(
             "dcloud/dcloud-pricing.yaml",
-            f"{{name: {self.policy}, gamma: {self.gamma}}}",
+            f"{{name: {self.policy}, gamma: 0.12}}",
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {**self.variant.to_json(), **asdict(self)}
+        return {**asdict(self), **self.variant.to_json()}
 
     def cost(self) -> float:
         return 0.1

@@ -17,11 +17,12 @@ from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 
 
 class Placement(NamedTuple):
-    """``vms_on``: ``(server, count)`` by server id, counts above 0; ``root``
-    names the tree.
+    """The servers of a tenant's VMs, and the tree that it is pinned to.
 
-    ``processes``: which process of a parallel job each VM runs, in the order of
-    ``vms_on``; empty where that is their own order or does not matter.
+    ``root``: the tree's. ``vms_on``: ``(server, count)`` in the order of server
+    ids, with counts above 0. ``processes``: the number of the parallel job's
+    process that each VM runs, in the order of ``vms_on``; empty where the
+    numbers are in that order too, or do not matter.
     """
 
     root: int
@@ -35,8 +36,9 @@ class Placement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class VmSize:
-    """Share of a server for each VM of a job: slots (cores, where leases count
-    them), memory.
+    """The slots and the memory of a server that each VM of a job takes.
+
+    Of leases that count cores, slots are cores.
     """
 
     slots: int = 1
@@ -47,11 +49,11 @@ ONE_SLOT = VmSize()
 
 
 class Refusal:
-    """Why there is no placement, in words a person can act on.
+    """The reason for which there is no placement, in words a person can act on.
 
-    The words may be given as what puts them together, which happens when they
-    are first read: who tries a whole queue reads few of them. The residual must
-    not have changed by then.
+    A function in place of the words puts them together when they are first
+    read: a policy that tries a whole queue reads few reasons. Until then the
+    residual that the function describes must not change.
     """
 
     __slots__ = ("_reason",)
@@ -77,11 +79,11 @@ class Refusal:
 
 @dataclass(frozen=True, eq=False)
 class Residual:
-    """Free capacity: slots per server ``(n_servers,)``, bit/s per directed link
-    ``(2 n_links,)``.
+    """Free capacity of a data centre.
 
-    ``free_memory_mib`` is per server too; None without a memory limit. The
-    arrays must not be modified after they were passed to an embedder.
+    ``free_slots``: by server. ``free_bps``: by directed link.
+    ``free_memory_mib``: by server; None without a memory limit. The arrays must
+    not be modified after they were passed to an embedder.
     """
 
     free_slots: IntArray
@@ -90,8 +92,9 @@ class Residual:
 
 
 def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
-    """VMs of the tenant in the subtree of every node that has any, the root
-    included.
+    """The number of the tenant's VMs in a node's subtree, by node.
+
+    Nodes without VMs below them are absent; the root is among the others.
     """
     below: dict[int, int] = {}
     for server, count in placement.vms_on:
@@ -100,13 +103,15 @@ def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
     return below
 
 
-# A placement is checked, reserved and noted one after the other.
+# One placement is asked for several times in a row: when it is checked, when
+# it is reserved, and when it is recorded.
 @lru_cache(maxsize=4)
 def hose_bps(
     tree: Tree, placement: Placement, rate_bps: int
 ) -> Mapping[int, int]:
-    """Directed link -> bit/s that the hose reserves there; links that carry 0
-    are absent.
+    """The bit/s that the hose reserves, by directed link.
+
+    Links where it reserves nothing are absent.
     """
     n = placement.n_vms
     need: dict[int, int] = {}
@@ -120,7 +125,7 @@ def hose_bps(
 
 
 def tree_of(datacentre: DataCentre, root: int) -> Tree:
-    """The tree a placement names by its root."""
+    """The tree below a root. Raises KeyError where it has none."""
     try:
         return datacentre.tree_by_root[root]
     except KeyError:
@@ -139,18 +144,17 @@ def is_idle(datacentre: DataCentre, free: Residual) -> bool:
 
 
 def empty_residual(datacentre: DataCentre) -> Residual:
-    """The residual of an idle data centre."""
+    """The residual of an idle data centre, in arrays that may be modified."""
+    memory_mib = datacentre.memory_mib
     return Residual(
-        np.array(datacentre.slots, dtype=np.int64),
-        np.array(datacentre.directed_capacity_bps, dtype=np.int64),
-        None
-        if datacentre.memory_mib is None
-        else np.array(datacentre.memory_mib, dtype=np.int64),
+        datacentre.slots.copy(),
+        datacentre.directed_capacity_bps.copy(),
+        None if memory_mib is None else memory_mib.copy(),
     )
 
 
 def on_servers(free: Residual, servers: slice) -> Residual:
-    """Free capacity without the slots of all other servers."""
+    """Free capacity without the slots of servers other than these."""
     slots = np.zeros_like(free.free_slots)
     slots[servers] = free.free_slots[servers]
     return replace(free, free_slots=slots)
@@ -159,9 +163,9 @@ def on_servers(free: Residual, servers: slice) -> Residual:
 class Embedder(Protocol):
     """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
 
-    ``largest_bps`` is the most that any job so far has asked for per VM: what
-    embedders that look ahead weigh a request against (AdaBa's B_max). The
-    others do not read it.
+    ``largest_bps``: the most that any job so far has asked for per VM (AdaBa's
+    B_max). Only embedders that look ahead read it: they compare the request
+    with it.
     """
 
     name: str

@@ -221,7 +221,7 @@ def _refused_calls() -> bytes:
     machine = platform.machine()
     if machine not in ARCHITECTURES:
         return packed([(RETURN, 0, 0, ALLOW)])
-    return packed(filter_program(machine, UNCOUNTED))
+    return packed(filter_program(machine, UNCOUNTED.values()))
 
 
 def _namespaces(limits: Limits, rules_fd: int) -> list[str]:

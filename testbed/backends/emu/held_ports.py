@@ -17,9 +17,6 @@ import psutil
 from controller.launch import BACKLOG, LOOPBACK
 from testbed.errors import BadInput, MachineCannot
 
-TAKING = (LOOPBACK, f"::ffff:{LOOPBACK}", "0.0.0.0", "::")  # noqa: S104 - compared alone
-"""Addresses whose listeners keep others from a port of LOOPBACK."""
-
 
 @contextmanager
 def held_ports(
@@ -66,7 +63,9 @@ def port_user(port: int) -> str:
 
     Only root sees other users' processes.
     """
-    taking = [(address, port) for address in TAKING]
+    # Listeners at other addresses of the machine leave the port free.
+    addresses = (LOOPBACK, f"::ffff:{LOOPBACK}", "0.0.0.0", "::")  # noqa: S104 - compared alone
+    taking = [(address, port) for address in addresses]
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):
             # An accepted connection has its listener's address, and may be
