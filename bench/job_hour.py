@@ -29,6 +29,7 @@ def run(quick: bool) -> list[Result]:
             f"\r{done} of {n_jobs} jobs, some {left_s:.0f} s left "
         )
 
-    results = one_by_one(n_jobs, every_s, say)
-    sys.stderr.write("\n")
-    return results
+    try:
+        return one_by_one(n_jobs, every_s, say)
+    finally:
+        sys.stderr.write("\n")
