@@ -65,8 +65,24 @@ class Quantity(ABC):
 
     measure: Measure
 
+    def values(self, grid: Grid) -> Values:
+        """One value per seed; not-a-number where a part of it is not finite."""
+        return tuple(
+            self.of_parts(row)
+            # A comparison with not-a-number is false, and min and max keep
+            # or drop it by its place.
+            if all(map(math.isfinite, row))
+            else math.nan
+            for row in self.parts(grid)
+        )
+
     @abstractmethod
-    def values(self, grid: Grid) -> Values: ...
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        """The numbers that it is computed from, seed by seed."""
+
+    @abstractmethod
+    def of_parts(self, row: Values) -> float:
+        """Its value from the parts of a seed, all of them finite."""
 
     @property
     @abstractmethod
@@ -106,8 +122,11 @@ class Level(Quantity):
     series: str
     x: float
 
-    def values(self, grid: Grid) -> Values:
-        return grid.values(self.measure, self.series, self.x)
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        return zip(grid.values(self.measure, self.series, self.x))
+
+    def of_parts(self, row: Values) -> float:
+        return row[0]
 
     @property
     def subject(self) -> str:
@@ -126,11 +145,11 @@ class _Pair(Quantity):
     other: str
     x: float
 
-    def pairs(self, grid: Grid) -> Iterator[tuple[float, float]]:
-        """The values of both, seed by seed."""
-        ones = grid.values(self.measure, self.series, self.x)
+    def parts(self, grid: Grid) -> Iterator[Values]:
         return zip(
-            ones, grid.values(self.measure, self.other, self.x), strict=True
+            grid.values(self.measure, self.series, self.x),
+            grid.values(self.measure, self.other, self.x),
+            strict=True,
         )
 
     @property
@@ -142,8 +161,8 @@ class _Pair(Quantity):
 class Difference(_Pair):
     """The difference of two series at the same x."""
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(a - b for a, b in self.pairs(grid))
+    def of_parts(self, row: Values) -> float:
+        return row[0] - row[1]
 
     @property
     def unit(self) -> str:
@@ -158,8 +177,8 @@ class Difference(_Pair):
 class Gain(_Pair):
     """The gain of one series over another in percent: 100·(a/b − 1)."""
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(percent_more(a, b) for a, b in self.pairs(grid))
+    def of_parts(self, row: Values) -> float:
+        return percent_more(row[0], row[1])
 
     @property
     def unit(self) -> str:
@@ -180,8 +199,8 @@ class LogRatio(_Pair):
     nothing.
     """
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(log_ratio(a, b) for a, b in self.pairs(grid))
+    def of_parts(self, row: Values) -> float:
+        return log_ratio(row[0], row[1])
 
     @property
     def unit(self) -> str:
@@ -207,15 +226,17 @@ class Change(Quantity):
     end: float
     relative: bool = False
 
-    def values(self, grid: Grid) -> Values:
-        pairs = zip(
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        return zip(
             grid.values(self.measure, self.series, self.end),
             grid.values(self.measure, self.series, self.start),
             strict=True,
         )
-        return tuple(
-            percent_more(a, b) if self.relative else a - b for a, b in pairs
-        )
+
+    def of_parts(self, row: Values) -> float:
+        if self.relative:
+            return percent_more(row[0], row[1])
+        return row[0] - row[1]
 
     @property
     def unit(self) -> str:
@@ -245,14 +266,13 @@ class GainGrowth(Quantity):
     start: float
     end: float
 
-    def values(self, grid: Grid) -> Values:
-        before = Gain(
-            self.measure, self.series, self.other, self.start
-        ).values(grid)
-        after = Gain(
-            self.measure, self.series, self.other, self.end
-        ).values(grid)
-        return tuple(b - a for a, b in zip(before, after, strict=True))
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        before = Gain(self.measure, self.series, self.other, self.start)
+        after = Gain(self.measure, self.series, self.other, self.end)
+        return zip(before.values(grid), after.values(grid), strict=True)
+
+    def of_parts(self, row: Values) -> float:
+        return row[1] - row[0]
 
     @property
     def unit(self) -> str:
@@ -278,8 +298,7 @@ class _Curve(Quantity):
     series: str
     xs: tuple[float, ...]
 
-    def curves(self, grid: Grid) -> Iterator[Values]:
-        """Its values along ``xs``, seed by seed."""
+    def parts(self, grid: Grid) -> Iterator[Values]:
         return zip(
             *(grid.values(self.measure, self.series, x) for x in self.xs),
             strict=True,
@@ -298,8 +317,8 @@ class _Curve(Quantity):
 class Spread(_Curve):
     """The largest less the smallest value that a series has anywhere on ``xs``."""
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(max(curve) - min(curve) for curve in self.curves(grid))
+    def of_parts(self, row: Values) -> float:
+        return max(row) - min(row)
 
     @property
     def subject(self) -> str:
@@ -314,11 +333,8 @@ class LeastStep(_Curve):
 
     sign: float = 1.0
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(
-            min(self.sign * (b - a) for a, b in pairwise(curve))
-            for curve in self.curves(grid)
-        )
+    def of_parts(self, row: Values) -> float:
+        return min(self.sign * (b - a) for a, b in pairwise(row))
 
     @property
     def subject(self) -> str:
@@ -335,15 +351,14 @@ class ShareOf(Quantity):
     scenarios: tuple[Quantity, ...]
     threshold: float
 
-    def values(self, grid: Grid) -> Values:
-        by_seed = zip(
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        return zip(
             *(scenario.values(grid) for scenario in self.scenarios),
             strict=True,
         )
-        return tuple(
-            100.0 * sum(v > self.threshold for v in row) / len(row)
-            for row in by_seed
-        )
+
+    def of_parts(self, row: Values) -> float:
+        return 100.0 * sum(v > self.threshold for v in row) / len(row)
 
     @property
     def unit(self) -> str:
@@ -372,13 +387,15 @@ class BetweenMeasures(Quantity):
     series: str
     x: float
 
-    def values(self, grid: Grid) -> Values:
-        pairs = zip(
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        return zip(
             grid.values(self.measure, self.series, self.x),
             grid.values(self.other, self.series, self.x),
             strict=True,
         )
-        return tuple(a - b for a, b in pairs)
+
+    def of_parts(self, row: Values) -> float:
+        return row[0] - row[1]
 
     @property
     def unit(self) -> str:
@@ -399,11 +416,11 @@ class Largest(Quantity):
 
     of: tuple[Quantity, ...]
 
-    def values(self, grid: Grid) -> Values:
-        return tuple(
-            max(each)
-            for each in zip(*(q.values(grid) for q in self.of), strict=True)
-        )
+    def parts(self, grid: Grid) -> Iterator[Values]:
+        return zip(*(q.values(grid) for q in self.of), strict=True)
+
+    def of_parts(self, row: Values) -> float:
+        return max(row)
 
     @property
     def unit(self) -> str:

@@ -23,6 +23,7 @@ from reproductions.grid_quantities import (
     Gain,
     GainGrowth,
     Grid,
+    Largest,
     LeastStep,
     Level,
     LogRatio,
@@ -209,6 +210,52 @@ def test_what_is_not_finite_decides_nothing() -> None:
     missing = grid(a=[(math.nan, 60.0)])
     level = Check(Level(YIELD, "a", 0.0), Band(low=0.0))
     assert Claim("", "", (level,)).judge(missing).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("rule", [row.values[0] for row in THREE_SEEDS])
+@pytest.mark.parametrize("hole", [math.nan, math.inf, -math.inf])
+def test_a_seed_without_a_part_decides_nothing(
+    rule: object, hole: float
+) -> None:
+    claim = by_rule(str(rule))
+    holed = grid(
+        a=[(80.0, hole, 82.0), (80.0, 81.0, 82.0)],
+        b=[(8.0, 8.0, 8.0)] * 2,
+    )
+    for check in claim.checks:
+        values = check.quantity.values(holed)
+        assert [math.isnan(v) for v in values] == [False, True, False]
+    assert claim.judge(holed).verdict == "inconclusive"
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_hole_anywhere_on_a_curve_is_seen(place: int) -> None:
+    # Minimum and maximum would keep or drop it by its place.
+    points = [[50.0, 51.0], [52.0, 53.0], [54.0, 55.0]]
+    points[place][0] = math.nan
+    holed = grid(a=[tuple(seeds) for seeds in points])
+    along = (0.0, 1.0, 2.0)
+    levels = tuple(Level(YIELD, "a", x) for x in along)
+    for quantity in (
+        Spread(YIELD, "a", along),
+        LeastStep(YIELD, "a", along),
+        LeastStep(YIELD, "a", along, -1.0),
+        Largest(YIELD, levels),
+        ShareOf(YIELD, levels, 20.0),
+    ):
+        without, whole = quantity.values(holed)
+        assert math.isnan(without)
+        assert math.isfinite(whole)
+
+
+def test_a_gain_over_nothing_is_no_scenario() -> None:
+    # It is infinite, and would count as above every threshold.
+    over_nothing = grid(a=[(30.0, 30.0)], b=[(0.0, 10.0)])
+    gains = (Gain(YIELD, "a", "b", 0.0),)
+    for quantity in (ShareOf(YIELD, gains, 20.0), Largest(YIELD, gains)):
+        first, second = quantity.values(over_nothing)
+        assert math.isnan(first)
+        assert math.isfinite(second)
 
 
 def test_equality_is_no_order() -> None:
