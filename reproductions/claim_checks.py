@@ -11,8 +11,13 @@ nothing. With Student's t over seeds, 2.5 % on either side:
 - otherwise *inconclusive*.
 
 The paper's claims of a figure are one family; each own check is a family of its
-own. Where seeds were added until the claims were decided, the level is divided
-by the number of times that were planned to look.
+own, and so is what is shown beside a claim. Where seeds were added until the
+claims were decided, the level is divided by the number of times that were
+planned to look.
+
+Values that are identical in all n seeds leave a claim of the paper a chance of
+2**-n, that of a sign test, where anything is random: the next seed may differ.
+Own checks are about the runs that were made, and have no next seed.
 """
 
 from __future__ import annotations
@@ -86,29 +91,58 @@ class Chances:
 UNDECIDED = Chances(1.0, 1.0)
 
 
+ROUNDING = 1e-7
+"""Values that differ by no more than this share of their mean are identical:
+nine digits of each are stored.
+"""
+
+
 def chances(
-    values: Values, band: Band, *, exact: bool, needed: int = LEAST_SEEDS
+    values: Values,
+    band: Band,
+    *,
+    exact: bool,
+    needed: int = LEAST_SEEDS,
+    sampled: bool = True,
 ) -> Chances:
     """Student's t of values by seed against a band's ends.
 
     ``exact``: nothing is random, so that one value says all. Values that are
     not finite decide nothing, nor do fewer seeds than are ``needed``.
+    ``sampled``: as in :func:`chances_of`.
     """
     if not all(map(math.isfinite, values)):
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
         return UNDECIDED
     deviation = stdev(values) if len(values) > 1 else 0.0
-    return chances_of(fmean(values), deviation, len(values), band)
+    return chances_of(
+        fmean(values),
+        deviation,
+        len(values),
+        band,
+        sampled=sampled and not exact,
+    )
 
 
 def chances_of(
-    mean: float, deviation: float, seeds: int, band: Band
+    mean: float,
+    deviation: float,
+    seeds: int,
+    band: Band,
+    *,
+    sampled: bool = True,
 ) -> Chances:
-    """Student's t of so many values with this mean and deviation."""
-    if deviation == 0.0:
-        inside = band.holds(mean)
-        return Chances(float(not inside), float(inside))
+    """Student's t of so many values with this mean and deviation.
+
+    ``sampled``: the claim is about more runs than were made, so that identical
+    values leave the chance that a sign test of as many leaves.
+    """
+    least = 2.0**-seeds if sampled else 0.0
+    if deviation == 0.0 or (sampled and _identical(mean, deviation)):
+        if band.holds(mean):
+            return Chances(inside=least, outside=1.0)
+        return Chances(inside=1.0, outside=least)
     error = deviation / math.sqrt(seeds)
     above_low = _tail((mean - band.low) / error, seeds - 1)
     below_high = _tail((band.high - mean) / error, seeds - 1)
@@ -116,6 +150,11 @@ def chances_of(
         inside=max(above_low, below_high),
         outside=min(1.0 - above_low, 1.0 - below_high),
     )
+
+
+def _identical(mean: float, deviation: float) -> bool:
+    """True where values differ by the rounding of their digits alone."""
+    return deviation <= ROUNDING * abs(mean)
 
 
 def _tail(t: float, freedom: int) -> float:
@@ -182,8 +221,8 @@ class Claim:
     ``quote``: the paper's own words, and ``where`` they stand. ``interpretation``
     is how an ambiguous sentence was taken; ``cause`` what is known of why it is
     not reproduced, or the test that looked for it. ``headline``: one of the
-    paper's main results. ``beside``: the same on another measure, shown and not
-    counted. ``replaced``: its rules of before.
+    paper's main results. ``beside``: the same on another measure, shown, not
+    counted, and judged alone. ``replaced``: its rules of before.
     """
 
     text: str
@@ -198,12 +237,21 @@ class Claim:
     beside: tuple[Check, ...] = ()
     replaced: tuple[FormerRule, ...] = ()
 
-    def judge(self, grid: Grid, needed: int = LEAST_SEEDS) -> JudgedClaim:
-        """The verdict of a grid's values, as a family of its own; ``needed``:
-        seeds to decide at all.
+    def judge(
+        self, grid: Grid, needed: int = LEAST_SEEDS, stages: int = 1
+    ) -> JudgedClaim:
+        """The verdict of a grid's values, as a family of its own; ``needed`` and
+        ``stages`` as in :func:`judge_family`.
         """
-        (alone,) = judge_family((self,), grid, (needed,))
+        (alone,) = judge_family((self,), grid, (needed,), stages)
         return alone
+
+    @property
+    def sampled(self) -> bool:
+        """True where it is about more runs than were made, as all of a paper's
+        are. An own check is about these alone.
+        """
+        return self.status != "own check"
 
     @property
     def two_ended(self) -> bool:
@@ -240,12 +288,17 @@ class _Tested:
     chances: tuple[Chances, ...]
 
     @classmethod
-    def of(
-        cls, checks: tuple[Check, ...], grid: Grid, needed: int
-    ) -> _Tested:
+    def of(cls, claim: Claim, grid: Grid, needed: int) -> _Tested:
+        checks = claim.checks
         values = tuple(check.quantity.values(grid) for check in checks)
         of_checks = tuple(
-            chances(by_seed, check.band, exact=grid.exact, needed=needed)
+            chances(
+                by_seed,
+                check.band,
+                exact=grid.exact,
+                needed=needed,
+                sampled=claim.sampled,
+            )
             for by_seed, check in zip(values, checks, strict=True)
         )
         return cls(checks, values, of_checks)
@@ -286,7 +339,7 @@ def judge_family(
     it was planned to look whether the seeds are enough.
     """
     tested = [
-        _Tested.of(claim.checks, grid, seeds)
+        _Tested.of(claim, grid, seeds)
         for claim, seeds in zip(claims, needed, strict=True)
     ]
     level = LEVEL / stages
@@ -304,7 +357,7 @@ def judge_family(
         beside = None
         if claim.beside:
             other = replace(claim, checks=claim.beside, beside=())
-            beside = other.judge(grid, seeds)
+            beside = other.judge(grid, seeds, stages)
         checks = of_claim.judged(inside, outside)
         judged.append(JudgedClaim(claim, checks, beside))
     return tuple(judged)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -56,38 +57,45 @@ def _of_claim(
         values = check.quantity.values(done.grid)
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return math.nan
-        confirmed = max(
-            confirmed, seeds_for(values, check.band, inside, "inside")
+        wanted = partial(
+            seeds_for,
+            values=values,
+            band=check.band,
+            sampled=not done.grid.exact,
         )
-        refuted = min(
-            refuted, seeds_for(values, check.band, outside, "outside")
-        )
+        confirmed = max(confirmed, wanted(level=inside, side="inside"))
+        refuted = min(refuted, wanted(level=outside, side="outside"))
     return min(confirmed, max(refuted, done.figure.needed))
 
 
 def seeds_for(
-    values: Values, band: Band, level: float, side: Side
+    values: Values,
+    band: Band,
+    level: float,
+    side: Side,
+    *,
+    sampled: bool = True,
 ) -> float:
-    """The fewest seeds at which Student's t decides for a side of the band at a
+    """The fewest seeds at which the judge decides for a side of the band at a
     level, with the mean and deviation of ``values``; infinite where none up to
-    :data:`LAST_SOUGHT` do.
+    :data:`LAST_SOUGHT` do. ``sampled``: as in
+    :func:`reproductions.claim_checks.chances_of`.
     """
-    if not _decides(values, band, level, side, LAST_SOUGHT):
+    mean, deviation = fmean(values), stdev(values)
+
+    def decides(seeds: int) -> bool:
+        chances = chances_of(mean, deviation, seeds, band, sampled=sampled)
+        if side == "inside":
+            return chances.inside <= level
+        return chances.outside <= level
+
+    if not decides(LAST_SOUGHT):
         return math.inf
     low, high = 2, LAST_SOUGHT
     while low < high:
         middle = (low + high) // 2
-        if _decides(values, band, level, side, middle):
+        if decides(middle):
             high = middle
         else:
             low = middle + 1
     return float(low)
-
-
-def _decides(
-    values: Values, band: Band, level: float, side: Side, seeds: int
-) -> bool:
-    chances = chances_of(fmean(values), stdev(values), seeds, band)
-    if side == "inside":
-        return chances.inside <= level
-    return chances.outside <= level

@@ -197,7 +197,8 @@ def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
     ours = judged.ours
     if judged.beside is not None:
         ours = (
-            f"{ours}. Beside: {judged.beside.ours}: {judged.beside.verdict}"
+            f"{ours}. Beside, judged alone: {judged.beside.ours}: "
+            f"{judged.beside.verdict}"
         )
     return (
         text,

@@ -62,10 +62,27 @@ def test_no_number_decides_what_lies_at_the_end_of_its_band() -> None:
 
 
 def test_what_does_not_vary_is_decided_at_once() -> None:
-    assert seeds_for((1.0, 1.0), Band(low=1.0), LEVEL, "inside") == 2.0
-    assert math.isinf(
-        seeds_for((1.0, 1.0), Band(low=1.0), LEVEL, "outside")
-    )
+    same, band = (1.0, 1.0), Band(low=1.0)
+    sure = seeds_for(same, band, LEVEL, "inside", sampled=False)
+    assert sure == 2.0
+    assert math.isinf(seeds_for(same, band, LEVEL, "outside"))
+
+
+@pytest.mark.parametrize("level", [LEVEL, LEVEL / 20])
+def test_identical_values_are_decided_by_as_many_as_the_judge_wants(
+    level: float,
+) -> None:
+    band = Band(low=1.0)
+    n = int(seeds_for((1.0, 1.0), band, level, "inside"))
+    assert chances((1.0,) * n, band, exact=False).inside <= level
+    assert chances((1.0,) * (n - 1), band, exact=False).inside > level
+
+
+def test_an_undecided_claim_of_identical_values_is_told_its_seeds() -> None:
+    claim = Claim("a is above b", "a > b", more(YIELD, "a", ["b"], [0]))
+    same = grid(a=[(2.0, 2.0, 2.0)], b=[(1.0, 1.0, 1.0)])
+    done = Reproduced(figure(claim), 3, quick=False, grid=same)
+    assert seeds_to_decide(done) == {"a is above b": 6.0}
 
 
 def test_undecided_claims_of_the_paper_are_told_their_seeds() -> None:

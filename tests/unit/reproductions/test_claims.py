@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from reproductions.claim_checks import (
     judge_family,
 )
 from reproductions.claim_ledger import read
+from reproductions.figure_tables import claims_table
 from reproductions.grid_quantities import (
     Change,
     Difference,
@@ -142,11 +144,11 @@ THREE_SEEDS = (
 )
 
 
-def by_rule(rule: str) -> Claim:
+def by_rule(rule: str, status: str = "free") -> Claim:
     """A claim as a file of the ledger has it."""
     text = (
         "figure: made\nwhere: nowhere\nseeds: 3\nclaims:\n"
-        f"- claim: made\n  published: made\n  status: free\n  rule: [{rule}]\n"
+        f"- claim: made\n  published: made\n  status: {status}\n  rule: [{rule}]\n"
     )
     (claim,) = read(text.encode(), "made", {"yield": YIELD}).claims
     return claim
@@ -166,7 +168,9 @@ def test_every_rule_says_yes_and_no_and_cannot_say(
     ):
         if values is not None:
             found = grid(a=values[0], b=values[1])
-            assert by_rule(rule).judge(found).verdict == verdict
+            # Of identical values three seeds decide own checks alone.
+            claim = by_rule(rule, "own check")
+            assert claim.judge(found).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -263,9 +267,43 @@ def test_equality_is_no_order() -> None:
     above = Band(low=0.0, strictly=True)
     least = Band(low=0.0)
     zeros = (0.0, 0.0, 0.0)
-    assert chances(zeros, above, exact=False).outside == 0.0
-    assert chances(zeros, least, exact=False).inside == 0.0
-    assert chances(same, above, exact=False).inside == 0.0
+    for values, band, side in (
+        (zeros, above, "outside"),
+        (zeros, least, "inside"),
+        (same, above, "inside"),
+    ):
+        made = chances(values, band, exact=False, sampled=False)
+        assert getattr(made, side) == 0.0
+        sampled = chances(values, band, exact=False)
+        assert getattr(sampled, side) == 2.0**-3
+
+
+@pytest.mark.parametrize("seed_values", [10.0, 0.0])
+def test_identical_values_are_no_certainty(seed_values: float) -> None:
+    rule = "{quantity: level, measure: yield, of: a, at: 0, high: 20}"
+    verdicts = {}
+    for seeds in (3, 5, 6):
+        alike = grid(a=[(seed_values,) * seeds])
+        for status in ("free", "fitted", "own check"):
+            judged = by_rule(rule, status).judge(alike)
+            verdicts[status, seeds] = judged.verdict
+        exact = Grid(alike.runs, exact=True)
+        assert by_rule(rule).judge(exact).verdict == "reproduced"
+    for status in ("free", "fitted"):
+        assert verdicts[status, 3] == "inconclusive"
+        # 2**-5 is above 2.5 %, 2**-6 below.
+        assert verdicts[status, 5] == "inconclusive"
+        assert verdicts[status, 6] == "reproduced"
+    assert verdicts["own check", 3] == "reproduced"
+
+
+def test_values_that_differ_by_their_digits_are_identical() -> None:
+    # Differences of stored values, which have nine digits.
+    rounded = (10.0, 10.0 + 2e-9, 10.0 - 2e-9)
+    band = Band(high=20.0)
+    assert chances(rounded, band, exact=False).inside == 2.0**-3
+    outside = Band(low=20.0)
+    assert chances(rounded, outside, exact=False).outside == 2.0**-3
 
 
 def test_holm_rejects_in_turn_until_one_is_kept() -> None:
@@ -324,6 +362,30 @@ def test_every_look_that_was_planned_costs_confidence() -> None:
         assert judged.verdict == verdict
 
 
+def test_what_stands_beside_has_the_looks_of_its_claim() -> None:
+    measured = grid(a=[CLOSE])
+    claim = single(0.0, Band(low=0.0))
+    both = replace(claim, beside=claim.checks)
+    for stages, verdict in ((1, "reproduced"), (4, "inconclusive")):
+        (judged,) = judge_family([both], measured, [2], stages)
+        assert judged.beside is not None
+        assert judged.beside.verdict == judged.verdict == verdict
+
+
+def test_what_stands_beside_is_judged_alone_and_marked() -> None:
+    direction = more(YIELD, "b", ("a",), [1.0])
+    stated = figure(
+        Claim("b is above a", "b > a", direction, beside=direction)
+    )
+    results = {
+        run: run.run()
+        for runs in stated.configurations(2, quick=False).values()
+        for run in runs
+    }
+    done = Reproduced.of(stated, 2, results, quick=False)
+    assert "Beside, judged alone: yield, b − a" in claims_table(done)
+
+
 def test_own_checks_are_no_part_of_the_family() -> None:
     own = [single(1.0, Band(low=1.1), "own check")] * 20
     stated = figure(single(1.0, Band(low=0.0)), *own)
@@ -358,7 +420,7 @@ def test_where_nothing_is_random_one_value_says_all() -> None:
 
 def test_a_claim_that_fails_says_with_which_figures() -> None:
     found = grid(
-        a=[(10.0, 11.0), (30.0, 31.0)], b=[(20.0, 21.0), (20.0, 21.0)]
+        a=[(10.0, 11.0), (30.0, 31.0)], b=[(20.0, 21.001), (20.0, 21.0)]
     )
     judged = Claim(
         "a is above b", "a > b", more(YIELD, "a", ("b",), [0.0, 1.0])
