@@ -81,8 +81,9 @@ def claim(
     run: Run = False,
     as_json: Json = False,
 ) -> None:
-    """Write a figure's experiments, rules, values and verdicts into one file;
-    check FILE judges such a file again, and with --run runs the figure again.
+    """Write a figure's experiments, settings, rules, values and verdicts into one
+    file; check FILE judges such a file again, remarks on what is otherwise or
+    cannot be checked here, and with --run runs the figure again.
 
     Exit codes: 0 done, 1 a verdict is another one, 2 unknown name or a file
     that is none, 3 this machine cannot run it, 4 a live run failed.

@@ -1,5 +1,5 @@
-"""One file that a stranger can judge again: a figure's experiments, rules,
-values, verdicts and environment.
+"""One file that a stranger can judge again: a figure's experiments with the
+settings and policy of each point, its rules, values, verdicts and environment.
 
 Rules and values are whole in it, so that nothing of this checkout but the
 arithmetic decides. ``digest`` is over all the rest.
@@ -30,8 +30,17 @@ from reproductions.claim_ledger import (
     named,
     path_of,
 )
+from reproductions.claim_ledger import (
+    digest_of as digest_of_rules,
+)
+from reproductions.claim_origin import remarks_on_origin
 from reproductions.configuration import FOLDER
-from reproductions.published_figure import RESULTS, AnyFigure, Reproduced
+from reproductions.published_figure import (
+    RESULTS,
+    AnyFigure,
+    Reproduced,
+    digest_of_played,
+)
 from reproductions.stored_results import (
     DATA,
     compact,
@@ -92,11 +101,14 @@ VALUES = TypeAdapter(list[tuple[str, float, list[float | None]]])
 
 
 class ClaimFile(BaseModel, strict=True):
-    """The types of a claim file's parts."""
+    """The types of a claim file's parts. ``points``: series, x, and what the
+    first seed's run plays there; earlier files have none.
+    """
 
     format: Literal[1]
     figure: str
     experiments: dict[str, str]
+    points: list[list[Any]] | None = None
     ledger: LedgerPart
     results: ResultsPart
     verdicts: list[list[str]]
@@ -125,6 +137,7 @@ def claim_content(section: str, record: Mapping[str, Any]) -> Content:
         "format": FORMAT,
         "figure": section,
         "experiments": experiments_of(figure),
+        "points": figure.played(quick=False),
         "ledger": {
             **named(figure),
             "text": path_of(section).read_text("utf-8"),
@@ -220,9 +233,27 @@ def read_claim_file(path: Path) -> Content:
     if content["digest"] != digest_of(content):
         raise BadInput(
             f"{path}: its content is not that of its digest: it was changed",
-            "ask for the file as it was written",
+            ASK,
         )
+    _require_parts(content, path)
     return content
+
+
+ASK = "ask for the file as it was written"
+
+
+def _require_parts(content: Content, path: Path) -> None:
+    """Raises BadInput where a part is not that of the digest beside it."""
+    ledger, points = content["ledger"], content.get("points")
+    if digest_of_rules(ledger["text"].encode()) != ledger["digest"]:
+        raise BadInput(
+            f"{path}: its rules are not those of the ledger's digest", ASK
+        )
+    if points is not None and digest_of_played(points) != content["played"]:
+        raise BadInput(
+            f"{path}: its points are not those that it says were played",
+            ASK,
+        )
 
 
 def judged_again(content: Content) -> Checked:
@@ -271,7 +302,10 @@ def _remarks(content: Content) -> list[str]:
         remarks.append("the ledger has other rules for this figure now")
     if content["played"] != figure.played_digest():
         remarks.append("the figure plays something else now")
-    of_runs = content["results"].get("ledger")
+    results = content["results"]
+    if results.get("played", content["played"]) != content["played"]:
+        remarks.append("its runs played something else than its points say")
+    of_runs = results.get("ledger")
     if of_runs is None:
         remarks.append("its runs are older than its rules")
     elif of_runs["digest"] != figure_of(content).ledger:
@@ -282,4 +316,4 @@ def _remarks(content: Content) -> list[str]:
     for name, text in content["experiments"].items():
         if here.get(name) != text:
             remarks.append(f"{name} is another file here")
-    return remarks
+    return remarks + remarks_on_origin(content)

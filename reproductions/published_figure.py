@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -77,6 +77,12 @@ class SeriesStyle:
     label: str
 
 
+def digest_of_played(played: Sequence[Any]) -> str:
+    """The beginning of the SHA-256 of what a figure's runs play."""
+    text = json.dumps(played, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnyFigure:
     """A published figure and its paper's claims, however its points come about.
@@ -120,8 +126,7 @@ class AnyFigure:
         """The beginning of the SHA-256 of what is played: results name it, and
         with another one they were taken under another interpretation.
         """
-        text = json.dumps(self.played(quick=quick), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return digest_of_played(self.played(quick=quick))
 
     @property
     def section(self) -> str:

@@ -8,13 +8,16 @@ from typing import Any
 
 import pytest
 
-from reproductions import claim_command
+from reproductions import claim_command, claim_origin
 from reproductions.catalogue import FIGURES
 from reproductions.claim_files import digest_of, experiments_of
+from reproductions.claim_ledger import digest_of as digest_of_rules
 from reproductions.figure_runs import LiveReproduced, Request
 from reproductions.live_figure import LiveFigure
-from reproductions.stored_results import restored
+from reproductions.published_figure import digest_of_played
+from reproductions.stored_results import restored, sections
 from testbed.cli import main
+from tests.support.history import require_history
 
 
 @pytest.fixture
@@ -28,8 +31,11 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def changed(path: Path, **values: Any) -> None:
-    """Changes the file as somebody would who knows of the digest."""
+    """Changes the file as somebody would who knows of the digests."""
     content = json.loads(path.read_text("utf-8")) | values
+    if isinstance(content["ledger"], dict):
+        rules = content["ledger"]["text"].encode()
+        content["ledger"]["digest"] = digest_of_rules(rules)
     content["digest"] = digest_of(content)
     path.write_text(json.dumps(content), "utf-8")
 
@@ -48,6 +54,229 @@ def test_a_file_has_all_that_judges_it(
 def test_a_strategic_tenants_file_has_its_experiment() -> None:
     figure = FIGURES["dcloud-charging"]
     assert list(experiments_of(figure)) == ["dcloud/dcloud-pricing.yaml"]
+
+
+def remarks(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, list[str]]:
+    """The exit code of a check, and its remarks."""
+    capsys.readouterr()
+    status = main.run(["claim", "check", str(path), "--json"])
+    return status, json.loads(capsys.readouterr().out)["remarks"]
+
+
+def content_of(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return content
+
+
+def test_every_point_has_its_settings_and_its_policy(written: Path) -> None:
+    content = content_of(written)
+    played = {(s, x): run for s, x, run in content["points"]}
+    least = played["MBFCBS", 10.0]
+    assert least["policy"] == "mbfcbs"
+    assert least["settings"]["workload.jobs"] == "10"
+    assert least["file"] in content["experiments"]
+    assert digest_of_played(content["points"]) == content["played"]
+
+
+def test_what_every_figure_plays_is_read_back_as_it_was() -> None:
+    for figure in sections().values():
+        played = figure.played(quick=False)
+        read_back = json.loads(json.dumps(played, indent=1))
+        assert digest_of_played(read_back) == figure.played_digest()
+
+
+@pytest.mark.parametrize("name", ["dcloud-charging", "jsa-optimality"])
+def test_a_figure_without_experiments_says_what_it_plays(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "made.claim.json"
+    none = ("--results", str(tmp_path / "none"))
+    assert main.run(["claim", name, "--out", str(path), *none]) == 0
+    content = content_of(path)
+    if name == "jsa-optimality":
+        assert content["experiments"] == {}
+    assert all(run["policy"] for _, _, run in content["points"])
+
+
+def test_a_file_without_points_is_checked_still(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = content_of(written)
+    del content["points"]
+    content["digest"] = digest_of(content)
+    written.write_text(json.dumps(content), "utf-8")
+    status, _ = remarks(written, capsys)
+    assert status == 0
+
+
+def test_what_is_as_it_was_written_has_no_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_history(claim_origin.TREE)
+    content = content_of(written)
+    content["ledger"]["commit"] = content["results"]["ledger"]["commit"]
+    changed(written, ledger=content["ledger"])
+    assert remarks(written, capsys) == (0, [])
+
+
+def test_rules_and_points_of_another_digest_are_refused(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = content_of(written)
+    points = [*before["points"][1:], before["points"][0]]
+    ledger = {**before["ledger"], "digest": "f" * 16}
+    for part, value, message in (
+        (
+            "ledger",
+            ledger,
+            "its rules are not those of the ledger's digest",
+        ),
+        ("points", points, "its points are not those that it says"),
+    ):
+        content = {**before, part: value}
+        content["digest"] = digest_of(content)
+        written.write_text(json.dumps(content), "utf-8")
+        assert main.run(["claim", "check", str(written)]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_commits_that_are_not_in_the_repository_get_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_history(claim_origin.TREE)
+    content = content_of(written)
+    ledger = {**content["ledger"], "commit": "0" * 40}
+    of_runs = {**content["results"]["ledger"], "commit": "--output=made"}
+    code = {"commit": "0" * 40, "dirty": False}
+    results = {**content["results"], "ledger": of_runs, "code": code}
+    changed(written, ledger=ledger, results=results)
+    status, noted = remarks(written, capsys)
+    assert status == 0
+    assert (
+        f"its rules name {'0' * 40}, which has no such ledger here" in noted
+    )
+    assert "its runs name no commit of the ledger" in noted
+    assert (
+        "the code of its runs: its commit is not in the repository" in noted
+    )
+    # No word of the file is an option of git's.
+    assert not Path("made").exists()
+    assert not (claim_origin.TREE / "made").exists()
+
+
+def test_rules_that_their_commit_does_not_have_get_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_history(claim_origin.TREE)
+    content = content_of(written)
+    commit = content["results"]["ledger"]["commit"]
+    text = content["ledger"]["text"].replace("above: 0", "above: -50")
+    changed(written, ledger={"text": text, "commit": commit})
+    _, noted = remarks(written, capsys)
+    for whose in ("rules", "runs"):
+        expected = (
+            f"its {whose} name {commit}, where the ledger has other rules"
+        )
+        assert expected in noted
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (None, "it names no commit"),
+        ([], "it names no commit"),
+        ({"commit": None, "dirty": None}, "it names no commit"),
+        ({"commit": "--all", "dirty": False}, "it names no commit"),
+        ({"commit": "deadbeef", "dirty": True}, "uncommitted changes"),
+    ],
+)
+@pytest.mark.parametrize("with_history", [True, False])
+def test_code_that_cannot_be_checked_out_gets_a_remark(
+    written: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    code: object,
+    reason: str,
+    with_history: bool,
+) -> None:
+    here = {"commit": "0" * 40 if with_history else None}
+    monkeypatch.setattr(claim_origin, "code", lambda _: here)
+    changed(
+        written, results={**content_of(written)["results"], "code": code}
+    )
+    _, noted = remarks(written, capsys)
+    (of_code,) = [text for text in noted if "the code of its runs" in text]
+    assert reason in of_code
+
+
+def test_without_a_history_that_alone_is_remarked_on(
+    written: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_origin, "code", lambda _: {"commit": None})
+    content = content_of(written)
+    changed(written, ledger={**content["ledger"], "commit": "0" * 40})
+    assert remarks(written, capsys) == (
+        0,
+        ["its commits cannot be checked here: no checkout with a history"],
+    )
+
+
+def test_an_environment_without_its_parts_gets_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed(written, environment={})
+    _, noted = remarks(written, capsys)
+    for part in ("machine", "python", "packages"):
+        assert f"its environment lacks {part}" in noted
+
+
+def test_values_that_are_not_those_stored_of_the_commit_get_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = content_of(written)["results"]
+    commit = results["code"]["commit"]
+    results["values of use"][0][2][0] += 1.0
+    del results["values of use_early"][0]
+    results["size"] = "quick"
+    changed(written, results=results)
+    _, noted = remarks(written, capsys)
+    for part in ("size", "values of use", "values of use_early"):
+        assert f"its {part} are not those stored here of {commit}" in noted
+    # Another commit's values may be others.
+    results["code"] = {**results["code"], "commit": "0" * 40}
+    changed(written, results=results)
+    _, noted = remarks(written, capsys)
+    assert not [text for text in noted if "stored here" in text]
+
+
+def test_more_seeds_than_values_decide_nothing(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = content_of(written)["results"]
+    results["seeds"] += 90
+    changed(written, results=results)
+    capsys.readouterr()
+    assert main.run(["claim", "check", str(written), "--json"]) in (0, 1)
+    record = json.loads(capsys.readouterr().out)
+    assert {verdict for _, _, verdict in record["verdicts"]} == {
+        "inconclusive"
+    }
+    assert (
+        "use has not one value for each of its seeds" in record["remarks"]
+    )
+
+
+def test_runs_of_another_interpretation_get_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    results = {**content_of(written)["results"], "played": "0" * 16}
+    changed(written, results=results)
+    _, noted = remarks(written, capsys)
+    assert "its runs played something else than its points say" in noted
 
 
 def test_another_verdict_is_found_out(

@@ -78,7 +78,7 @@ def test_identical_values_are_decided_by_as_many_as_the_judge_wants(
     assert chances((1.0,) * (n - 1), band, exact=False).inside > level
 
 
-def test_an_undecided_claim_of_identical_values_is_told_its_seeds() -> None:
+def test_an_undecided_claim_of_identical_values_has_its_seeds() -> None:
     claim = Claim("a is above b", "a > b", more(YIELD, "a", ["b"], [0]))
     same = grid(a=[(2.0, 2.0, 2.0)], b=[(1.0, 1.0, 1.0)])
     done = Reproduced(figure(claim), 3, quick=False, grid=same)
