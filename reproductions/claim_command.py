@@ -24,6 +24,7 @@ from reproductions.claim_files import (
     results_of,
     verdicts_of,
 )
+from reproductions.claim_origin import remarks_on_origin
 from reproductions.figure_runs import (
     Request,
     reproduce_figure,
@@ -128,7 +129,9 @@ def _section_of(figure: str) -> str:
 
 def _check(path: Path, out: Path, *, run: bool, as_json: bool) -> None:
     content = read_claim_file(path)
-    checked = judged_again(content)
+    judged = judged_again(content)
+    remarks = (*judged.remarks, *remarks_on_origin(content))
+    checked = replace(judged, remarks=remarks)
     differ = list(checked.differ)
     if run:
         differ += _run_again(content, path, out)

@@ -33,7 +33,6 @@ from reproductions.claim_ledger import (
 from reproductions.claim_ledger import (
     digest_of as digest_of_rules,
 )
-from reproductions.claim_origin import remarks_on_origin
 from reproductions.configuration import FOLDER
 from reproductions.published_figure import (
     RESULTS,
@@ -316,4 +315,4 @@ def _remarks(content: Content) -> list[str]:
     for name, text in content["experiments"].items():
         if here.get(name) != text:
             remarks.append(f"{name} is another file here")
-    return remarks + remarks_on_origin(content)
+    return remarks

@@ -33,7 +33,7 @@ PLAN = ("size", "seeds", "stages")
 
 
 def remarks_on_origin(content: Content) -> list[str]:
-    """What is missing, cannot be checked, or is otherwise here."""
+    """Sentences on all that is missing, or is otherwise here."""
     with_history = code(TREE)["commit"] is not None
     remarks = []
     if not with_history:
