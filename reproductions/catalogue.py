@@ -12,6 +12,7 @@ from reproductions.claim_ledger import with_claims
 from reproductions.grid_quantities import Measure
 from reproductions.live_figure import EVERY_LIVE, LiveFigure
 from reproductions.published_figure import AnyFigure, Figure
+from reproductions.published_values import with_published
 from testbed.errors import BadInput
 
 PAPERS = ("dcloud", "jsa", "adaba", "cmbf", "mbfcbs")
@@ -26,7 +27,8 @@ def _simulated() -> dict[str, Figure]:
     found = {}
     for module in _MODULES.values():
         for figure in module.FIGURES:
-            found[figure.name] = with_claims(figure, measures_for(figure))
+            judged = with_claims(figure, measures_for(figure))
+            found[figure.name] = with_published(judged)
     return found
 
 
@@ -34,7 +36,8 @@ def _live() -> dict[str, LiveFigure]:
     found = {}
     for module in _MODULES.values():
         for figure in module.LIVE_FIGURES:
-            found[figure.name] = with_claims(figure, measures_for(figure))
+            judged = with_claims(figure, measures_for(figure))
+            found[figure.name] = with_published(judged)
     return found
 
 

@@ -1,14 +1,16 @@
 """Plots of reproduced figures: means with their intervals, published values
 beside them.
 
-In a live figure solid lines were measured and broken ones simulated.
+A published relation to another series is drawn from the mean that we have of
+that one, and named above its panel. In a live figure solid lines were measured
+and broken ones simulated.
 """
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from reproductions.live_figure import (
@@ -21,6 +23,7 @@ from reproductions.live_figure import (
 from reproductions.published_figure import (
     Panel,
     Point,
+    Relation,
     Reproduced,
     SeriesStyle,
 )
@@ -41,7 +44,24 @@ LETTER_SHARE = 0.022
 """The share of a plot's width that a letter of a tick's label takes."""
 PUBLISHED = "published (large, hollow)"
 
+NAMED = "published"
+UNNAMED = "_published"
+"""The label of published values in a panel: the legend names them once."""
+DASHES = (0, (5, 1.5, 1, 1.5))
+"""The line of published limits."""
+MOST_PERCENT = 100.0
+FAR = 1.4
+"""A published value so many times above all of ours is named, and not drawn: it
+would press ours together.
+"""
+KEY_SIZE = 8
+KEY_LETTERS = 66
+"""The longest line above a panel."""
+KEY_PAD, KEY_LINE = 5.0, 11.0
+"""Points that a panel's title is raised by the lines below it."""
+
 LETTERS_PER_INCH = 12
+HANDLE_LETTERS = 8
 X_LABEL_LETTERS = 55
 """The longest line below a plot."""
 
@@ -67,18 +87,15 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
 
 def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure = done.figure
-    for index, series in enumerate(panel.shown or figure.series):
-        style = figure.styles.get(series, SeriesStyle(index, 0, series))
-        colour, marker = (
-            COLOURS[style.colour % len(COLOURS)],
-            MARKERS[style.colour % len(MARKERS)],
-        )
+    for series in panel.shown or figure.series:
+        style = _style(done, panel, series)
+        colour, marker = _colour(style), _marker(style)
         found = [done.estimate(panel.measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
             [one.mean for one in found],
             yerr=[one.half_width or 0.0 for one in found],
-            label=style.label,
+            label=_label(done, panel, series),
             color=colour,
             marker=marker,
             linestyle=LINES[style.line % len(LINES)],
@@ -92,13 +109,17 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
             if name == series
         ]
         _plot_published(axes, values, colour, marker)
+    _plot_relations(axes, done, panel)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
+    elif panel.logarithmic:
+        _logarithmic(axes)
     elif not _below_zero(done, panel):
         # From zero, with room above: values near each other would stand on the
         # axes' edge.
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
-    axes.set_title(_heading(panel))
+    _plain_numbers(axes)
+    _head(axes, panel)
     if len(figure.xs) <= 12:
         axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
@@ -137,21 +158,66 @@ def _by_series(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
 
 def _tick_labels(xs: Sequence[float]) -> list[str]:
-    """Labels of values; empty where one would touch the label before it."""
+    """Labels of values; a line lower where one would touch the label before
+    it.
+    """
     span = max(xs) - min(xs)
     labels = []
-    last_x = math.inf
-    last_half_width = 0.0
+    # The last label of each line: its place, and half its width.
+    lines: list[tuple[float, float]] = []
     for x in xs:
         label = f"{x:g}"
         half_width = LETTER_SHARE * len(label) / 2
-        if abs(x - last_x) >= (last_half_width + half_width) * span:
-            labels.append(label)
-            last_x = x
-            last_half_width = half_width
-        else:
-            labels.append("")
+        line = 0
+        while line < len(lines):
+            last_x, last_half_width = lines[line]
+            if abs(x - last_x) >= (last_half_width + half_width) * span:
+                break
+            line += 1
+        lines[line : line + 1] = [(x, half_width)]
+        labels.append("\n" * line + label)
     return labels
+
+
+def _style(done: Reproduced, panel: Panel, series: str) -> SeriesStyle:
+    """The style of a series in a panel."""
+    shown = panel.shown or done.figure.series
+    by_place = SeriesStyle(shown.index(series), 0, series)
+    return done.figure.styles.get(series, by_place)
+
+
+def _label(done: Reproduced, panel: Panel, series: str) -> str:
+    """The name of a series in a panel, whose title has what all have in
+    common.
+    """
+    label = _style(done, panel, series).label
+    return label.removesuffix(f", {panel.subject}")
+
+
+def _colour(style: SeriesStyle) -> str:
+    return COLOURS[style.colour % len(COLOURS)]
+
+
+def _marker(style: SeriesStyle) -> str:
+    return MARKERS[style.colour % len(MARKERS)]
+
+
+def _logarithmic(axes: Axes) -> None:
+    """A logarithmic y axis, with numbers as people write them."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_yscale("log", nonpositive="clip")
+    low, high = axes.get_ylim()
+    steps = (1.0,) if high > 1e3 * low else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=steps))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def _plain_numbers(axes: Axes) -> None:
+    """Numbers of the y axis without an exponent apart from them."""
+    from matplotlib.ticker import StrMethodFormatter
+
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
 
 
 def _plot_published(
@@ -159,6 +225,7 @@ def _plot_published(
     values: Sequence[tuple[float, float]],
     colour: str,
     marker: str,
+    inside: str = "none",
 ) -> None:
     """Plots a paper's values for a series, large and hollow."""
     if values:
@@ -168,11 +235,169 @@ def _plot_published(
             linestyle="none",
             marker=marker,
             markersize=10,
-            markerfacecolor="none",
+            markerfacecolor=inside,
             markeredgecolor=colour,
             markeredgewidth=1.5,
+            label=UNNAMED,
             clip_on=False,
+            zorder=3,
         )
+
+
+def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
+    """Plots a panel's published relations and limits, and names them above it.
+
+    A relation's mark has the shape of its series and the colour of the other.
+    """
+    shown = panel.shown or done.figure.series
+    groups: dict[object, list[Relation]] = {}
+    for relation in panel.relations:
+        (series, _), (other, _) = relation.point, relation.to
+        if series in shown and other in shown:
+            # Several series with the same relation to another are one mark.
+            key = replace(relation, point=(other, 0.0), to=(other, 0.0))
+            groups.setdefault(key, []).append(relation)
+    most = _most(axes, panel)
+    for relations in groups.values():
+        _plot_related(axes, done, panel, relations, most)
+    for limits in panel.limits_published:
+        ends = (limits.low, limits.high)
+        between = f"at most {limits.high:g}"
+        if limits.low is not None:
+            between = f"{limits.low:g} to {limits.high:g}"
+        label = f"{NAMED}: {between}{_unit(panel)}"
+        for y in (end for end in ends if end is not None):
+            axes.plot(
+                [min(limits.xs), max(limits.xs)],
+                [y, y],
+                color=TEXT,
+                linestyle=DASHES,
+                linewidth=1.2,
+                label=label,
+            )
+            # Both ends have the name once.
+            label = UNNAMED
+
+
+def _unit(panel: Panel) -> str:
+    """The unit after a number."""
+    return f" {panel.measure.unit}" if panel.measure.unit else ""
+
+
+def _most(axes: Axes, panel: Panel) -> float:
+    """The largest published value that a panel shows."""
+    if panel.measure.unit == "%":
+        return MOST_PERCENT
+    return FAR * axes.get_ylim()[1]
+
+
+def _plot_related(
+    axes: Axes,
+    done: Reproduced,
+    panel: Panel,
+    relations: Sequence[Relation],
+    most: float,
+) -> None:
+    """Plots relations of a series to another one by the same amount."""
+    first = relations[0]
+    style = _style(done, panel, first.point[0])
+    colour = _colour(_style(done, panel, first.to[0]))
+    by_x = {
+        relation.point[1]: relation.value(
+            done.estimate(panel.measure, *relation.to).mean
+        )
+        for relation in relations
+    }
+    drawn = {x: y for x, y in by_x.items() if y <= most}
+    name = f"{NAMED} {_named(relations, panel, done)}"
+    far = [f"{y:,.0f}" for x, y in by_x.items() if x not in drawn]
+    if far:
+        name += f" (not drawn: {', '.join(far)}{_unit(panel)})"
+    axes.plot(
+        list(drawn),
+        list(drawn.values()),
+        linestyle=DASHES if first.at_most else "none",
+        linewidth=1.2,
+        color=colour,
+        marker="none" if first.at_most else _marker(style),
+        markersize=10,
+        markerfacecolor="none",
+        markeredgecolor=colour,
+        markeredgewidth=1.5,
+        label=name,
+        zorder=3,
+        # Without a point, a mark that is not clipped would have no extent, and
+        # the layout none.
+        clip_on=not drawn,
+    )
+
+
+def _named(
+    relations: Sequence[Relation], panel: Panel, done: Reproduced
+) -> str:
+    """``for DCloud at 80 to 250: VC + 40 points``."""
+    first = relations[0]
+    other = _label(done, panel, first.to[0])
+    if first.to[1] != first.point[1]:
+        other = f"{other} at {first.to[1]:g}"
+    sign = "+" if first.amount > 0 else "−"
+    words = f"{other} {sign} {abs(first.amount):,.10g}"
+    if first.relative and first.amount > 0 and first.amount % 100 == 0:
+        words = f"{1 + first.amount / 100:g} × {other}"
+    elif first.relative:
+        words += " %"
+    elif panel.measure.unit == "%":
+        words += " points"
+    else:
+        words += _unit(panel)
+    if first.at_most:
+        words = f"at most {words}"
+    series = dict.fromkeys(relation.point[0] for relation in relations)
+    names = ", ".join(_label(done, panel, name) for name in series)
+    xs = list(dict.fromkeys(relation.point[1] for relation in relations))
+    place = f"{xs[0]:g}" if len(xs) == 1 else f"{xs[0]:g} to {xs[-1]:g}"
+    return f"for {names} at {place}: {words}"
+
+
+def _head(axes: Axes, panel: Panel) -> None:
+    """A panel's title, and below it the names of what is published.
+
+    Above the panel they hide nothing.
+    """
+    pairs = [
+        (handle, textwrap.fill(label, KEY_LETTERS))
+        for handle, label in zip(
+            *axes.get_legend_handles_labels(), strict=True
+        )
+        if label.startswith(NAMED)
+    ]
+    lines = sum(1 + label.count("\n") for _, label in pairs)
+    if pairs:
+        legend = axes.legend(
+            [handle for handle, _ in pairs],
+            [label for _, label in pairs],
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            borderaxespad=0.2,
+            borderpad=0.0,
+            labelspacing=0.25,
+            handlelength=1.8,
+            fontsize=KEY_SIZE,
+            markerscale=0.7,
+        )
+        # The title's distance leaves it room; its width needs none.
+        legend.set_in_layout(False)
+    pad = 6.0 + (KEY_PAD + KEY_LINE * lines if lines else 0.0)
+    axes.set_title(_heading(panel), pad=pad)
+
+
+def _names_published(made: Figure) -> bool:
+    """True where a panel has values that the legend names."""
+    return any(
+        line.get_label() == UNNAMED and line.get_marker() != "None"
+        for axes in made.axes
+        for line in axes.lines
+    )
 
 
 def _published_handle() -> Line2D:
@@ -210,26 +435,37 @@ def _title(made: Figure, done: Reproduced) -> None:
         for handle, label in zip(
             *axes.get_legend_handles_labels(), strict=True
         ):
-            shown.setdefault(label, handle)
+            if not label.startswith(NAMED):
+                shown.setdefault(label, handle)
     labels, handles = list(shown), list(shown.values())
-    if any(panel.published for panel in figure.panels):
+    if _names_published(made):
         handles.append(_published_handle())
         labels.append(PUBLISHED)
-    longest = max(map(len, labels), default=0)
-    columns = int(made.get_figwidth() * LETTERS_PER_INCH / (longest + 8))
     made.legend(
-        handles, labels, loc="outside lower center", ncols=max(1, columns)
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=_columns(made, labels),
     )
     size = ", quick size" if done.quick else ""
     many = (
         ""
         if figure.exact
-        else f"; mean of {done.seeds} seeds, 95 % intervals"
+        else f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
     )
     if done.seeds == 1:
         many = "" if figure.exact else "; one seed"
     title = f"{figure.source}{size}: {figure.title}{many}"
     made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
+
+
+def _columns(made: Figure, labels: Sequence[str]) -> int:
+    """The legend's columns: one row where all names fit into it."""
+    room = made.get_figwidth() * LETTERS_PER_INCH
+    widths = [len(label) + HANDLE_LETTERS for label in labels]
+    if not widths or sum(widths) <= room:
+        return max(1, len(widths))
+    return max(1, int(room / max(widths)))
 
 
 # -- live figures --------------------------------------------------------------
@@ -300,11 +536,9 @@ def _step_curves(
 def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
     """Plots a measure along x."""
     figure = done.figure
-    for index, series in enumerate(panel.shown or figure.series):
-        colour, marker = (
-            COLOURS[index % len(COLOURS)],
-            MARKERS[index % len(MARKERS)],
-        )
+    for series in panel.shown or figure.series:
+        style = _style(done, panel, series)
+        colour, marker = _colour(style), _marker(style)
         for measure, line in zip(
             (panel.measure, simulated(panel.measure)),
             BACKEND_LINES,
@@ -329,6 +563,7 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
             if name == series
         ]
         _plot_published(axes, values, colour, marker)
+    _plot_relations(axes, done, panel)
     axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
 
@@ -339,10 +574,8 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
     x = figure.xs[0]
     shown = panel.shown or figure.series
     for index, series in enumerate(shown):
-        colour, marker = (
-            COLOURS[index % len(COLOURS)],
-            MARKERS[index % len(MARKERS)],
-        )
+        style = _style(done, panel, series)
+        colour, marker = _colour(style), _marker(style)
         pair = (panel.measure, simulated(panel.measure))
         for side, measure in zip((-BAR / 2, BAR / 2), pair, strict=True):
             found = done.estimate(measure, series, x)
@@ -358,22 +591,21 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 ecolor=TEXT,
                 capsize=3,
             )
-        values = panel.published.get((series, x))
-        _plot_published(
-            axes,
-            [] if values is None else [(index - BAR / 2, values)],
-            colour,
-            marker,
-        )
+        value = panel.published.get((series, x))
+        if value is not None:
+            # In the bar's own colour it would be lost in the bar.
+            place = (index - BAR / 2, value)
+            _plot_published(axes, [place], TEXT, marker, PAPER)
     axes.set_xticks(range(len(shown)), shown)
 
 
 def _finish_axes(axes: Axes, done: Reproduced, panel: Panel) -> None:
-    axes.set_title(_heading(panel))
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
     elif not _below_zero(done, panel):
         axes.set_ylim(bottom=0.0)
+    _plain_numbers(axes)
+    _head(axes, panel)
 
 
 def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
@@ -394,16 +626,17 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
         )
         for index, backend in enumerate(BACKENDS)
     ]
-    if any(panel.published for panel in figure.panels):
+    if _names_published(made):
         handles.append(_published_handle())
-    longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = int(made.get_figwidth() * LETTERS_PER_INCH / (longest + 8))
+    labels = [str(handle.get_label()) for handle in handles]
     made.legend(
-        handles=handles, loc="outside lower center", ncols=max(1, columns)
+        handles=handles,
+        loc="outside lower center",
+        ncols=_columns(made, labels),
     )
     size = ", quick size" if done.quick else ""
     many = (
-        f"; mean of {done.seeds} seeds, 95 % intervals"
+        f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
         if done.seeds > 1
         else ""
     )

@@ -51,12 +51,43 @@ class Configuration(Protocol):
 
 
 @dataclass(frozen=True)
+class Relation:
+    """A published relation of a point to another one: so much more, in percent
+    of it where it is ``relative``; ``at_most``: no more than that.
+    """
+
+    point: Point
+    to: Point
+    amount: float
+    relative: bool = False
+    at_most: bool = False
+
+    def value(self, base: float) -> float:
+        """The published value where the other point has the value ``base``."""
+        if self.relative:
+            return base * (1.0 + self.amount / 100.0)
+        return base + self.amount
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Published limits of a measure along several x; there may be no lower
+    one.
+    """
+
+    xs: tuple[float, ...]
+    low: float | None
+    high: float
+
+
+@dataclass(frozen=True)
 class Panel:
     """One of a figure's plots: a measure, and the values that the paper's text
-    gives for it.
+    gives for it, as numbers, ``relations`` to others and ``limits_published``.
 
     ``shown``: the series in the picture, by default all, and ``subject`` what
-    these have in common. ``limits``: the ends of the y axis.
+    these have in common. ``limits``: the ends of the y axis, which is
+    ``logarithmic`` where series lie orders of magnitude apart.
     """
 
     measure: Measure
@@ -64,6 +95,9 @@ class Panel:
     shown: tuple[str, ...] = ()
     limits: tuple[float, float] | None = None
     subject: str = ""
+    logarithmic: bool = False
+    relations: tuple[Relation, ...] = ()
+    limits_published: tuple[Limits, ...] = ()
 
 
 @dataclass(frozen=True)

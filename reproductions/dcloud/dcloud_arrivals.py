@@ -26,9 +26,11 @@ from reproductions.dcloud.dcloud_setup import (
     configuration,
     panels,
 )
-from reproductions.dcloud.dcloud_sweeps import PUBLISHED, SPLITS
+from reproductions.dcloud.dcloud_sweeps import FIGURE_7, SPLITS
+from reproductions.grid_quantities import Measure
 from reproductions.interpretations import Parameters
-from reproductions.published_figure import Figure, Panel
+from reproductions.published_figure import Figure, Panel, Point
+from reproductions.published_values import published_points
 
 # -- Figure 8 ------------------------------------------------------------------
 
@@ -41,10 +43,6 @@ def _arriving(
     return configuration(series, seed, quick=quick, per_hour=per_hour)
 
 
-RATE_PUBLISHED = {
-    SUCCESS: {(DCLOUD, 80.0): 100.0, (VC, 80.0): 60.0, (BL, 80.0): 10.0}
-}
-
 FIGURE_8 = Figure(
     name="dcloud-fig8",
     title="The job arrival rate",
@@ -53,7 +51,7 @@ FIGURE_8 = Figure(
     xs=RATES,
     series=THREE,
     configuration=_arriving,
-    panels=panels(RATE_PUBLISHED),
+    panels=panels(),
     also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
@@ -135,7 +133,7 @@ BL_INTERPRETATIONS = Figure(
     xs=BL_RATES,
     series=tuple(WAYS),
     configuration=_competing,
-    panels=(Panel(SUCCESS, {(TAKEN, 80.0): 10.0}), Panel(VM_USE)),
+    panels=(Panel(SUCCESS), Panel(VM_USE)),
     also=(REVENUE, *ALSO),
     size=FULL.words,
     quick_size=QUICK.words,
@@ -222,14 +220,14 @@ def _drawn(
     )
 
 
-def _published(
-    measure_points: dict[tuple[str, float], float],
-) -> dict[tuple[str, float], float]:
+def _published(measure: Measure) -> dict[Point, float]:
+    """The values that are published for Figure 7, whatever the requests."""
+    known = published_points(FIGURE_7, measure)
     return {
-        (series, x): measure_points[policy, x]
+        (series, x): known[policy, x]
         for series, (policy, _) in DRAWS.items()
         for x in TIMES
-        if (policy, x) in measure_points
+        if (policy, x) in known
     }
 
 
@@ -242,8 +240,8 @@ REQUESTS = Figure(
     series=tuple(DRAWS),
     configuration=_drawn,
     panels=(
-        Panel(SUCCESS, _published(PUBLISHED[SUCCESS])),
-        Panel(VM_USE, _published(PUBLISHED[VM_USE])),
+        Panel(SUCCESS, _published(SUCCESS)),
+        Panel(VM_USE, _published(VM_USE)),
     ),
     also=(REVENUE, *ALSO),
     size=FULL.words,

@@ -224,7 +224,7 @@ FIGURE_11 = LiveFigure(
     own=measures,
     curves=CURVES,
     panels=(
-        Panel(SUCCESS, {(DCLOUD, X): 55.0, (VC, X): 37.0, (BL, X): 4.0}),
+        Panel(SUCCESS),
         Panel(SLOTS),
         Panel(TRAFFIC),
         Panel(EARLY),

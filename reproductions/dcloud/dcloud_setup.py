@@ -15,7 +15,7 @@ from reproductions.interpretations import (
     DCLOUD as DCLOUD_INTERPRETATION,
 )
 from reproductions.interpretations import Parameters
-from reproductions.published_figure import Panel, Point
+from reproductions.published_figure import Panel
 
 DCLOUD = "DCloud"
 TS = "DCloud-TS"
@@ -159,15 +159,7 @@ def configuration(
     return RunConfiguration(variant, seed, DAY_METRICS, weight=cost)
 
 
-def panels(
-    published: Mapping[Measure, Mapping[Point, float]] | None = None,
-) -> tuple[Panel, ...]:
-    """The four plots of all figures but one.
-
-    ``published``: values that the paper's text states, by measure.
-    """
-    known = published or {}
-    return tuple(
-        Panel(measure, known.get(measure, {}))
-        for measure in (SUCCESS, VM_USE, LINK_USE, REVENUE)
-    )
+def panels() -> tuple[Panel, ...]:
+    """The four plots of all figures but one."""
+    measures = (SUCCESS, VM_USE, LINK_USE, REVENUE)
+    return tuple(map(Panel, measures))

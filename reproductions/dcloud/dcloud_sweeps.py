@@ -7,15 +7,10 @@ from __future__ import annotations
 from reproductions.configuration import RunConfiguration
 from reproductions.dcloud.dcloud_setup import (
     ALSO,
-    BL,
     DCLOUD,
     FULL,
-    LINK_USE,
     QUICK,
-    SUCCESS,
     THREE,
-    VC,
-    VM_USE,
     configuration,
     panels,
 )
@@ -129,24 +124,6 @@ def _oversubscribed(
     return configuration(series, seed, quick=quick, splits=SPLITS[times])
 
 
-PUBLISHED = {
-    SUCCESS: {
-        (DCLOUD, 1.0): 99.1,
-        (VC, 1.0): 80.9,
-        (BL, 1.0): 64.3,
-        (DCLOUD, 16.0): 39.6,
-        (VC, 16.0): 20.7,
-        (BL, 16.0): 0.0,
-    },
-    VM_USE: {
-        (DCLOUD, 1.0): 73.3,
-        (VC, 1.0): 54.8,
-        (BL, 1.0): 73.3,
-        (DCLOUD, 2.0): 78.6,
-    },
-    LINK_USE: {(DCLOUD, 1.0): 73.3, (VC, 1.0): 55.2, (BL, 1.0): 68.6},
-}
-
 FIGURE_7 = Figure(
     name="dcloud-fig7",
     title="The network oversubscription ratio",
@@ -155,7 +132,7 @@ FIGURE_7 = Figure(
     xs=TIMES,
     series=THREE,
     configuration=_oversubscribed,
-    panels=panels(PUBLISHED),
+    panels=panels(),
     also=ALSO,
     size=FULL.words,
     quick_size=QUICK.words,
