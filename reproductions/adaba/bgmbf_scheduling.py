@@ -102,7 +102,7 @@ FIGURE_6 = _by_load(
     title="Waiting under five schedulers",
     source="BgMBF, Fig. 6",
     series=SERIES,
-    panels=tuple(Panel(waiting(log)) for log in LOGS),
+    panels=tuple(Panel(waiting(log), logarithmic=True) for log in LOGS),
     also=ALSO,
 )
 
@@ -111,7 +111,7 @@ FIGURE_7 = _by_load(
     title="Bounded slowdown under five schedulers",
     source="BgMBF, Fig. 7",
     series=SERIES,
-    panels=tuple(Panel(_slowdown(log)) for log in LOGS),
+    panels=tuple(Panel(_slowdown(log), logarithmic=True) for log in LOGS),
     also=(CPU,),
 )
 

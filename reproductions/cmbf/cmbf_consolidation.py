@@ -46,9 +46,12 @@ def _figure(
         xs=XS,
         series=SIX,
         configuration=configuration,
-        panels=tuple(
-            Panel(measure)
-            for measure in (RESPONSE, SLOWDOWN, MIGRATIONS, USE)
+        panels=(
+            # FCFS is two orders of magnitude above those that are compared.
+            Panel(RESPONSE, logarithmic=True),
+            Panel(SLOWDOWN, logarithmic=True),
+            Panel(MIGRATIONS),
+            Panel(USE),
         ),
         also=(BUSY, CPU),
         size=size_words(model, quick=False),

@@ -138,7 +138,7 @@ STUDY = LiveFigure(
     own=interference,
     panels=(
         Panel(LOSS),
-        Panel(IDLE_USED, limits=(0.0, 110.0)),
+        Panel(IDLE_USED),
         Panel(SHARE),
         Panel(simulated(LOSS)),
         Panel(simulated(IDLE_USED)),
