@@ -26,6 +26,7 @@ from jobs.demand import Transfer
 from jobs.job_profile import Profile
 from jobs.request import JobRequest
 from reproductions.grid_quantities import Measure
+from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.published_figure import Figure, Panel
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
@@ -284,7 +285,8 @@ def reward_of(
                 else 0.0
             )
 
-    built = build_policy(policy, embedder("oktopus"), {})
+    parameters = INTERPRETATION.policies.get(policy, {})
+    built = build_policy(policy, embedder("oktopus"), parameters)
     Engine(datacentre, requests, built, SimulatedBackend(), sink).run()
     return earned
 
@@ -317,6 +319,11 @@ class OptimalityCases:
     seed: int
     jobs: int
     cases: int = CASES
+
+    @property
+    def entry(self) -> str:
+        """The policy with the interpretation's parameters."""
+        return INTERPRETATION.entry(self.policy)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
