@@ -65,7 +65,8 @@ FIGURE_4_LIVE = LiveFigure(
     quick_size="the same with 20 jobs, live",
     reduced=(
         "16 servers of 4 slots in place of 54 of 8, 80 jobs of 6 VMs on"
-        " average in place of 1,000 of 8, and a higher load."
+        " average in place of 1,000 of 8, a higher load, and parallel links"
+        " that are not added up."
     ),
     seeds=1,
 )

@@ -106,8 +106,8 @@ KTH_LIVE = LiveFigure(
     ),
     quick_size="the same with the first jobs alone",
     reduced=(
-        "16 servers of one VM slot in place of 54 of 8, and 36 jobs of a log"
-        " of 28,476."
+        "16 servers of one VM slot in place of 54 of 8, parallel links that are"
+        " not added up, a load of 1.4, and 36 jobs of a log of 28,476."
     ),
     seeds=1,
 )
