@@ -1,5 +1,10 @@
 """JSA's Figure 5 under other interpretations of its baselines and bandwidths,
 simulated: what the order of EDF, Oktopus and PS-P depends on.
+
+As judged, profiles are linear: running times fall linearly with bandwidth, by
+the formula of Section V.A, and jobs take them. Jobs of one row take p·b/b', a
+fixed volume's time, while schedulers know the linear profile. Profiles that
+are p·b/b' themselves a workload of kind ``swim`` does not have.
 """
 
 from __future__ import annotations
@@ -44,6 +49,7 @@ ALTERNATIVES = {
     "100 Mbit/s": Alternative(workload={"bandwidth": "100 Mbit/s"}),
     "300 Mbit/s": Alternative(workload={"bandwidth": "300 Mbit/s"}),
     "all-to-all": Alternative(workload={"pattern": "all-to-all"}),
+    "times p·b/b'": Alternative(workload={"volume": "fixed"}),
 }
 ROWS = {
     f"{series}, {name}": (series, alternative)
@@ -74,7 +80,7 @@ def _under(
 
 INTERPRETATIONS_OF_JSA = Figure(
     name="jsa-interpretations",
-    title="Figure 5 under other interpretations of queues and bandwidths",
+    title="Figure 5 under other interpretations of queues, bandwidths and times",
     source="JSA, Fig. 5(a)",
     x_label="jobs (24 machines)",
     xs=COUNTS,

@@ -309,3 +309,17 @@ def test_what_is_otherwise_is_named_among_the_figures() -> None:
     for name in SENSITIVITY:
         for claim in FIGURES[name].claims:
             assert claim.status == "own check"
+
+
+def test_jobs_of_a_fixed_volume_are_a_row_of_jsa_s_sensitivity_figure() -> (
+    None
+):
+    figure = FIGURES["jsa-interpretations"]
+    rows = [series for series in figure.series if "p·b/b'" in series]
+    assert len(rows) == 4
+    for series in rows:
+        run = figure.configuration(series, 50.0, 1, True)  # noqa: FBT003
+        for played in played_by(run):
+            assert played.variant is not None
+            document = document_of(played.variant)
+            assert document["workload"]["volume"] == "fixed"
