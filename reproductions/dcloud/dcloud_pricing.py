@@ -108,14 +108,6 @@ class Bargain:
             f"{{name: {self.policy}, gamma: 0.12}}",
         )
 
-    @property
-    def variant(self) -> Variant:
-        """The experiment, but for its workload."""
-        return Variant(
-            "dcloud/dcloud-pricing.yaml",
-            f"{{name: {self.policy}, gamma: {self.gamma}}}",
-        )
-
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), **self.variant.to_json()}
 

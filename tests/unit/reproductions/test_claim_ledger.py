@@ -238,7 +238,8 @@ def test_a_curve_is_judged_step_by_step(kind: str, verdict: str) -> None:
     assert len(claim.checks) == 2
     rising = {
         ("a", x): tuple(
-            {"yield": x + noise} for noise in (0.0, 0.1, 0.2, 0.3)
+            {"yield": x + noise}
+            for noise in (0.0, 0.01 * x, 0.02 * x, 0.03 * x)
         )
         for x in (1.0, 2.0, 3.0)
     }
