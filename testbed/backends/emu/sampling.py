@@ -2,9 +2,8 @@
 
 They are taken about once a second.
 
-CPU time of processes under SCHED_IDLE counts as available: they run only where
-nothing else of their group wants to, although the kernel counts their time as
-used.
+CPU time of processes under SCHED_IDLE counts as available, although the kernel
+counts it as used: they run only while nothing else of their group wants to.
 """
 
 from __future__ import annotations
@@ -60,10 +59,11 @@ if TYPE_CHECKING:
 
 SAMPLE_EVERY_S = 1.0
 SAMPLE_EVERY_AT_MOST_S = 5.0
-# Of classes that several VMs may fill: a queue of 300 kB is empty after 80 ms
-# at 30 Mbit/s.
+# Time between reads of classes that several VMs may fill: a queue of 300 kB is
+# empty after 80 ms at 30 Mbit/s.
 CLASSES_EVERY_S = 0.025
-# Of a processor, for the samples: where they cost more there are fewer.
+# Share of a processor that samples may take: where each costs more they are
+# fewer.
 SAMPLES_SHARE = 0.025
 
 LINK, SEND_CAP, RECEIVE_CAP, WHOLE_LINK = range(4)
@@ -77,12 +77,13 @@ COLUMNS = (
     "most_bps",
 )
 LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
-"""A limiter of a tenant; ``where``: the directed link, or the VM by its index.
-A whole link is of tenant 0, which is nobody's number.
-``packet_bits``: its largest packet, which leaves at once and counts whole in
-one sample; ``bucket_bits``: what it sends beyond its rate after a pause, where
-a packet has made its bucket larger than usual; ``most_bps``: its ceiling, above
-its rate where bandwidth is lent.
+"""A limiter of a tenant.
+
+``tenant``: 0 for a whole link, as no tenant has that number. ``where``: the
+directed link, or the VM's index. ``packet_bits``: the largest packet, which
+leaves at once and counts whole in one sample. ``bucket_bits``: what a limiter
+sends beyond its rate after a pause, where a packet has made its bucket larger
+than usual. ``most_bps``: its ceiling, above its rate where bandwidth is lent.
 """
 
 
@@ -91,8 +92,8 @@ def limiters(
 ) -> dict[Limiter, tuple[int, ...]]:
     """Rows of :data:`LIMITER` for every limiter of the tenants.
 
-    These are a class on every directed link that a tenant reserved, and both
-    caps of its VMs; and all of the links of those that reserved nothing.
+    A tenant has both caps of each VM, and a class on every directed link that
+    it reserved. Where it reserved none, all links of its tree count, whole.
     """
     rows: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:
@@ -177,10 +178,10 @@ class Watch:
         """Tenants and VMs whose ports were not there at the last sample."""
 
     def start(self) -> None:
-        """Begins sampling: counters from here on count."""
-        # Preparing the jobs of time 0 is not the run.
-        switches = self._emulation.network.switch_pids
-        self._processors = ProcessorSampler(Outside(switches))
+        """Begins sampling: only what is counted from here on is of the run."""
+        # Not what the preparation of the jobs of time 0 took.
+        self._outside = Outside()
+        self._processors = ProcessorSampler(self._outside)
         self.follow_switches()
         self._stood_s = self._emulation.controller_stood_s or 0.0
         self._held_up_s = self._emulation.held_up_s
@@ -188,9 +189,11 @@ class Watch:
         self._last_s = None
 
     def follow_switches(self) -> None:
-        """Looks at the processes that forward packets from now on."""
+        """Follows the switch's present processes, others after a restart."""
         network = self._emulation.network
-        self._switches = [Waiting(pid or 0) for pid in network.switch_pids]
+        pids = network.switch_pids
+        self._outside.not_counted = pids
+        self._switches = [Waiting(pid or 0) for pid in pids]
         evidence = None
         if not network.forwards_in_kernel:
             evidence = SwitchEvidence(
@@ -211,8 +214,8 @@ class Watch:
         """
         now = time.monotonic()
         if self._next and now >= self._next:
-            # This thread's processor time: waiting for a processor costs
-            # nobody.
+            # This thread's processor time: its waits for a processor cost
+            # no job anything.
             began_s = time.thread_time()
             self._sample(tenants, cap_limited)
             self._cost_s = time.thread_time() - began_s
@@ -228,7 +231,10 @@ class Watch:
     def look(
         self, timeout_s: float, running: Callable[[], Sequence[Followed]]
     ) -> float:
-        """Looks at processes if it is time; returns how long to wait at most."""
+        """Looks at the jobs' processes, and reads classes, if it is time.
+
+        Returns how long the caller may wait at most.
+        """
         if not self._next:
             return timeout_s
         if self.evidence.due_in_s() <= 0:
@@ -246,18 +252,17 @@ class Watch:
         return max(0.0, min(timeout_s, due_in_s))
 
     def slept(self, asked_s: float, took_s: float) -> None:
-        """Takes in a sleep that lasted its time.
+        """Notes how late this process woke from a sleep that lasted its time.
 
-        Time that this process spent on work, such as starting a job of many VMs
-        or a policy's decision, is not lateness: only a sleeping process can
-        wake late.
+        Time that it spent on work, such as starting a job of many VMs or a
+        policy's decision, is not lateness.
         """
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
             self.evidence.woke(took_s - asked_s)
 
     def _follow_classes(self, tenants: Sequence[TenantPlan]) -> None:
-        """Reads the classes from now on that VMs of programs may fill at once."""
+        """Has classes that several VMs of a program may fill read from now on."""
         converging = self.evidence.converging()
         if converging:
             self._follow_new(tenants)
@@ -278,11 +283,14 @@ class Watch:
             self._class_reader = self._emulation.network.counter_reader(
                 limiters_read, one_by_one=True
             )
-            # Their drops count from here on.
+            # Their drops count from here on, so they are read at once.
             self._classes_next_s = 0.0
 
     def _read_classes(self) -> float:
-        """Reads these classes if it is time; returns how long to wait at most."""
+        """Reads the followed classes if it is time.
+
+        Returns how long the caller may wait at most.
+        """
         now_s = time.monotonic()
         if now_s >= self._classes_next_s:
             began_s = time.thread_time()
@@ -297,7 +305,10 @@ class Watch:
         return max(0.0, self._classes_next_s - now_s)
 
     def _switch_waited_s(self) -> float:
-        """Time for which its parts waited for a processor, NaN where unknown."""
+        """Time that the switch's parts have waited for a processor, in sum.
+
+        NaN where it is not known.
+        """
         network = self._emulation.network
         # The kernel's own datapath waits for nobody.
         if network.forwards_in_kernel:
@@ -311,7 +322,7 @@ class Watch:
         return total_s
 
     def _follow_new(self, tenants: Sequence[TenantPlan]) -> None:
-        """Follows those that have come since the last sample."""
+        """Follows tenants that have come since the last sample, too."""
         known = list(self._tenants or ())
         new = [tenant for tenant in tenants if tenant not in known]
         if new:
@@ -327,7 +338,7 @@ class Watch:
         tenants: Sequence[TenantPlan],
         cap_limited: Mapping[int, float],
     ) -> None:
-        """Processors, then every tenant's limiters."""
+        """Samples the processors, then every tenant's limiters."""
         use = self._processors.sample()
         # The switch's part that waited longest: packets of most jobs pass
         # several.
@@ -345,15 +356,18 @@ class Watch:
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)
         if tenants:
-            # Others' VMs may pause: what they lack says nothing.
-            alone = all(
+            # VMs that are not cap-limited may pause: what arrives beside
+            # them says nothing of the processors.
+            all_limited = all(
                 tenant.tenant_id in cap_limited for tenant in tenants
             )
-            if not alone:
+            if not all_limited:
                 received = nan
             # Where counters were read in time and there is no share, a VM
             # has just begun: the verdict leaves such a sample out.
-            unsettled = alone and isnan(received) and self._is_timed(now)
+            unsettled = (
+                all_limited and isnan(received) and self._is_timed(now)
+            )
             self._samples.append(
                 fidelity.ProcessorSample(*use, longest, received, unsettled)
             )
@@ -390,16 +404,16 @@ class Watch:
         # By kind, tenant and place: a limiter stays the same when its rate
         # changes.
         row_of = {tuple(row[:3]): i for i, row in enumerate(old_rows)}
-        # Row -1, of a limiter that is new, is the one appended below.
-        was = np.array(
+        # A new limiter was in row -1: the absent one that is appended below.
+        earlier_row = np.array(
             [row_of.get(row[:3], -1) for row in rows.values()],
             dtype=np.int64,
         )
         for judge in (self._starved, self._cap_limited, self._exceeding):
-            judge.renumber(was)
+            judge.renumber(earlier_row)
         absent = np.array([NOT_COUNTED], COUNTERS)
-        self._last = np.append(self._last, absent)[was]
-        self._last_bps = np.append(self._last_bps, 0)[was]
+        self._last = np.append(self._last, absent)[earlier_row]
+        self._last_bps = np.append(self._last_bps, 0)[earlier_row]
         self._rows = np.array(list(rows.values()), LIMITER)
         self._reader = self._emulation.network.counter_reader(list(rows))
         self._tenants = list(tenants)
@@ -459,7 +473,7 @@ class Watch:
     def _class_samples(
         self, now: NDArray[Any], interval_s: NDArray[Any]
     ) -> fidelity.ClassSamples:
-        """Bytes and queues of each limiter since the last sample."""
+        """Rates and queues of all limiters since the last sample."""
         was = self._last
         rows = self._rows
         sent_bytes = now["sent_bytes"] - was["sent_bytes"]
@@ -484,8 +498,8 @@ class Watch:
         now: NDArray[Any],
     ) -> None:
         """Adds the drops since the last sample of ``undisturbed`` limiters."""
-        # A VM's cap limits its own TCP by drops too; between VMs none should
-        # occur, at any time, unless they borrow until a link is full.
+        # A VM's cap limits its TCP by drops too, but on links between VMs none
+        # should occur, unless tenants borrow until a link is full.
         was = self._last
         counted = (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
         drops = now["drops"] - was["drops"]
@@ -504,7 +518,7 @@ class Watch:
         rows: NDArray[Any],
         sent_bps: NDArray[Any],
     ) -> None:
-        """Records each directed link's rates, sent and reserved, in sum."""
+        """Records what tenants sent and reserved on each link, in sum."""
         # Sums by number, not by sorting: under qemu's emulated processors numpy's
         # vectorised argsort ends the process.
         place = rows["where"]
@@ -550,7 +564,7 @@ class Watch:
         return [finding for finding in findings if finding.level != "ok"]
 
     def findings(self) -> list[fidelity.Finding]:
-        """The judgement over everything sampled."""
+        """Findings of all checks, over everything that was sampled."""
         unshaped = self._emulation.network.unshaped_packets()
         dropped = Counter(self._drops)
         full = {}
@@ -570,7 +584,7 @@ class Watch:
         ]
 
     def _of_controller(self) -> list[fidelity.Finding]:
-        """Its standstills since the start, where it counts its passes."""
+        """The controller's standstills since the start, if it counts passes."""
         stood_s = self._emulation.controller_stood_s
         if stood_s is None:
             return []
@@ -597,8 +611,8 @@ AUTOGROUP = Path("/proc/sys/kernel/sched_autogroup_enabled")
 class ProcessorUse(NamedTuple):
     """Shares of all processors since the last sample.
 
-    They are available (``idle``), stolen by a hypervisor, and used by others
-    than the run (NaN: not known).
+    ``idle``: available; ``steal``: stolen by a hypervisor; ``others``: used by
+    others than the run, NaN where it is not known.
     """
 
     idle: float
@@ -611,25 +625,30 @@ class ProcessorUse(NamedTuple):
 
 
 class ProcessorSampler:
-    """Samples of the processors, each over the time since the one before.
+    """Samples of the processors, each over the time since the last one.
 
-    ``outside_s``: the processor time of others so far.
+    ``outside_s``: returns the processor time of others so far.
     """
 
     def __init__(
         self, outside_s: Callable[[], float] = lambda: nan
     ) -> None:
-        # The first call's answer means nothing: it begins the time of the
-        # next.
-        psutil.cpu_times_percent(interval=None)
+        # Not psutil's own shares: they are of the time since anybody's last
+        # call, and several samplers may be at work.
+        self._times = psutil.cpu_times()
         self._at = time.monotonic()
         self._sched_idle_s = sched_idle_s()
         self._read_outside_s = outside_s
         self._outside_s = outside_s()
 
     def sample(self) -> ProcessorUse:
-        """The time since the last sample. Takes some milliseconds."""
-        cpu = psutil.cpu_times_percent(interval=None)
+        """The use since the last sample. Takes some milliseconds."""
+        times = psutil.cpu_times()
+        # user, nice, system, idle, iowait, irq, softirq, steal; that of
+        # hypervised machines, which follows, is part of user. iowait may fall.
+        passed = np.maximum(0.0, np.subtract(times, self._times))[:8]
+        self._times = times
+        shares = passed / max(1e-9, passed.sum())
         at = time.monotonic()
         # Two samples at one instant must not divide by zero.
         total_s = max(1e-9, (at - self._at) * (os.cpu_count() or 1))
@@ -641,10 +660,8 @@ class ProcessorSampler:
         others = (outside_s - self._outside_s) / total_s
         self._outside_s = outside_s
         # A processor whose task waits for the disk is free for others.
-        idle = (cpu.idle + cpu.iowait) / 100 + spent_s / total_s
-        return ProcessorUse(
-            min(1.0, idle), getattr(cpu, "steal", 0.0) / 100, others
-        )
+        idle = shares[3:5].sum() + spent_s / total_s
+        return ProcessorUse(min(1.0, idle), shares[7], others)
 
 
 class Outside:
@@ -653,14 +670,15 @@ class Outside:
     It counts from the first call, and never falls. The time of a child that
     has ended is in its parent's account, if the parent waited for it; what was
     counted of the child before is taken off there. If nobody waits for it (its
-    parent ignores SIGCHLD), what it used since the last call is lost. Not
-    counted: the kernel's threads, which work for the run too, and the machine's
-    own switch, ``not_counted``. NaN where this process is in no run's group.
+    parent ignores SIGCHLD), what it used since the last call is lost. Left out
+    are the kernel's threads, which work for the run too, and the processes of
+    the machine's own switch, ``not_counted``. NaN where this process is in no
+    run's group.
     """
 
-    def __init__(self, not_counted: Collection[int | None]) -> None:
+    def __init__(self) -> None:
         self._run = groups_of_run(group_of(PROC / "self", "cpu"))
-        self._not_counted = set(not_counted)
+        self.not_counted: Collection[int | None] = ()
         self._counted: dict[tuple[int, int], bool] = {}
         self._last: dict[int, Used] = {}
         self._sum_s = 0.0 if self._run else nan
@@ -673,12 +691,11 @@ class Outside:
         outside = set()
         for pid in psutil.pids():
             try:
-                # Of processes inside, too: a parent outside that waited for
-                # one of them has its time, from which it is to be taken
-                # off.
+                # Of processes inside, too: a parent outside that waits for
+                # an ended child has that child's time, which is taken off.
                 used = used_ticks(pid)
                 current[pid] = used
-                # A process is asked for its group once, as that costs a file.
+                # The group of a process is read once, as that costs a file.
                 key = (pid, used.began)
                 if key in self._counted:
                     counted[key] = self._counted[key]
@@ -686,7 +703,7 @@ class Outside:
                     counted[key] = self._is_outside(pid)
             except (OSError, ValueError, IndexError):
                 continue  # it has ended meanwhile
-            if counted[key]:
+            if counted[key] and pid not in self.not_counted:
                 outside.add(pid)
         if self._last:
             ticks = gained_ticks(self._last, current, outside)
@@ -697,22 +714,21 @@ class Outside:
 
     def _is_outside(self, pid: int) -> bool:
         group = PurePosixPath(group_of(PROC / str(pid), "cpu"))
-        inside = any(map(group.is_relative_to, self._run))
-        return pid not in self._not_counted and not inside
+        return not any(map(group.is_relative_to, self._run))
 
 
 class Used(NamedTuple):
     """Processor time of a process so far, in ticks.
 
-    ``children``: that of its ended children that it waited for. Both are 0 for
-    the kernel's threads. ``began``: when it started, which tells it from a
-    later process of its number.
+    ``ticks``: its own; ``child_ticks``: that of its ended children that it
+    waited for. Both are 0 for the kernel's threads. ``began``: when it started,
+    which tells it from a later process of its number.
     """
 
     parent: int
     began: int
-    own: int
-    children: int
+    ticks: int
+    child_ticks: int
 
 
 def used_ticks(pid: int) -> Used:
@@ -720,16 +736,16 @@ def used_ticks(pid: int) -> Used:
 
     Raises OSError, ValueError or IndexError if the process has ended.
     """
-    # The command's name, in parentheses, may itself hold blanks and
-    # parentheses.
-    text = (PROC / str(pid) / "stat").read_text()
+    # The command's name, in parentheses, may itself hold blanks, parentheses
+    # and any other bytes; a long one may be cut within a character.
+    text = (PROC / str(pid) / "stat").read_text(errors="replace")
     fields = text.rpartition(")")[2].split()
     # The list begins with the state, field 3 of proc_pid_stat(5).
     parent = int(fields[1])
     began = int(fields[19])
     user, system, children_user, children_system = map(int, fields[11:15])
     if int(fields[6]) & PF_KTHREAD:
-        return Used(parent, began, own=0, children=0)
+        return Used(parent, began, ticks=0, child_ticks=0)
     return Used(
         parent, began, user + system, children_user + children_system
     )
@@ -742,22 +758,22 @@ def gained_ticks(
 ) -> int:
     """Ticks that ``counted`` processes and their children used in between.
 
-    The whole time of a child that has ended is in its parent's ``children``:
-    what was known of it before is taken off there. If its parent has ended too,
-    an ancestor may have it, or nobody: it is taken off the ancestors in turn,
-    ``counted`` ones first, so that no time is counted twice.
+    The whole time of a child that has ended is in its parent's ``child_ticks``:
+    what was known of the child before is taken off there. If the parent has
+    ended too, an ancestor may have the child's time, or nobody: it is taken off
+    the ancestors in turn, ``counted`` ones first, so that none counts twice.
     """
     stayed: set[int] = set()
     running: dict[int, int] = {}
     ended: dict[int, int] = {}
     for pid, now in after.items():
-        running[pid] = now.own
-        ended[pid] = now.children
+        running[pid] = now.ticks
+        ended[pid] = now.child_ticks
         old = before.get(pid)
         if old is not None and old.began == now.began:
             stayed.add(pid)
-            running[pid] -= old.own
-            ended[pid] -= old.children
+            running[pid] -= old.ticks
+            ended[pid] -= old.child_ticks
     _take_off_gone(ended, before, stayed, counted)
     return sum(running[pid] + ended[pid] for pid in counted)
 
@@ -768,13 +784,13 @@ def _take_off_gone(
     stayed: Collection[int],
     counted: Collection[int],
 ) -> None:
-    """Takes what was known of processes that are gone off whoever has it now."""
-    # Those whose parents stayed come first: only these can have waited for
-    # them.
+    """Takes the known time of processes that are gone off their waiters' time."""
+    # Processes whose parents stayed come first: nobody but the parent can
+    # have waited for them.
     gone = sorted(pid for pid in before if pid not in stayed)
     gone.sort(key=lambda pid: before[pid].parent not in stayed)
     for pid in gone:
-        known = before[pid].own + before[pid].children
+        known = before[pid].ticks + before[pid].child_ticks
         parent = before[pid].parent
         waiters = [parent]
         if parent not in stayed:
@@ -791,9 +807,9 @@ def ancestors(
     processes: Mapping[int, Used],
     stayed: Collection[int],
 ) -> list[int]:
-    """The process and its ancestors that ``stayed``, from near to far."""
+    """The process and its ancestors, those that ``stayed``, from near to far."""
     line = []
-    # A number used again meanwhile can make a circle.
+    # Numbers that are used again meanwhile can make a circle.
     seen: set[int] = set()
     while pid in processes and pid not in seen:
         seen.add(pid)
@@ -806,8 +822,7 @@ def ancestors(
 class Waiting:
     """Run-queue wait of a process's first thread: ready, but not running.
 
-    Waiting for a quota to be filled up again counts: the thread is ready all
-    the while.
+    A wait for a quota to be filled up again counts: the thread is ready then.
     """
 
     def __init__(self, pid: int) -> None:
@@ -816,7 +831,7 @@ class Waiting:
         self._waited_s = waited_s(pid)
 
     def sample(self) -> float | None:
-        """Share of the time since the last sample; None where not known."""
+        """Share of the time since the last sample; None if it is not known."""
         began = self._at
         before_s = self._waited_s
         self._at = time.monotonic()
@@ -828,9 +843,9 @@ class Waiting:
 
 
 def waited_s(pid: int) -> float | None:
-    """Run-queue wait of a process since its start, in s; None: not known."""
+    """Run-queue wait of a process so far, in s; None if it is not known."""
     try:
-        # Of its three numbers: time run, time waited (both in ns), time slices.
+        # Three numbers: time run and time waited, both in ns, and time slices.
         fields = (PROC / str(pid) / "schedstat").read_text().split()
         return int(fields[1]) / 1e9
     except (OSError, ValueError, IndexError):
@@ -838,12 +853,12 @@ def waited_s(pid: int) -> float | None:
 
 
 def sched_idle_s() -> dict[int, float]:
-    """CPU time in s of SCHED_IDLE processes that compete with this one.
+    """CPU time in s, by process, under SCHED_IDLE beside this process.
 
-    The class counts where processes compete as such: within this one's control
-    group, and in those above it, where they meet the group that it is in. Other
-    groups get their share whatever is in them; with the kernel's autogroup
-    (Debian's default) every session is one.
+    The class counts only where processes compete by it: in this process's
+    control group, and in the groups above, whose processes compete with that
+    group. Other groups get their share whatever is in them. With the kernel's
+    autogroup (Debian's default) every session is a group.
     """
     with suppress(FileNotFoundError):
         if AUTOGROUP.read_text().strip() != "0":
@@ -852,8 +867,9 @@ def sched_idle_s() -> dict[int, float]:
     times: dict[int, float] = {}
     for pid in psutil.pids():
         try:
-            idle_class = os.sched_getscheduler(pid) == os.SCHED_IDLE
-            if idle_class and competes(
+            # The flag says that its children are of the usual class.
+            policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
+            if policy == os.SCHED_IDLE and competes(
                 group_of(PROC / str(pid), "cpu"), ours
             ):
                 cpu = psutil.Process(pid).cpu_times()
@@ -864,9 +880,9 @@ def sched_idle_s() -> dict[int, float]:
 
 
 def competes(theirs: str, ours: str) -> bool:
-    """True if a group's processes compete by their class with another group.
+    """True if processes of one group compete by their class with another group.
 
-    That is the same one, or one below.
+    ``ours`` is then ``theirs``, or below it.
     """
     # The root group alone ends in a slash.
     return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
@@ -875,10 +891,9 @@ def competes(theirs: str, ours: str) -> bool:
 def gained_s(
     before: Mapping[int, float], after: Mapping[int, float]
 ) -> float:
-    """CPU time of the processes that were there both times.
+    """CPU time in between, of processes that were there both times.
 
-    Those that came or went meanwhile count for nothing: used time is never
-    taken for idle.
+    Those that came or went count for nothing: no used time is taken for idle.
     """
     both = before.keys() & after.keys()
     return sum(max(0.0, after[pid] - before[pid]) for pid in both)

@@ -28,11 +28,14 @@ from testbed.backends.emu.sampling import (
 )
 from tests.support.agent_watch import wait_until
 from tests.support.scheduling import need_usual_class
+from tests.unit.emu.test_sampling import watching
 
 BURN = """
 import os, sys, time
 # Whatever the class of the tests themselves.
-wanted = os.SCHED_IDLE if sys.argv[1] == "idle" else os.SCHED_OTHER
+wanted = os.SCHED_OTHER if sys.argv[1] == "other" else os.SCHED_IDLE
+if sys.argv[1] == "idle without children":
+    wanted |= os.SCHED_RESET_ON_FORK
 os.sched_setscheduler(0, wanted, os.sched_param(0))
 print("on", flush=True)
 end = time.monotonic() + 100
@@ -56,7 +59,7 @@ input()
 """
 
 
-@pytest.fixture(params=["idle", "other"])
+@pytest.fixture(params=["idle", "idle without children", "other"])
 def burner(request: pytest.FixtureRequest) -> Iterator[tuple[str, int]]:
     """A process that computes all the time, of either class."""
     if request.param == "other":
@@ -84,8 +87,8 @@ def test_only_idle_class_processes_are_counted(
     burner: tuple[str, int],
 ) -> None:
     kind, pid = burner
-    assert (pid in sched_idle_s()) == (kind == "idle")
-    if kind == "idle":
+    assert (pid in sched_idle_s()) == (kind != "other")
+    if kind != "other":
         first = sum(psutil.Process(pid).cpu_times()[:2])
         counted = sched_idle_s()[pid]
         last = sum(psutil.Process(pid).cpu_times()[:2])
@@ -146,7 +149,8 @@ def test_processes_outside_the_run_are_others(
     burner: tuple[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_run(monkeypatch)
-    everything, but_for_it = Outside(()), Outside((burner[1],))
+    everything, but_for_it = Outside(), Outside()
+    but_for_it.not_counted = [burner[1]]
     without_it_s = but_for_it()
     before_s = everything() - without_it_s
     # What others use between two sums makes this less, however busy the machine is.
@@ -156,12 +160,61 @@ def test_processes_outside_the_run_are_others(
     )
 
 
+def test_a_process_whose_name_was_cut_within_a_character_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the kernel has it: 15 bytes of a longer name."""
+    (tmp_path / "7").mkdir()
+    name = "Gr\xf6\xdfenordnungen".encode()[:3]
+    numbers = b" ".join(b"%d" % number for number in range(49))
+    stat = b"7 (" + name + b") S " + numbers
+    (tmp_path / "7" / "stat").write_bytes(stat)
+    monkeypatch.setattr(sampling, "PROC", tmp_path)
+    assert sampling.used_ticks(7) == Used(0, 18, 10 + 11, 12 + 13)
+
+
+def test_a_switch_that_was_restarted_is_none_of_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The machine's own, which is in no group of the run."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/hosenet-main/run\n")
+    monkeypatch.setattr(sampling, "PROC", tmp_path)
+    monkeypatch.setattr(sampling, "sched_idle_s", dict)
+
+    def runs(pid: int, ticks: int) -> None:
+        process = tmp_path / str(pid)
+        process.mkdir(exist_ok=True)
+        (process / "cgroup").write_text("0::/system.slice\n")
+        fields = [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, ticks, 0, 0, 0, 0, 0, 0, 0]
+        numbers = " ".join(map(str, [*fields, pid]))
+        (process / "stat").write_text(f"{pid} (switch) S {numbers}\n")
+        monkeypatch.setattr(sampling.psutil, "pids", lambda: [pid])
+
+    runs(10, 1000)
+    watch = watching()
+    network = watch._emulation.network
+    network.switch_pids = [10]
+    watch.follow_switches()
+    runs(11, 0)
+    network.switch_pids = [11]
+    watch.follow_switches()
+    watch._processors.sample()
+    runs(11, 1000)
+    assert watch._processors.sample().others == 0.0
+    # Any other process is.
+    network.switch_pids = [10]
+    watch.follow_switches()
+    runs(11, 2000)
+    assert watch._processors.sample().others > 0.0
+
+
 @pytest.mark.slow
 def test_what_an_ended_child_used_stays_with_its_parent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     in_run(monkeypatch)
-    outside = Outside(())
+    outside = Outside()
     before_s = outside()
     subprocess.run(
         [sys.executable, "-S", "-c", COMPUTE.format(0.3)], check=True
@@ -188,7 +241,7 @@ def test_what_nobody_waits_for_hides_nothing_that_others_used(
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         wait_until(lambda: sum(child.cpu_times()[:2]) >= 0.9, "it computes")
-        outside = Outside(())
+        outside = Outside()
         before_s = outside()
         parent.stdin.write(b"\n")
         parent.stdin.flush()
@@ -274,7 +327,7 @@ def test_an_orphan_of_the_run_is_not_counted_again_with_who_took_it_in() -> (
 
 
 def test_without_a_run_nobody_is_outside() -> None:
-    assert isnan(Outside(())())
+    assert isnan(Outside()())
 
 
 def test_kernel_threads_are_no_others() -> None:
@@ -283,7 +336,7 @@ def test_kernel_threads_are_no_others() -> None:
         for each in psutil.process_iter(["ppid"])
         if each.info["ppid"] == 2
     ]
-    assert sampling.used_ticks(os.getpid()).own > 0
+    assert sampling.used_ticks(os.getpid()).ticks > 0
     assert {sampling.used_ticks(pid)[2:] for pid in threads} <= {(0, 0)}
 
 
@@ -293,6 +346,28 @@ def test_shares_are_shares() -> None:
     use = processors.sample()
     assert 0.0 <= use.idle <= 1.0
     assert use.busy == 1.0 - use.idle
+
+
+def test_samplers_do_not_disturb_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The load test has one of its own beside that of its samples."""
+    monkeypatch.setattr(sampling, "sched_idle_s", dict)
+    fields = psutil.cpu_times()
+    none = fields._make([0.0] * len(fields))
+
+    def passed(user: float, idle: float) -> None:
+        times = none._replace(user=user, idle=idle)
+        monkeypatch.setattr(psutil, "cpu_times", lambda: times)
+
+    passed(0.0, 0.0)
+    load_test = ProcessorSampler()
+    passed(9.0, 0.0)
+    samples = ProcessorSampler()
+    passed(9.0, 3.0)
+    assert load_test.sample().busy == pytest.approx(0.75)
+    passed(12.0, 6.0)
+    assert samples.sample().busy == pytest.approx(1 / 3)
 
 
 def test_who_came_or_went_counts_for_nothing() -> None:
