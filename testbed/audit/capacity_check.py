@@ -467,7 +467,7 @@ def _packet_bits(history: History) -> float:
     try:
         scale = resolved["scale"]
         return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
-    except (LookupError, TypeError, ValueError, ZeroDivisionError):
+    except (LookupError, TypeError, ValueError, ArithmeticError):
         # The file itself is another check's.
         return PACKET_BITS
 

@@ -1,5 +1,5 @@
-"""Input and output of every check: a run's events by line and job, its
-topology, its findings.
+"""Input and output of every check: the events of a run by line and by job, its
+topology; findings and results.
 """
 
 from __future__ import annotations
@@ -56,16 +56,15 @@ _CLAIMS_OF_EARLIER_FOLDERS: Mapping[str, tuple[str, ...]] = {
 Place = Event | tuple[str, int | None]
 """An event, or a file and its line (None: the file as a whole)."""
 Findings = Iterator[tuple[Place, str]]
-"""A check's finding: the place of a fault, and a sentence on it."""
-
-
+"""A check's findings: the place of a fault and a sentence on it, fault by fault."""
 Pairs = Sequence[Sequence[int]]
+"""``[[server, VMs], …]`` or ``[[directed link, bit/s], …]``."""
 
 
 class AuditedHold(NamedTuple):
     """VMs on servers and bit/s on directed links that a job takes.
 
-    The VMs are of ``tier``: each has as many slots as the servers have.
+    ``tier``: of the VMs; each tier has as many slots as the servers have.
     """
 
     vms_on: Pairs = ()
@@ -73,7 +72,7 @@ class AuditedHold(NamedTuple):
     tier: str = "foreground"
 
     def changed(self, event: Event) -> AuditedHold:
-        """With those of its values that the event has."""
+        """The hold after an event, which may replace some of its values."""
         match event:
             case JobReserved() | JobMigrated():
                 return AuditedHold(event.vms_on, event.links, event.tier)
@@ -105,7 +104,7 @@ class JobHistory:
 
     @property
     def request(self) -> Mapping[str, Any]:
-        """Empty for a job that was never submitted."""
+        """The job's record, empty for a job that was never submitted."""
         submitted = self.first(JobSubmitted)
         if submitted is None:
             return {}
@@ -119,8 +118,10 @@ class JobHistory:
 
 @dataclass(frozen=True)
 class History:
-    """The run under audit. ``folder`` is where its tables lie; ``declared`` is
-    the resolved experiment of a run that has no folder.
+    """The run under audit.
+
+    ``folder``: of its tables; ``declared``: the resolved experiment of a run
+    that has no folder.
     """
 
     folder: Path
@@ -136,21 +137,20 @@ class History:
 
     @cached_property
     def lines(self) -> dict[int, int]:
-        """The line of each event, by its identity."""
-        # Two lines may hold equal events.
+        """The line of each event, by the event's ``id()``."""
+        # Not by the event, as two lines may hold equal ones.
         return {
             id(event): number for number, event in enumerate(self.events, 1)
         }
 
     @cached_property
     def topology(self) -> Topology:
-        # From run_started, not from the experiment: what ran is what is
-        # proved.
+        # From run_started, not from the experiment: checks are of what ran.
         return Topology(self.started.topology)
 
     @cached_property
     def jobs(self) -> dict[str, JobHistory]:
-        """Every job any event names, by first mention."""
+        """Every job that an event names, in order of the first such event."""
         jobs: dict[str, JobHistory] = {}
         for event in self.events:
             job_id = job_of(event)
@@ -180,15 +180,16 @@ class History:
 
     @property
     def live(self) -> bool:
-        """True for a run in real time, and for the replay of one."""
+        """True for a run in real time, and for the replay of such a run."""
         return self.started.backend != "sim"
 
     @cached_property
     def live_slack_s(self) -> float:
-        """Time by which a live run may be late: a second, and one per cent of
-        its length, since processes take a moment to start and to be ended.
+        """Time by which a live run, or its replay, may be late; 0 in a
+        simulated run.
 
-        Its replay has its times. Nothing in a simulated one.
+        A second and one per cent of its length: processes take a moment to
+        start and to be ended.
         """
         if self.live:
             return 1.0 + 0.01 * self.end_s
@@ -204,8 +205,9 @@ class History:
         resolved: Any = self.resolved
         try:
             scale = float(resolved["scale"]["time"])
-        except (LookupError, TypeError, ValueError):
-            return 1.0  # the file itself is another check's
+        except (LookupError, TypeError, ValueError, OverflowError):
+            # The file itself is another check's.
+            return 1.0
         if math.isfinite(scale):
             return scale
         return 0.0
@@ -223,7 +225,7 @@ class History:
 
     @cached_property
     def status(self) -> str:
-        """The status that the run ended with."""
+        """The status that the run ended with, as ``completed``."""
         ends = self.of_kind(RunEnded)
         if ends:
             return ends[-1].status
@@ -266,7 +268,7 @@ class History:
 
 
 def once(make: Callable[[History], Made]) -> Callable[[History], Made]:
-    """Decorates a function of a history: made at first, then kept with it."""
+    """Decorates a function of a history: its result is kept with the history."""
 
     @wraps(make)
     def kept(history: History) -> Made:
@@ -288,15 +290,17 @@ def job_of(event: Event) -> str | None:
 
 
 def parsed(path: Path) -> dict[str, Any] | str:
-    """The object in a JSON file, or what is wrong with it. Raises BadInput
-    where this user may not read it.
+    """The object in a JSON file, or a sentence's end on what is wrong with it.
+
+    Raises BadInput where this user may not read it.
     """
     try:
         value = read_json(path)
     except BadInput as error:
         if isinstance(error.__cause__, PermissionError):
             raise
-        return error.message.removeprefix(str(path)).removeprefix(": ")
+        # `FILE: damaged`, or with the fault's line `FILE:2: damaged`.
+        return error.message.removeprefix(str(path)).lstrip(": ")
     if value is None and not path.is_file():
         return "is missing"
     if isinstance(value, dict):
@@ -305,8 +309,9 @@ def parsed(path: Path) -> dict[str, Any] | str:
 
 
 def about(a: float, b: float, slack_s: float = 0.0) -> bool:
-    """``a <= b`` but for the rounding of sums of floats (and ``slack_s``)."""
-    # Asked a million times of a long run, and nearly always plainly true.
+    """``a <= b + slack_s``, but for the rounding of sums of floats."""
+    # The quick way first: of a long run this is asked a million times, and
+    # nearly always true.
     if a <= b + slack_s:
         return True
     return a <= b + slack_s + 1e-9 * max(1.0, abs(a), abs(b))
@@ -320,7 +325,7 @@ class Topology:
     by their root.
 
     ``memory_mib`` is None where memory limits nothing. A tree that lists no
-    parents and uplinks is all that hangs below its root by links.
+    parents and uplinks consists of all that links lead down to from its root.
     """
 
     def __init__(self, record: Mapping[str, Any]) -> None:
@@ -338,7 +343,7 @@ class Topology:
         self.trees = {tree["root"]: tree for tree in self.all_trees}
         self._above: dict[int, tuple[Sequence[int], Sequence[int]]] = {}
         self._reached: dict[int, set[int]] = {}
-        """Servers that are below a root, as far as that has been looked at."""
+        """Servers that are known to be below a root, by root."""
 
     @property
     def n_nodes(self) -> int:
@@ -355,6 +360,7 @@ class Topology:
         return one_way[directed // 2]
 
     def node(self, number: int) -> str:
+        """A node's name; the number itself where there is no such node."""
         if 0 <= number < self.n_nodes:
             return self.names[number]
         return str(number)
@@ -370,8 +376,9 @@ class Topology:
         return f"{lower} -> {upper}"
 
     def problems(self) -> list[str]:
-        """Faults that keep the arrays from being a data centre; other checks
-        rely on none.
+        """Faults that keep the arrays from being a data centre.
+
+        Most other checks are made only where there are none.
         """
         arrays = (
             self.lower,
@@ -380,7 +387,7 @@ class Topology:
             self.capacity_down_bps,
         )
         if len(set(map(len, arrays))) > 1:
-            # Whatever looks further would raise on the shorter one.
+            # What follows would raise IndexError on the shortest.
             return ["the links' arrays differ in length"]
         problems = []
         fewest_slots = min(self.slots, default=0)
@@ -453,7 +460,7 @@ class Topology:
     def misplaced(
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
     ) -> list[str]:
-        """Faults of a placement, its bandwidth apart."""
+        """Faults of a placement, not of its bandwidth."""
         if root not in self.trees:
             return [f"its root {root} is the root of no tree"]
         if self._is_sound(root, vms_on, n_vms):
@@ -486,15 +493,14 @@ class Topology:
     def _is_sound(
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
     ) -> bool:
-        """True for a placement without a fault: the quick way for most."""
-        # A dictionary keeps one entry a server: fewer than pairs means one
-        # twice.
+        """True for a placement without a fault, which most are: the quick way."""
+        # With a server twice there are fewer counts than pairs.
         counts: dict[int, int] = dict(vms_on)  # type: ignore[arg-type]
         if len(counts) != len(vms_on) or sum(counts.values()) != n_vms:
             return False
         if min(counts.values(), default=1) < 1:
             return False
-        # Servers found to be below the root once need no second walk.
+        # The way up is walked once for each server.
         reached = self._reached.setdefault(root, set())
         if reached.issuperset(counts):
             return True
@@ -507,15 +513,13 @@ class Topology:
         return True
 
     def _path(self, root: int, server: int) -> list[int] | None:
-        """The links from a server up to the root; None where they do not lead
-        there.
-        """
+        """The links from a server up to the root; None where it is not below."""
         parent, uplink = self._tree(root)
         links: list[int] = []
         node = server
         steps = 0
         while node != root:
-            # A damaged folder's parents may lead round in a circle.
+            # In a damaged folder parents may lead round in a circle.
             if parent[node] < 0 or steps > self.n_nodes:
                 return None
             if uplink[node] >= 0:
@@ -525,8 +529,9 @@ class Topology:
         return links
 
     def _tree(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
-        """The node above each node in a tree, and the link to it; -1 where
-        there is none, or where links lead down to the node in two ways.
+        """For each node, the node above it in a tree and the link to that.
+
+        Both are -1 where nothing is above, or links lead down in two ways.
         """
         if root not in self._above:
             listed = self.trees[root]
@@ -537,6 +542,7 @@ class Topology:
         return self._above[root]
 
     def _hanging(self, root: int) -> tuple[Sequence[int], Sequence[int]]:
+        """As :meth:`_tree`, of a tree that is all that links lead down to."""
         parent = [-1] * self.n_nodes
         uplink = [-1] * self.n_nodes
         if not self.lower:
@@ -561,27 +567,28 @@ class Topology:
 
     @cached_property
     def _links_below(self) -> dict[int, list[int]]:
-        out: dict[int, list[int]] = {}
+        """The links whose upper end is a node, by node."""
+        below: dict[int, list[int]] = {}
         for link, upper in enumerate(self.upper):
-            out.setdefault(upper, []).append(link)
-        return out
+            below.setdefault(upper, []).append(link)
+        return below
 
     def hose(
         self, root: int, vms_on: Iterable[Sequence[int]], rate_bps: int
     ) -> dict[int, int]:
-        """min(X, N-X)·B in both directions of every link with VMs on both of
-        its sides.
+        """The hose's min(X, N-X)·B, in bit/s, in both directions of every link
+        with VMs on both of its sides; by directed link.
         """
-        below: dict[int, int] = {}
+        vms_below: dict[int, int] = {}
         n = 0
         for server, count in vms_on:
             n += count
             for link in self._path(root, server) or ():
-                below[link] = below.get(link, 0) + count
+                vms_below[link] = vms_below.get(link, 0) + count
         need = {}
-        for link, x in below.items():
-            if amount := min(x, n - x) * rate_bps:
-                need[2 * link] = need[2 * link + 1] = amount
+        for link, x in vms_below.items():
+            if bps := min(x, n - x) * rate_bps:
+                need[2 * link] = need[2 * link + 1] = bps
         return need
 
 
@@ -593,9 +600,7 @@ Status = Literal["passed", "failed", "not applicable"]
 
 @dataclass(frozen=True)
 class Violation:
-    """Something wrong, and where: the file and its line (None: the file as a
-    whole).
-    """
+    """A fault and its place: a file and a line (None: the file as a whole)."""
 
     file: str
     line: int | None
@@ -610,11 +615,11 @@ class Violation:
 
 @dataclass(frozen=True)
 class Invariant:
-    """A check of one invariant: ``find`` yields what breaks it.
+    """A check of one invariant.
 
-    ``needs``: the reason why a run lacks what the check needs; None where it
-    lacks nothing. One with ``claims`` is made only for policies that declare
-    one of them.
+    ``says``: the invariant in words; ``find`` yields what breaks it. ``needs``
+    returns what a run lacks for the check, None where it lacks nothing. With
+    ``claims`` the check is made only of policies that declare one of them.
     """
 
     name: str
@@ -632,8 +637,9 @@ class Invariant:
 
 @dataclass(frozen=True)
 class Result:
-    """A check's outcome. ``findings`` holds the first ones, ``n_findings``
-    counts them all.
+    """A check's outcome: the first ``findings``, and the number of all.
+
+    ``why``: the reason why the check does not apply.
     """
 
     name: str
@@ -665,7 +671,7 @@ class Audit:
 def needs_file(name: str) -> Callable[[History], str | None]:
     """The need for a file, which an interrupted run may lack.
 
-    A folder or a device of that name is there: the check then says so.
+    A folder or a device of that name is no lack: the check itself finds it.
     """
 
     def why_not(history: History) -> str | None:
@@ -678,14 +684,14 @@ def needs_file(name: str) -> Callable[[History], str | None]:
 
 
 def mode_of(history: History) -> str:
-    """The enforcement of reservations in a run; folders of earlier versions
-    were strict.
+    """The enforcement of reservations in a run; strict if none is named, as in
+    folders of earlier versions.
     """
-    named = None
+    mode = None
     if isinstance(history.resolved, dict):
-        named = history.resolved.get("enforcement")
-    if named in ("work-conserving", "none"):
-        return str(named)
+        mode = history.resolved.get("enforcement")
+    if mode in ("work-conserving", "none"):
+        return str(mode)
     return "strict"
 
 

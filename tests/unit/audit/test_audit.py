@@ -474,7 +474,13 @@ def test_a_finding_names_its_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rate", "passed"),
-    [(1.0, False), (0.01, True), (0, False), (None, False)],
+    [
+        (1.0, False),
+        (0.01, True),
+        (0, False),
+        (None, False),
+        pytest.param(10**400, False, id="too large for a float"),
+    ],
 )
 def test_after_a_pause_a_slow_vm_may_send_a_packet_more(
     tmp_path: Path, rate: float | None, passed: bool

@@ -304,6 +304,8 @@ def late_by(delay_s: float, backend: str) -> Mutation:
         ("live", 6.0, 8.0, False),
         ("live", 1.0, 1.2, True),
         ("live", 1.0, 3.0, False),
+        pytest.param("live", 10**400, 1.2, True, id="as if it were 1"),
+        pytest.param("live", 10**400, 3.0, False, id="too large"),
         ("sim", 6.0, 0.1, False),
     ],
 )

@@ -580,6 +580,12 @@ def test_an_experiment_that_is_none_is_a_finding(
     assert {"experiment", "expectations"} <= set(findings(run))
 
 
+def test_a_line_that_is_damaged_is_named(run: Path) -> None:
+    (run / SPEC).write_text('{"jobs":\n1,}', encoding="utf-8")
+    (found,) = findings(run)["experiment"]
+    assert found.startswith(f"{SPEC}: 2: damaged: Expecting property name")
+
+
 def test_what_several_policies_share_lies_above_them(run: Path) -> None:
     (run / SPEC).rename(run.parent / SPEC)
     assert findings(run) == {}
