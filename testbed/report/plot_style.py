@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# As templates/style.css has them for a light page, each once: an SVG's are
-# replaced by their text.
+# The light page's colours in templates/style.css. No two are equal: an SVG's
+# colours are replaced by the variables of the same text.
 TEXT = "#1b1f24"
 MUTED = "#5b6470"
 GRID = "#e3e6ea"
@@ -74,7 +74,7 @@ STYLE: Any = {
     # Text stays text, in the page's font: it can be searched, copied and
     # read aloud.
     "svg.fonttype": "none",
-    # A fixed salt: ids in an SVG are else other ones each time.
+    # A fixed salt: without it an SVG's ids differ each time.
     "svg.hashsalt": "hosenet",
     "text.color": TEXT,
     # A job may be called $x$.
@@ -84,13 +84,13 @@ STYLE: Any = {
     **{f"{axis}tick.labelsize": 9 for axis in "xy"},
 }
 
-# matplotlib reads settings in the working directory, which may be another
-# user's: by TeX they could have root read files into a picture.
+# matplotlib's own. It also reads settings in the working directory, which may
+# be another user's: by TeX they could have root read files into a picture.
 OWN_SETTINGS = "default"
 
 
 def series_colour(index: int) -> str:
-    """The colour of the index-th series; they repeat after six."""
+    """The colour of a series by its index; colours repeat after six."""
     return SERIES[index % len(SERIES)]
 
 
@@ -98,7 +98,7 @@ def series_colour(index: int) -> str:
 def figure(
     width_in: float, height_in: float, style: Any = STYLE
 ) -> Generator[Figure, None, None]:
-    """A figure in a style, the page's. Draw inside the block."""
+    """A figure in a style, by default the page's, to be drawn in the block."""
     from matplotlib import style as styles
 
     from testbed.report.shown_figure import ShownFigure
@@ -116,8 +116,8 @@ def svg(made: Figure, name: str) -> str:
     from matplotlib import style as styles
 
     out = io.StringIO()
-    # Again, as in `figure`: how text and ids are written is looked up only
-    # now.
+    # The style once more, as in `figure`: how text and ids are written is
+    # looked up only now.
     with styles.context([OWN_SETTINGS, STYLE]):
         # Without a date the same run makes the same bytes.
         made.savefig(
@@ -130,17 +130,19 @@ def _inline(text: str, name: str) -> str:
     """An SVG file's text as a part of a page."""
     # Without the XML declaration and the document type before it.
     text = text[text.index("<svg") :]
+    # Each pattern ends with the rest of a tag, where text has no `>`: a node
+    # of somebody's run folder may be called `: #1b1f24`, or as what follows.
     for colour, variable in VARIABLES.items():
-        # In styles alone, where a colon stands before the colour: a job may
-        # be called #1b1f24.
-        text = text.replace(f": {colour}", f": var({variable})")
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", text)
-    # The page's own font; widths differ little.
-    text = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", text)
+        text = re.sub(rf": {colour}(?=[^<>]*>)", f": var({variable})", text)
+    text = re.sub(r'\bid="(?=[^<>]*>)', f'id="{name}-', text)
+    text = re.sub(r'(href="#|url\(#)(?=[^<>]*>)', rf"\g<1>{name}-", text)
+    # The page's font takes the place of the figure's; widths differ little.
+    text = re.sub(
+        r'font: ([\d.]+)px [^;"<>]*(?=[^<>]*>)', r"font-size: \1px", text
+    )
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
-    # The figure around it carries the description; its own would be read out
-    # twice.
+    # The page's figure around it carries the description, which would be read
+    # out twice.
     return text.replace(
         "<svg ", '<svg aria-hidden="true" focusable="false" ', 1
     )
@@ -151,11 +153,11 @@ _TIME_UNITS = (
     (2 * 3600, "h", 3600.0),
     (10 * 60, "min", 60.0),
 )
-"""From which span on (s), the unit's name, its length in seconds."""
+"""The span in s above which a unit fits, the unit's name, its length in s."""
 
 
 def time_axis(axes: Axes, span_s: float) -> float:
-    """Labels the x axis in the unit that fits the span; that unit in seconds."""
+    """Labels the x axis in the unit that fits the span; its length in s."""
     name = "s"
     unit_s = 1.0
     for above_s, longer_name, longer_s in _TIME_UNITS:

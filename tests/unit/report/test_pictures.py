@@ -115,6 +115,22 @@ def test_the_same_drawing_gives_the_same_bytes() -> None:
     assert draw() == draw()
 
 
+def test_names_in_a_picture_stay_as_they_are() -> None:
+    names = [
+        f": {plot_style.BAD}",
+        'id="a" href="#b" url(#c)',
+        "font: 12px serif",
+    ]
+    with figure(2, 1) as made:
+        axes = made.add_subplot()
+        for name in names:
+            axes.text(0, 0, name, color=plot_style.BAD)
+        text = svg(made, "probe")
+    shown = re.findall(r"<text[^>]*>([^<]*)</text>", text)
+    assert shown[-3:] == names
+    assert text.count(": var(--bad)") == 3
+
+
 def test_colours_are_those_of_the_light_page_each_once() -> None:
     css = (
         Path(plot_style.__file__).parent / "templates" / "style.css"
