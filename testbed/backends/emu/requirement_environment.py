@@ -1,5 +1,5 @@
-"""Packages that a person's applications require, in an environment of that
-person's: made by that user's process, in that user's cache.
+"""Packages that a user's applications require, in an environment in that user's
+cache: made by a process of that user's, never by root.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Narrate = Callable[[str], object]
 def with_packages(
     choice: ControllerChoice, narrate: Narrate
 ) -> ControllerChoice:
-    """The choice with an interpreter that has the packages which it requires.
+    """The choice with an interpreter that has the required packages.
 
     Raises BadInput where they cannot be installed, MachineCannot for root
     without a user who called it, without a network, or without venv.
@@ -55,7 +55,7 @@ def with_packages(
 
 
 def _account() -> pwd.struct_passwd:
-    """That of the user who called sudo. Raises MachineCannot without one."""
+    """The account of the user who called sudo. Raises MachineCannot without."""
     owner = caller()
     if owner is not None and owner.uid > 0:
         with suppress(KeyError):
@@ -72,7 +72,7 @@ def _made(
     account: pwd.struct_passwd,
     narrate: Narrate,
 ) -> str:
-    # By its text: the account may have no access to the testbed's files.
+    # Passed as text: the account may have no access to the testbed's files.
     program = Path(app_environment.__file__).read_text("utf-8")
     cache = Path(account.pw_dir) / CACHE
     command = [_interpreter(account), "-I", "-c", program]
@@ -94,28 +94,30 @@ def _made(
     ) as process:
         assert process.stdout is not None  # noqa: S101 - a pipe
         assert process.stderr is not None  # noqa: S101 - a pipe
-        # Each line is told when the next one is there: the last is the answer.
+        # The interpreter's path comes last; a sentence is shown at once, as the
+        # next line may come minutes later.
         for line in process.stdout:
-            if last:
-                narrate(plain_text(last))
             last = line.rstrip("\n")
-        # At most some lines, which no full pipe holds up meanwhile.
-        complaint = plain_text(process.stderr.read().strip())
+            if not last.startswith("/"):
+                narrate(plain_text(last))
+        # A few lines only, so the process never waits for room in this pipe.
+        complaint = process.stderr.read().strip() or "it was killed"
     if process.returncode == 0:
         return last
-    message = f"controller.packages: {requirements}: {complaint}"
+    message = (
+        f"controller.packages: {requirements}: {plain_text(complaint)}"
+    )
     if process.returncode == app_environment.EXIT_BAD_FILE:
         raise BadInput(message, f"correct it, {BY_PYTHON}")
     raise MachineCannot(message, f"try again later, {BY_PYTHON}")
 
 
 def _interpreter(account: pwd.struct_passwd) -> str:
-    """An interpreter of this one's version that a user may start.
+    """An interpreter that a user may start. Raises MachineCannot.
 
-    Raises MachineCannot.
+    Of this interpreter's version, as the packages' compiled modules need it;
+    not this interpreter, as an environment in root's home is closed to others.
     """
-    # Not this one itself: an environment in root's home is closed to others.
-    # Of its version, which the packages' compiled modules need.
     version = "python{}.{}".format(*sys.version_info)
     names = (
         Path(sys.base_prefix, "bin", version),
@@ -146,7 +148,7 @@ def _interpreter(account: pwd.struct_passwd) -> str:
 def _environment(
     account: pwd.struct_passwd, environ: Mapping[str, str]
 ) -> dict[str, str]:
-    """The variables of a user's program, and pip's settings."""
+    """The variables of a user's process, and pip's settings among root's."""
     kept = {
         "HOME": account.pw_dir,
         "USER": account.pw_name,
