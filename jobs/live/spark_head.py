@@ -2,10 +2,10 @@
 other one. A script of the standard library alone.
 
 ``spark-head REMOTE-SHELL VM,VM… CORES RANK-START PYTHON WORD…``: ``PYTHON`` is
-the program's own, whose PySpark is used. The remote shell starts the workers,
-each of which starts an executor of ``CORES`` cores. The driver is
-:mod:`jobs.live.spark_driver`, which is in the folder of ``RANK-START`` and runs
-the program ``WORD…``. Everything ends with the driver, with its exit code.
+the program's interpreter, whose PySpark is used. The remote shell starts the
+workers, each of which starts an executor of ``CORES`` cores. The driver,
+:mod:`jobs.live.spark_driver`, is in the folder of ``RANK-START`` and runs the
+program ``WORD…``. All processes end with the driver, with its exit code.
 """
 
 import os
@@ -29,18 +29,18 @@ ADVERTISED_MEMORY = "1t"
 sets one.
 """
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a VM with one processor or less: no threads that collect garbage, and no
+"""For a VM with one processor or less: no parallel garbage collection, and no
 second compiler, which takes more time than it saves within a minute.
 """
 SETTINGS_FILE = "spark-defaults.conf"
 WORK_FOLDER = "spark-work"
 PATIENCE_S = 50.0
-"""Longest wait for an answer of ``PYTHON``, and for the master."""
+"""Longest wait for the output of ``PYTHON``, and for the master."""
 RETRY_S = 0.1
 GRACE_S = 5.0
 NO_SPARK = 127
 NO_MASTER = 1
-"""Exit codes where there is no driver."""
+"""Exit codes of a start that ends before the driver."""
 
 
 def main(words: list[str]) -> int:
@@ -56,7 +56,7 @@ def main(words: list[str]) -> int:
     master = _started_master(spark_class, vms[0])
     children = [master]
     try:
-        # A worker that finds no master tries again only 10 s later.
+        # The master first: a worker that misses it tries again after 10 s.
         if not _listens(vms[0], master):
             print("Spark's master does not listen", file=sys.stderr)
             return NO_MASTER
@@ -81,7 +81,7 @@ def main(words: list[str]) -> int:
 
 def daemon_variables() -> dict[str, str]:
     """Variables of the master and of each worker."""
-    # The working folder, whose path is the same in all VMs of a job.
+    # The working folder's path is the same in all VMs of a job.
     folder = Path.cwd()
     return {
         "SPARK_DAEMON_MEMORY": DAEMON_MEMORY,
@@ -111,7 +111,7 @@ def log_command() -> str:
     worker writes to files.
     """
     files = f"{WORK_FOLDER}/*/*"
-    # Of ls: the test [ takes no more than one file.
+    # By `ls`, as `[` would take no more than one file.
     waiting = f"until ls {files}/stderr; do sleep 1; done >/dev/null 2>&1"
     return f"{waiting}; exec tail -q -n +1 -F {files}/std*"
 
@@ -121,8 +121,9 @@ def driver_settings(
     n_executors: int,
     cores: int,
 ) -> str:
-    """Arguments that PySpark passes to ``spark-submit``: this module's settings,
-    or in their place those of a ``spark-defaults.conf`` among the job's files.
+    """Arguments that PySpark passes to ``spark-submit``: this module's settings.
+
+    Those of a ``spark-defaults.conf`` among the job's files take their place.
     """
     settings = {
         "spark.driver.host": first_vm,
@@ -134,7 +135,7 @@ def driver_settings(
         "spark.executor.cores": str(cores),
         "spark.cores.max": str(cores * n_executors),
         "spark.ui.enabled": "false",
-        # Otherwise the first executors that come would take all tasks.
+        # Otherwise the executors that come first would take all tasks.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "160s",
     }
@@ -145,14 +146,15 @@ def driver_settings(
 
 
 def _file_settings() -> dict[str, str]:
-    """Settings of the file in the working folder, as Spark reads it: a name;
-    blanks, ``=`` or ``:``; a value.
+    """Settings of the file in the working folder, as Spark reads it.
+
+    A line is a name, then blanks, ``=`` or ``:``, then a value.
     """
     file = Path(SETTINGS_FILE)
     settings: dict[str, str] = {}
     if not file.exists():
         return settings
-    for line in file.read_text("utf-8").splitlines():
+    for line in file.read_text("utf-8", "replace").splitlines():
         setting = re.sub(r"\s*[=:\s]\s*", "=", line.strip(), count=1)
         name, _, value = setting.partition("=")
         if value and not name.startswith(("#", "!")):
@@ -161,11 +163,12 @@ def _file_settings() -> dict[str, str]:
 
 
 class NoSpark(Exception):
-    """A Python cannot be run, or has no whole PySpark: the reason."""
+    """The reason why a Python cannot be run, or has no whole PySpark."""
 
 
 def _spark_class(python: str) -> str:
-    """The command of a Python's PySpark that starts a class of Spark's in Java.
+    """The command in a Python's PySpark that starts Java classes of Spark.
+
     Raises NoSpark.
     """
     code = "import pyspark; print(pyspark.__path__[0])"
@@ -173,7 +176,8 @@ def _spark_class(python: str) -> str:
         answer = subprocess.run(
             [python, "-c", code],
             capture_output=True,
-            text=True,
+            # A folder's name, like all else that is printed, may be any bytes.
+            errors="surrogateescape",
             check=False,
             timeout=PATIENCE_S,
         )
@@ -182,7 +186,7 @@ def _spark_class(python: str) -> str:
     if answer.returncode:
         last_line = answer.stderr.rstrip().rpartition("\n")[2]
         raise NoSpark(last_line or "it says nothing")
-    # The last line: the start of an environment may print others.
+    # The last line, as an environment may print others when it starts.
     home = answer.stdout.rstrip().rpartition("\n")[2]
     spark_class = f"{home}/bin/spark-class"
     if not Path(spark_class).exists():
@@ -199,7 +203,7 @@ def _started_master(
 
 
 def _listens(vm: str, master: subprocess.Popen[bytes]) -> bool:
-    """Waits for the master in a VM; False where it ends or does not listen."""
+    """Waits until the master in a VM listens; False if it ends or never does."""
     until_s = time.monotonic() + PATIENCE_S
     while master.poll() is None and time.monotonic() < until_s:
         try:
@@ -212,8 +216,9 @@ def _listens(vm: str, master: subprocess.Popen[bytes]) -> bool:
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """Ends the master and the remote shells; with its remote shell a worker ends
-    too, and with that its executor.
+    """Ends the master and the remote shells.
+
+    A worker ends with its remote shell, and an executor with its worker.
     """
     for child in reversed(children):
         child.terminate()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import socket
 import sys
@@ -192,6 +193,18 @@ def test_a_setting_is_written_as_in_sparks_own_files(
     assert "!" not in settings
 
 
+def test_settings_in_another_encoding_are_read_as_by_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which replaces what is no UTF-8."""
+    monkeypatch.chdir(tmp_path)
+    text = "# für alle\nspark.executor.memory 1g\nspark.a ä\n"
+    (tmp_path / "spark-defaults.conf").write_text(text, "latin-1")
+    settings = settings_of(spark_head.driver_settings("vm0", 3, 1))
+    assert settings["spark.executor.memory"] == "1g"
+    assert settings["spark.a"] == "\N{REPLACEMENT CHARACTER}"
+
+
 @pytest.mark.parametrize("executors", ["0", "01"])
 def test_what_executors_print_is_followed(
     tmp_path: Path, executors: str
@@ -248,6 +261,20 @@ def test_a_pyspark_without_spark_is_told(
     assert spark_head.main([*words, "2", "0"]) == spark_head.NO_SPARK
     sentence = f"{words[4]} has no PySpark: {spark_class} is missing\n"
     assert capsys.readouterr().err == sentence
+
+
+def test_a_python_may_print_other_encodings_as_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder's name may be in one, too."""
+    home = tmp_path / os.fsdecode("spark für".encode("latin-1"))
+    (home / "bin").mkdir(parents=True)
+    spark_class = script(home / "bin" / "spark-class", "")
+    text = f"#!/bin/sh\necho 'ein gro\xdfes Modul'\necho '{home}'\n"
+    python = tmp_path / "python"
+    python.write_bytes(text.encode("latin-1", "surrogateescape"))
+    python.chmod(0o700)
+    assert spark_head._spark_class(str(python)) == spark_class
 
 
 @pytest.mark.parametrize(
