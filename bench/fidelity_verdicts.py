@@ -10,8 +10,8 @@ is preempted; a ring that is preempted and resumes elsewhere.
 
 Strengths and order of the disturbances are drawn from ``--seed``, as many mild
 ones as severe ones; their kinds are dealt, so that each set has all of them.
-Runs are played a few on one network; each is a line of the file ``--to`` when it
-has ended, and a later call plays what is left.
+Several runs are played on one network, one after another. A run that has ended
+is a line of the file ``--to``, and a later call plays the runs that are left.
 """
 
 from __future__ import annotations
@@ -119,7 +119,11 @@ workload:
 }
 RATE = "0.05"
 TOO_MUCH = "5"
+"""Values of ``scale.rate``; no machine keeps up with the second."""
 OFF, NEAR = 0.02, 0.01
+"""Distances of a run from the truth: above the first no verdict should be ok,
+and up to the second none should be anything else.
+"""
 BATCHES = {
     "transfers": 3,
     "demand curve": 2,
@@ -128,14 +132,15 @@ BATCHES = {
     "leases": 1,
     "preempted": 2,
 }
-"""Networks of each workload; on each run as follows."""
+"""Networks by workload."""
 UNDISTURBED = 3
 MILD_RUNS = SEVERE_RUNS = 3
-"""Disturbances of a network."""
+"""Runs on each of these networks."""
 RUN_S, LONG_RUN_S, NETWORK_S = 9.0, 13.0, 12.0
 LONG = ("leases", "preempted")
-"""Workloads whose jobs come one after another."""
+"""Workloads whose jobs come one after another: a run takes LONG_RUN_S."""
 POLITE_S = 1.0
+"""Time without the lock, in which another process may take it."""
 QUICK = (
     "1 busy loop",
     "2 busy loops",
@@ -160,10 +165,10 @@ QUICK = (
 class Played:
     """A run beside a disturbance: jobs' measured/estimate, and the verdict.
 
-    ``ratios``: of jobs that finished; of one that was preempted or migrated
-    under a name of its own, as that takes its time too.
-    ``number``: its place in its set of runs; ``kind``: the disturbance without
-    its strength; ``evidence``: of each job, as in ``job_ended``; ``load``: the
+    ``ratios``: of jobs that finished, by job. The name of a job that was
+    preempted or migrated says how often, as moving takes time too.
+    ``number``: the run's place in its set; ``kind``: the disturbance without
+    its strength; ``evidence``: by job, as in ``job_ended``; ``load``: the
     machine's load average.
     """
 
@@ -190,13 +195,14 @@ class Batch:
 
     @property
     def expected_s(self) -> float:
-        """Its time, with that of its network."""
+        """The time that its runs and the network take."""
         run_s = RUN_S
         if self.workload in LONG:
             run_s = LONG_RUN_S
         return NETWORK_S + run_s * len(self.runs)
 
     def without(self, numbers: set[int]) -> Batch:
+        """The batch but for some of its runs."""
         left = tuple(run_ for run_ in self.runs if run_[0] not in numbers)
         return replace(self, runs=left)
 
@@ -247,7 +253,7 @@ def planned(seed: int) -> list[Batch]:
 
 
 def _quick() -> list[Batch]:
-    """Some disturbances of fixed strength, once."""
+    """A batch of each of two workloads, with disturbances of fixed strength."""
     some = [
         disturbance for disturbance in GRADED if disturbance.name in QUICK
     ]
@@ -260,7 +266,10 @@ def _quick() -> list[Batch]:
 
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
-    """The rest of a set of runs, or some once (``quick``); all in a table."""
+    """Plays the runs of a set that are left, or some others (``quick``).
+
+    Returns the results of all, with those that the file ``--to`` has.
+    """
     batches = planned(options.seed)
     if quick:
         batches = _quick()
@@ -280,14 +289,14 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
 
 @contextmanager
 def _locked(path: Path | None) -> Iterator[None]:
-    """No other holder of the lock has a network meanwhile."""
+    """Holds the lock for the block, so that no other process has a network."""
     if path is None:
         yield
         return
     with path.open("a") as file:
         flock(file, LOCK_EX)
         yield
-    # Who has waited meanwhile comes first.
+    # A process that has waited meanwhile comes first.
     time.sleep(POLITE_S)
 
 
@@ -298,8 +307,8 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
 
     @contextmanager
     def spoiling(*_: object) -> Iterator[Sink]:
-        """The progress bar's place: between the preflight and the last job."""
-        # The run before this one is over: it is written down before this
+        """Takes the place of the progress bar, which is shown beside the jobs."""
+        # The run before this one is over, and is written down before this
         # one can fail.
         note(recorded)
         disturbance = next(left)[1]
@@ -317,8 +326,8 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
         file = Path(folder) / "verdicts.yaml"
         file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
         experiment = load_experiment(file, {"scale.rate": batch.rate})
-        # A run for each disturbance, as if they were policies: these share
-        # a network.
+        # A policy for each disturbance, as policies are run one after
+        # another on one network.
         policies = experiment.policies * len(batch.runs)
         experiment = replace(experiment, policies=policies)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, 1)
@@ -334,11 +343,11 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
 
 
 def _nothing(_: events.Event) -> None:
-    """Nobody watches."""
+    """Takes an event, which nobody watches."""
 
 
 def write(played: Played, to: Path | None) -> None:
-    """A run that has ended, as a line of its file; without one on the terminal."""
+    """Writes a run that has ended as a line of a file, or on standard error."""
     if to is None:
         sys.stderr.write(f"{json.dumps(asdict(played))}\n")
         return
@@ -380,9 +389,11 @@ def _name(row: JobRow) -> str:
 
 
 def _ratio(row: JobRow) -> float | None:
-    """Of a job that takes its time at any rate, the bandwidth that it had.
+    """Measured time/estimate of a job, or what takes its place.
 
-    Of one without an estimate its time; None of one that did not finish.
+    Of iperf3, which takes its time at any rate: the bandwidth that it reserved
+    over what it received. Of a job without an estimate: its time. None where
+    the job did not finish.
     """
     ratio = row.ratio
     if ratio is None:
@@ -393,7 +404,7 @@ def _ratio(row: JobRow) -> float | None:
 
 
 def _evidence(path: Path) -> dict[str, dict[str, float | str]]:
-    """By job what was seen of its traffic and programs."""
+    """The evidence of jobs' traffic and programs, by job."""
     evidence = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         event = json.loads(line)
@@ -405,7 +416,7 @@ def _evidence(path: Path) -> dict[str, dict[str, float | str]]:
 def results(played: Sequence[Played]) -> list[Result]:
     """Rows of verdict against truth, then the three error rates.
 
-    Runs of which no undisturbed one has been played yet are left out.
+    Runs are left out where none of their workload is undisturbed yet.
     """
     rows: dict[str, list[tuple[float, str]]] = {}
     calm = {run_.workload for run_ in played if run_.name == NOTHING.name}
@@ -421,9 +432,9 @@ def results(played: Sequence[Played]) -> list[Result]:
         off = tuple(100 * off for off, _ in outcomes)
         extra = {"verdicts": verdicts, "off": _figures(off)}
         table.append(Result(name, "% off", off, extra=extra))
-    every = [outcome for outcomes in rows.values() for outcome in outcomes]
-    wrong = [verdict for off, verdict in every if off > OFF]
-    right = [verdict for off, verdict in every if off <= NEAR]
+    known = [outcome for outcomes in rows.values() for outcome in outcomes]
+    wrong = [verdict for off, verdict in known if off > OFF]
+    right = [verdict for off, verdict in known if off <= NEAR]
     table.append(_share("off by over 2 %, ok", wrong, "ok", 0.0))
     table.append(_share("within 1 %, invalid", right, "invalid", 0.05))
     table.append(_share("within 1 %, suspect", right, "suspect", 0.20))
@@ -435,7 +446,7 @@ def _figures(off: Sequence[float]) -> str:
 
 
 def _off(run_: Played, played: Sequence[Played]) -> float:
-    """The distance of its worst job from the undisturbed median."""
+    """The distance of a run's worst job from its undisturbed median."""
     calm = [
         other.ratios
         for other in played
@@ -444,12 +455,13 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
     distances = [0.0]
     for job_id, ratio in run_.ratios.items():
         usual = [ratios[job_id] for ratios in calm if job_id in ratios]
-        # What was decided otherwise, as leases are in time, has no usual.
+        # A job that no undisturbed run moved as often, or let finish, has
+        # no usual ratio: leases depend on the time of decisions.
         if usual:
             distances.append(abs(ratio / median(usual) - 1.0))
     ended = set.intersection(*map(_jobs, calm))
-    # A job that finishes undisturbed, and not here, is off by all of its
-    # time.
+    # A job that finishes in every undisturbed run but not in this one is off
+    # by all of its time.
     if not ended <= _jobs(run_.ratios):
         distances.append(1.0)
     return max(distances)

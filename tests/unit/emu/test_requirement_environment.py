@@ -1,4 +1,4 @@
-"""What a process that installs packages says on its way, and when it is heard."""
+"""Output of a process that installs packages, and the moment when it is heard."""
 
 from __future__ import annotations
 
