@@ -447,7 +447,7 @@ def _played(
     backend.begin()
     # The processors are read before jobs end and are cleaned up after.
     backend.listen_until(0.95 * ideal_s)
-    busy_share = processors.sample().busy
+    busy_share = 1.0 - processors.sample().idle
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
     done = backend.wait(0.0)
     shares = [_achieved_share(completion, ideal_s) for completion in done]

@@ -619,10 +619,6 @@ class ProcessorUse(NamedTuple):
     steal: float
     others: float
 
-    @property
-    def busy(self) -> float:
-        return 1.0 - self.idle
-
 
 class ProcessorSampler:
     """Samples of the processors, each over the time since the last one.
