@@ -60,13 +60,15 @@ class LedgerError(ValueError):
 class FigureClaims:
     """A figure's file: its claims, and the digest of its bytes.
 
-    ``where``: the section of the paper. ``seeds``: what the rules need.
+    ``where``: the section of the paper. ``size`` and ``seeds``: what the rules
+    need.
     ``first_seed``: the first of those that judge; values of seeds before it
     were known when the rules were written.
     """
 
     section: str
     where: str
+    size: str
     seeds: int
     first_seed: int
     claims: tuple[Claim, ...]
@@ -134,6 +136,8 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
         raise LedgerError(f"{section}.yaml: {error}") from error
     try:
         where = str(document["where"])
+        # Files from before sizes stood in the ledger have none.
+        size = str(document.get("size", ""))
         seeds = int(document["seeds"])
         first_seed = int(document.get("first_seed", 1))
         entries = [dict(entry) for entry in document["claims"]]
@@ -151,6 +155,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     return FigureClaims(
         section,
         where,
+        size,
         seeds,
         first_seed,
         tuple(claims),

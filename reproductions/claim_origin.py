@@ -45,6 +45,8 @@ def remarks_on_origin(content: Content) -> list[str]:
         remarks.append(f"the code of its runs: {unsound}")
     if with_history:
         remarks += _on_ledgers(content)
+    else:
+        remarks += _on_digests(content)
     remarks += [
         f"its environment lacks {part}"
         for part in ENVIRONMENT
@@ -87,6 +89,16 @@ def _on_ledgers(content: Content) -> Iterator[str]:
             yield f"{whose} name {commit}, which has no such ledger here"
         elif _rules(before) != _rules(rules):
             yield f"{whose} name {commit}, where the ledger has other rules"
+
+
+def _on_digests(content: Content) -> Iterator[str]:
+    """A remark where the runs name another state of the rules, whose text only
+    a history could show.
+    """
+    of_runs = content["results"].get("ledger") or content["ledger"]
+    digest = of_runs["digest"]
+    if digest != content["ledger"]["digest"]:
+        yield f"its runs name another state of its rules, {digest}"
 
 
 def _rules(text: str) -> str:

@@ -218,7 +218,10 @@ def test_without_a_history_that_alone_is_remarked_on(
 ) -> None:
     monkeypatch.setattr(claim_origin, "code", lambda _: {"commit": None})
     content = content_of(written)
-    changed(written, ledger={**content["ledger"], "commit": "0" * 40})
+    ledger = {**content["ledger"], "commit": "0" * 40}
+    of_runs = {"digest": ledger["digest"], "commit": "0" * 40}
+    results = {**content["results"], "ledger": of_runs}
+    changed(written, ledger=ledger, results=results)
     assert remarks(written, capsys) == (
         0,
         ["its commits cannot be checked here: no checkout with a history"],
@@ -396,8 +399,11 @@ def test_a_claim_file_names_no_other_files(
 
 
 def test_runs_under_another_state_of_the_rules_are_told(
-    written: Path, capsys: pytest.CaptureFixture[str]
+    written: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(claim_origin, "code", lambda _: {"commit": None})
     results = json.loads(written.read_text("utf-8"))["results"]
     results["ledger"] = {"digest": "0123456789abcdef", "commit": None}
     changed(written, results=results)

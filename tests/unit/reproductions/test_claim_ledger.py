@@ -155,6 +155,12 @@ def test_results_with_their_rules_first_begin_at_the_first_seed() -> None:
             assert begins == result.done.figure.first_seed, name
 
 
+def test_the_ledger_has_the_size_that_a_figure_is_judged_at() -> None:
+    for name, figure in sections().items():
+        document = yaml.safe_load((LEDGER / f"{name}.yaml").read_bytes())
+        assert document["size"] == figure.size, name
+
+
 def test_live_figures_have_no_first_seed() -> None:
     """Their values are measured anew whichever the seed is."""
     for name, figure in sections().items():
