@@ -59,8 +59,10 @@ class Band:
         return self.low <= value <= self.high
 
     @property
-    def two_ended(self) -> bool:
-        return math.isfinite(self.low) and math.isfinite(self.high)
+    def states_number(self) -> bool:
+        """True where a limit is other than 0: more than a direction."""
+        limits = (self.low, self.high)
+        return any(math.isfinite(limit) and limit != 0 for limit in limits)
 
     def __str__(self) -> str:
         if self.low == -math.inf:
@@ -254,11 +256,11 @@ class Claim:
         return self.status != "own check"
 
     @property
-    def two_ended(self) -> bool:
-        """True where a rule bounds a number on both sides: more than a
-        direction.
+    def states_number(self) -> bool:
+        """True where a check has a limit other than 0; without any, the rule
+        is a direction.
         """
-        return any(check.band.two_ended for check in self.checks)
+        return any(check.band.states_number for check in self.checks)
 
     @property
     def rule(self) -> str:

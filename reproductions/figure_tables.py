@@ -11,6 +11,7 @@ from reproductions.claim_ledger import named
 from reproductions.claim_power import LAST_SOUGHT, seeds_to_decide
 from reproductions.published_figure import Panel, Reproduced
 from testbed.sweeps.intervals import Estimate
+from testbed.units import number_of
 
 FORMAT = 3
 MOST_COLUMNS = 6
@@ -125,12 +126,23 @@ def to_markdown(done: Reproduced) -> str:
         f"# {figure.name}: {figure.title}",
         f"{figure.source}. {size}; {seeds}.",
     ]
+    if done.reduced:
+        parts.append(withheld_text(done))
     parts.append(claims_table(done))
     parts += [
         f"## {p.measure.label}\n\n{points_table(done, p)}"
         for p in figure.tables
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def withheld_text(done: Reproduced) -> str:
+    """Sentences on what a size that is not the figure's own decides."""
+    return (
+        "At this size directions are judged, not numbers: "
+        f"{done.withheld} of {number_of(len(done.judged), 'claim')} "
+        "have a limit other than 0 and are withheld."
+    )
 
 
 DRAWN = "drawn in "

@@ -4,7 +4,7 @@ stored values, and the counts in the README.
 ``python -m reproductions.paper_pages [OUT…]``, in a checkout, takes the
 full-size results below ``OUT`` in, judges all stored values by the ledger, and
 writes the generated part of every page again. The part above it is written by
-hand, and has no number of a result in it.
+hand, and has no number of a result in it; so are the causes in the ledger.
 """
 
 from __future__ import annotations
@@ -27,6 +27,19 @@ from reproductions.figure_tables import (
     MARKS,
     claims_table,
     corrections_table,
+)
+from reproductions.first_page import (
+    NAMES,
+    OUTCOMES,
+    commits,
+    live_sentences,
+    main_results,
+    of_the_paper,
+    paragraphs,
+    results_of,
+    standing_of,
+    times,
+    took_s,
 )
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import AnyFigure, Reproduced
@@ -61,26 +74,14 @@ UNDECIDED = (
     "decide them, were means and deviations those of the seeds so far. Where "
     "it takes over a hundred, the mean lies near an end of its band:"
 )
+ON_THE_LIVE_NETWORK = (
+    "The sentences that were judged on the live network, by the rules at the "
+    "links and the values of the live runs alone:"
+)
 STEPS = (10, 20, 40, 100)
 """Numbers of seeds by which undecided claims are counted."""
 COUNTED = " | ".join(MARKS)
 BEFORE = "of these before its rules"
-NAMES = {
-    "dcloud": "DCloud",
-    "jsa": "JSA",
-    "adaba": "AdaBa and BgMBF",
-    "cmbf": "CMBF",
-    "mbfcbs": "MBFCBS",
-}
-OUTCOMES = {
-    "Hold, numbers and likeness": ("reproduced", True),
-    "Hold as a direction": ("reproduced", False),
-    "Do not hold": ("not reproduced", None),
-    "Cannot be decided": ("inconclusive", None),
-}
-"""Headings of a paper's lists: the verdict, and whether the rule has two
-ends.
-"""
 
 
 def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
@@ -88,7 +89,7 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
     every = stored(folder)
     parts = {OVERVIEW: _overview(every)}
     for paper in PAPERS:
-        of_paper = _of_paper(every, paper)
+        of_paper = results_of(every, paper)
         if of_paper:
             figures = [
                 _section(name, result, every)
@@ -98,14 +99,6 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
                 [_brief(of_paper), _table(of_paper, ""), *figures]
             )
     return parts
-
-
-def _of_paper(every: Stored, paper: str) -> Stored:
-    return {
-        name: result
-        for name, result in every.items()
-        if paper_of(result.done.figure) == paper
-    }
 
 
 # -- the first page and the README ---------------------------------------------
@@ -118,13 +111,21 @@ def _overview(every: Stored) -> str:
     }
     live = {name: result for name, result in every.items() if result.live}
     tables = [
+        paragraphs(every),
+        "The same in numbers, fitted ones in brackets:",
         _fates(every),
         "The main results of each paper, in its order:",
-        _headlines(every),
+        main_results(every),
+    ]
+    if live:
+        tables += [ON_THE_LIVE_NETWORK, live_sentences(every)]
+    tables += [
         "All verdicts:",
         counts_by_paper(every),
         UNDECIDED,
         _seeds_to_decide(every),
+        commits(every),
+        times(every),
         _table(simulated, "link"),
     ]
     if live:
@@ -154,7 +155,7 @@ def _without_results(every: Stored) -> list[str]:
 
 def _fates(every: Stored) -> str:
     """A row a paper: what became of its sentences, fitted ones in brackets."""
-    headings = " | ".join(heading.lower() for heading in OUTCOMES)
+    headings = " | ".join(outcome.heading.lower() for outcome in OUTCOMES)
     lines = [
         f"| paper | judged | {headings} | {BEFORE} | old, not counted |",
         f"|{'---|' * (len(OUTCOMES) + 4)}",
@@ -163,8 +164,8 @@ def _fates(every: Stored) -> str:
         current: list[JudgedClaim] = []
         old = 0
         before = 0
-        for result in _of_paper(every, paper).values():
-            count = sum(map(_of_the_paper, result.done.judged))
+        for result in results_of(every, paper).values():
+            count = sum(map(of_the_paper, result.done.judged))
             if result.old:
                 old += count
                 continue
@@ -175,18 +176,14 @@ def _fates(every: Stored) -> str:
             [
                 judged.claim.status
                 for judged in current
-                if _belongs(judged, verdict, two_ended)
+                if outcome.has(judged)
             ]
-            for verdict, two_ended in OUTCOMES.values()
+            for outcome in OUTCOMES
         ]
         total = [status for statuses in counts for status in statuses]
         numbers = " | ".join(map(_with_fitted, [total, *counts]))
         lines.append(f"| {NAMES[paper]} | {numbers} | {before} | {old} |")
     return "\n".join(lines)
-
-
-def _of_the_paper(judged: JudgedClaim) -> bool:
-    return judged.claim.status != "own check"
 
 
 def _with_fitted(statuses: Sequence[str]) -> str:
@@ -197,40 +194,6 @@ def _with_fitted(statuses: Sequence[str]) -> str:
     return f"{len(statuses)} ({fitted} fitted)"
 
 
-def _headlines(every: Stored) -> str:
-    """The main results of the papers with what became of them."""
-    lines = [
-        "| paper | its sentence | published | verdict | |",
-        "|---|---|---|---|---|",
-    ]
-    for paper in PAPERS:
-        for name, result in _of_paper(every, paper).items():
-            lines += [
-                f"| {NAMES[paper]} | {_headline(judged, name, paper)} | {_fate(judged, result)} |"
-                for judged in result.done.judged
-                if judged.claim.headline
-            ]
-    return "\n".join(lines)
-
-
-def _headline(judged: JudgedClaim, name: str, paper: str) -> str:
-    claim = judged.claim
-    link = f"[{name}]({paper}.md#{name})"
-    return f"{claim.text} ({link}) | {claim.published}"
-
-
-def _fate(judged: JudgedClaim, result: StoredResult) -> str:
-    """The verdict, and how much it says."""
-    if result.old:
-        return "| old, not counted"
-    remarks = []
-    if judged.verdict == "reproduced" and not judged.claim.two_ended:
-        remarks.append("as a direction")
-    if judged.claim.status == "fitted":
-        remarks.append("fitted")
-    return f"{MARKS[judged.verdict]} | {', '.join(remarks)}"
-
-
 def _commands(every: Stored) -> str:
     """Commands that take what does not have its rules first, with the time
     that the runs took before.
@@ -239,7 +202,7 @@ def _commands(every: Stored) -> str:
     for name, result in every.items():
         if result.old or not result.in_advance:
             done, seeds = result.done, max(result.done.seeds, 1)
-            minutes = _took_s(result.record) / 60
+            minutes = took_s(result.record) / 60
             if not done.stages:
                 minutes *= done.figure.seeds / seeds
             lines.append(
@@ -255,7 +218,7 @@ def counts_by_paper(every: Stored) -> str:
         "|---|---|---|---|---|",
     ]
     for paper in PAPERS:
-        for status, judged in _groups(_of_paper(every, paper)):
+        for status, judged in _groups(results_of(every, paper)):
             lines.append(_counts(f"{NAMES[paper]} | {status}", judged))
     for status, judged in _groups(every):
         lines.append(_counts(f"**all** | {status}", judged))
@@ -275,7 +238,7 @@ def _seeds_to_decide(every: Stored) -> str:
     for paper in PAPERS:
         wanted = [
             seeds
-            for result in _of_paper(every, paper).values()
+            for result in results_of(every, paper).values()
             if not result.old
             for seeds in seeds_to_decide(result.done).values()
         ]
@@ -312,8 +275,15 @@ def _groups(own: Stored) -> Iterator[tuple[str, list[JudgedClaim]]]:
         if result.old
         for judged in result.done.judged
     ]
-    if old:
-        yield "of old results, not counted", old
+    papers = list(filter(of_the_paper, old))
+    if papers:
+        yield "of the papers, in old results, not counted", papers
+    own_checks = len(old) - len(papers)
+    if own_checks:
+        yield (
+            "own check, in old results, not counted",
+            [judged for judged in old if not of_the_paper(judged)],
+        )
 
 
 def _counts(label: str, judged: Sequence[JudgedClaim]) -> str:
@@ -338,27 +308,18 @@ def _brief(own: Stored) -> str:
     apart.
     """
     lines = []
-    for heading, (verdict, two_ended) in OUTCOMES.items():
+    for outcome in OUTCOMES:
         found = [
             f"- {judged.claim.text} ([{name}](#{name})"
             f"{', fitted' if judged.claim.status == 'fitted' else ''})"
             for name, result in own.items()
             if not result.old
             for judged in result.done.judged
-            if _belongs(judged, verdict, two_ended)
+            if outcome.has(judged)
         ]
-        lines.append(f"**{heading}: {len(found)}**")
+        lines.append(f"**{outcome.heading}: {len(found)}**")
         lines.append("\n".join(found) or "- none")
     return "\n\n".join(lines)
-
-
-def _belongs(
-    judged: JudgedClaim, verdict: str, two_ended: bool | None
-) -> bool:
-    claim = judged.claim
-    if claim.status == "own check" or judged.verdict != verdict:
-        return False
-    return two_ended is None or claim.two_ended == two_ended
 
 
 def _table(own: Stored, link: str) -> str:
@@ -379,26 +340,9 @@ def _figure_row(name: str, result: StoredResult, link: str) -> str:
     papers = [j for j in done.judged if j.claim.status != "own check"]
     hold = sum(judged.verdict == "reproduced" for judged in checks)
     label = f"[{name}]({page}#{name}) | {done.figure.title} | {done.seeds}"
-    minutes = f"{_took_s(result.record) / 60:.1f} min"
-    end = f" {hold} of {len(checks)} | {minutes} | {_standing(result)} |"
+    minutes = f"{took_s(result.record) / 60:.1f} min"
+    end = f" {hold} of {len(checks)} | {minutes} | {standing_of(result)} |"
     return _counts(label, papers) + end
-
-
-def _standing(result: StoredResult) -> str:
-    """A result's standing, in a table's cell."""
-    if result.old:
-        return f"old: {result.old}"
-    if result.in_advance:
-        return "rules first"
-    return "before its rules"
-
-
-def _took_s(record: Mapping[str, Any]) -> float:
-    """Processor time of simulated runs, wall time of live ones."""
-    runs = record.get("runs")
-    if runs:
-        return float(sum(run["wall_s"] for run in runs))
-    return float(record["cpu_s"])
 
 
 def _section(name: str, result: StoredResult, every: Stored) -> str:

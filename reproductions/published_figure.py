@@ -278,16 +278,23 @@ class Reproduced:
 
     @property
     def reduced(self) -> bool:
-        """True where less was run than the figure has: numbers are not judged
-        then, directions are.
+        """True where less was run than the figure has: rules with a limit
+        other than 0 are not judged then, directions are.
         """
         return self.quick and self.figure.quick_size != self.figure.size
+
+    @property
+    def withheld(self) -> int:
+        """The number of claims that its size cannot decide."""
+        if not self.reduced:
+            return 0
+        return sum(claim.states_number for claim in self.figure.claims)
 
     def _needed(self, claim: Claim) -> int:
         """Seeds that a claim needs; more than there are where the size is not
         its own.
         """
-        if self.reduced and claim.two_ended:
+        if self.reduced and claim.states_number:
             return self.seeds + 1
         return self.figure.needed
 

@@ -30,7 +30,7 @@ from reproductions.figure_runs import (
     write,
     write_live,
 )
-from reproductions.figure_tables import points_rows
+from reproductions.figure_tables import points_rows, withheld_text
 from reproductions.live_backends import Machine
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import Figure, Reproduced
@@ -349,7 +349,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
     text = f"{number_of(len(done.judged), 'claim')}: {tally}. Figure and tables: {folder.path}"
     if done.reduced:
-        text = f"At this size directions are judged, not numbers. {text}"
+        text = f"{withheld_text(done)} {text}"
     if done.seeds < figure.needed:
         text = f"It takes {figure.needed} seeds to decide. {text}"
     out.print(Text(text), soft_wrap=True)

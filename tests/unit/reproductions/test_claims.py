@@ -18,7 +18,7 @@ from reproductions.claim_checks import (
     judge_family,
 )
 from reproductions.claim_ledger import read
-from reproductions.figure_tables import claims_table
+from reproductions.figure_tables import claims_table, to_markdown
 from reproductions.grid_quantities import (
     Change,
     Difference,
@@ -473,8 +473,32 @@ def test_quantities_by_hand() -> None:
     assert share.values(found) == pytest.approx((50.0, 50.0))
 
 
-def test_a_smaller_size_decides_directions_and_no_numbers() -> None:
-    number = Claim("", "", (Check(Level(YIELD, "a", 1.0), Band(0.0, 1e9)),))
+@pytest.mark.parametrize(
+    ("band", "with_number"),
+    [
+        (Band(low=0.0), False),
+        (Band(low=0.0, strictly=True), False),
+        (Band(high=0.0), False),
+        (Band(0.0, 0.0), False),
+        (Band(-2.0, 2.0), True),
+        (Band(0.0, 100.0), True),
+        (Band(high=-50.0), True),
+        (Band(low=15.0, strictly=True), True),
+    ],
+)
+def test_a_number_is_a_limit_other_than_0(
+    band: Band, with_number: bool
+) -> None:
+    direction = more(YIELD, "b", ("a",), [1.0])
+    checks = (*direction, Check(Level(YIELD, "a", 1.0), band))
+    assert Claim("", "", checks).states_number == with_number
+
+
+@pytest.mark.parametrize("band", [Band(0.0, 1e9), Band(low=0.5)])
+def test_a_smaller_size_decides_directions_and_no_numbers(
+    band: Band,
+) -> None:
+    number = Claim("", "", (Check(Level(YIELD, "a", 1.0), band),))
     direction = Claim("", "", more(YIELD, "b", ("a",), [1.0]))
     stated = figure(number, direction)
     verdicts = {}
@@ -486,6 +510,9 @@ def test_a_smaller_size_decides_directions_and_no_numbers() -> None:
         }
         done = Reproduced.of(stated, 2, results, quick=quick)
         verdicts[quick] = [judged.verdict for judged in done.judged]
+        assert done.withheld == int(quick)
+    withheld = "1 of 2 claims have a limit other than 0 and are withheld"
+    assert withheld in to_markdown(done)
     assert verdicts[False] == ["reproduced", "reproduced"]
     assert verdicts[True] == ["inconclusive", "reproduced"]
 

@@ -15,6 +15,7 @@ from reproductions import (
     catalogue,
     configuration,
     figure_runs,
+    first_page,
     paper_pages,
     stored_results,
 )
@@ -442,6 +443,7 @@ def test_the_page_takes_live_results_in(
         stored_results, "LIVE_FIGURES", {"made-live": figure()}
     )
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "dcloud")
+    monkeypatch.setattr(first_page, "paper_of", lambda _: "dcloud")
     assert stored_results.take_in(tmp_path / "out", tmp_path) == [
         "made-live-live"
     ]

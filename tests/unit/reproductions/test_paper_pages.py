@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reproductions import paper_pages, stored_results
+from reproductions import first_page, paper_pages, stored_results
 from reproductions.claim_checks import Claim
 from reproductions.figure_tables import to_json
 from reproductions.grid_quantities import Level
@@ -102,6 +102,7 @@ def test_verdicts_are_judged_when_the_page_is_made(
     out.mkdir(parents=True)
     (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
+    monkeypatch.setattr(first_page, "paper_of", lambda _: "jsa")
     monkeypatch.setattr(
         stored_results, "FIGURES", {"made-fig1": done.figure}
     )
@@ -148,6 +149,7 @@ def test_causes_tell_figures_without_results(
     done = replace(made(), figure=figure(wrong))
     other = figure(RIGHT, name="made-fig2")
     monkeypatch.setattr(paper_pages, "paper_of", lambda _: "jsa")
+    monkeypatch.setattr(first_page, "paper_of", lambda _: "jsa")
     monkeypatch.setattr(
         stored_results,
         "FIGURES",
