@@ -16,6 +16,7 @@ from reproductions.grid_quantities import Level
 from reproductions.paper_pages import by_hand, generated_parts, updated
 from reproductions.published_figure import Reproduced
 from reproductions.stored_results import compact, restored, take_in
+from tests.support import result_prose
 from tests.support.made_claims import more
 from tests.support.made_figures import YIELD, figure
 
@@ -42,6 +43,8 @@ IN_TABLES_AND_CODE = re.compile(
     r"^\|.*$|^```.*?^```|`[^`]*`|\[[^]]*\]\([^)]*\)",
     re.MULTILINE | re.DOTALL,
 )
+IN_WORDS = ("cmbf-fig4",)
+"""Figures whose causes in the ledger still have numbers in words."""
 NAMES_OF_THINGS = re.compile(
     r"Figures? \d+( and \d+)?|\b[JH]\d\b|Section [\d.]+|decision \d+"
     r"|Student's|2\.5 %|24 hours|24 machines|50 Mbit/s"
@@ -55,6 +58,69 @@ def test_prose_by_hand_has_no_number_of_a_result(page: Path) -> None:
     text = by_hand(page.read_text("utf-8"))
     prose = NAMES_OF_THINGS.sub("", IN_TABLES_AND_CODE.sub("", text))
     assert re.findall(r"^.*\d.*$", prose, re.MULTILINE) == []
+
+
+@pytest.mark.parametrize(
+    "page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem
+)
+def test_no_page_by_hand_says_by_how_much_a_policy_leads(
+    page: Path,
+) -> None:
+    text = result_prose.by_hand(page.read_text("utf-8"))
+    assert result_prose.comparisons(text) == []
+
+
+@pytest.mark.parametrize(
+    "page",
+    [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))],
+    ids=lambda page: page.stem,
+)
+def test_results_of_papers_are_filled_in_on_other_pages(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert result_prose.results_by_hand(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "leads"),
+    [
+        ("| use | all of it would put CMCBF 30 % ahead of EASY |", True),
+        ("Here JSA earns twice as much.", True),
+        ("CMBF has more of them, by six times.", True),
+        ("VC finishes\na third more jobs.", True),
+        ("EASY knows every running time exactly, and keeps up.", False),
+        ('"DCloud finishes 40 % more" | percentage points', False),
+        ("VC has less. Half of the servers are full.", False),
+        ("`DCloud 40 % more`", False),
+    ],
+)
+def test_a_lead_is_found_in_tables_and_in_words(
+    text: str, leads: bool
+) -> None:
+    assert bool(result_prose.comparisons(text)) == leads
+
+
+@pytest.mark.parametrize(
+    ("text", "results"),
+    [
+        ("saves 23.4 ± 1.4 points", ["4 ± 1"]),
+        ("| tree | reproduced, 0.913 |", ["| tree | reproduced, 0.913 |"]),
+        ("runs beside the simulator", []),
+    ],
+)
+def test_sections_on_results_have_neither_intervals_nor_verdicts(
+    text: str, results: list[str]
+) -> None:
+    linked = f"# A\n\n[page](papers/dcloud.md)\n\n{text}\n\n# B\n\n0 ± 1"
+    assert result_prose.results_by_hand(linked) == results
+    elsewhere = linked.replace("papers/", "elsewhere/")
+    assert result_prose.results_by_hand(elsewhere) == []
+
+
+def test_causes_have_no_number_in_words_beside_a_policy() -> None:
+    for name, stated in stored_results.sections().items():
+        for claim in stated.claims:
+            if name not in IN_WORDS:
+                assert result_prose.quantities(claim.cause) == [], name
 
 
 def test_causes_have_no_number_of_a_result() -> None:
