@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reproductions.paper_pages import updated
+from reproductions.generated_text import updated
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.job_traffic import JobTraffic
 from testbed.sweeps.measured_scaling import MeasuredScaling, ScalingPoint

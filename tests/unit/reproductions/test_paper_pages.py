@@ -12,8 +12,9 @@ import pytest
 from reproductions import first_page, paper_pages, stored_results
 from reproductions.claim_checks import Claim
 from reproductions.figure_tables import to_json
+from reproductions.generated_text import by_hand, updated
 from reproductions.grid_quantities import Level
-from reproductions.paper_pages import by_hand, generated_parts, updated
+from reproductions.paper_pages import generated_parts
 from reproductions.published_figure import Reproduced
 from reproductions.stored_results import compact, restored, take_in
 from tests.support import result_prose

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reproductions.paper_pages import updated
+from reproductions.generated_text import updated
 from reproductions.scaling_page import (
     BEGIN,
     PAGE,
