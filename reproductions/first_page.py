@@ -366,7 +366,7 @@ def times(every: Stored) -> str:
     return (
         f"The stored results took {processor} processor hours (simulated, "
         "runs that figures share once) and "
-        f"{wall} hours on the live network (the runs that count). By these "
+        f"{wall} hours on the live network (each run by its last try). By these "
         "times, with the seeds that the rules need, and without figures "
         "that have no result:\n\n"
         "```console\n"
