@@ -44,8 +44,6 @@ IN_TABLES_AND_CODE = re.compile(
     r"^\|.*$|^```.*?^```|`[^`]*`|\[[^]]*\]\([^)]*\)",
     re.MULTILINE | re.DOTALL,
 )
-IN_WORDS = ("cmbf-fig4",)
-"""Figures whose causes in the ledger still have numbers in words."""
 NAMES_OF_THINGS = re.compile(
     r"Figures? \d+( and \d+)?|\b[JH]\d\b|Section [\d.]+|decision \d+"
     r"|Student's|2\.5 %|24 hours|24 machines|50 Mbit/s"
@@ -120,8 +118,7 @@ def test_sections_on_results_have_neither_intervals_nor_verdicts(
 def test_causes_have_no_number_in_words_beside_a_policy() -> None:
     for name, stated in stored_results.sections().items():
         for claim in stated.claims:
-            if name not in IN_WORDS:
-                assert result_prose.quantities(claim.cause) == [], name
+            assert result_prose.quantities(claim.cause) == [], name
 
 
 def test_causes_have_no_number_of_a_result() -> None:
