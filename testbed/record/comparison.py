@@ -182,6 +182,7 @@ _KEPT: dict[type[events.Event], tuple[str, ...]] = {
     events.JobReserved: ("rate_bps", "root", "vms_on", "tier"),
     events.JobStarted: ("rate_bps", "tier"),
     events.JobRescaled: ("rate_bps",),
+    events.JobShortened: (),
     events.JobPreempted: (),
     events.JobResumed: ("tier", "cost_s"),
     events.JobMigrated: ("root", "vms_on", "tier", "cost_s"),

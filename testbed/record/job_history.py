@@ -219,6 +219,7 @@ _SENTENCES: dict[type[events.Event], str] = {
     events.JobWaits: "waits: {event.reason}",
     events.JobReserved: "is placed {where}",
     events.JobStarted: "starts",
+    events.JobShortened: "is to give its place back at {event.until_s:.6g} s: {event.reason}",
     events.JobPreempted: "is preempted: {event.reason}",
     events.JobResumed: "resumes where it was{after}",
     events.JobMigrated: "resumes {where}{after}: {event.reason}",

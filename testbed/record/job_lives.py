@@ -4,7 +4,8 @@ Tables, summary, report and ``testbed explain`` all read jobs from here; the
 audit alone has a fold of its own. A new kind of event touches at most five
 files: ``testbed/events.py`` defines it, its producer emits it, ``_EFFECTS``
 below says what it does to a job, ``job_history.py`` has its sentence and
-``audit/event_order.py`` the phases in which it may occur.
+``audit/event_order.py`` the phases in which it may occur. A decision is a line of
+``comparison.py`` besides.
 """
 
 from __future__ import annotations
