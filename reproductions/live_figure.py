@@ -364,6 +364,7 @@ def slots_in_use(run: RecordedRun) -> Curve:
                 running.add(job_id)
             case (
                 events.JobPreempted(job_id=job_id)
+                | events.JobRequeued(job_id=job_id)
                 | events.JobEnded(job_id=job_id)
             ):
                 running.discard(job_id)

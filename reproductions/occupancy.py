@@ -64,7 +64,11 @@ class Occupancy:
                 self._leave(event.job_id, event.t)
                 self._uplinks[event.job_id] = self._uplink_bps(event.links)
                 self._enter(event.job_id, event.t)
-            case events.JobPreempted() | events.JobEnded():
+            case (
+                events.JobPreempted()
+                | events.JobRequeued()
+                | events.JobEnded()
+            ):
                 self._leave(event.job_id, event.t)
             case _:
                 pass

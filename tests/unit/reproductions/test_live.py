@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -42,6 +43,7 @@ from reproductions.live_figure import (
     slots_in_use,
 )
 from reproductions.published_figure import Panel
+from testbed import events
 from testbed.cli import main, options
 from testbed.play import playing
 from testbed.record.reading import load_run
@@ -471,3 +473,24 @@ def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:
         (6 * 0.5 + 4 * 0.25) / 24
     )
     assert mean_until(curve, 3.0) == pytest.approx(0.5)
+
+
+def test_a_requeued_job_uses_no_slots_while_it_waits() -> None:
+    stream = [
+        events.JobStarted(1.0, "a", 0),
+        events.JobRequeued(4.0, "a", "server 0 is lost"),
+        events.JobStarted(9.0, "a", 0),
+        events.JobEnded(12.0, "a", "finished", "", 3.0, {}),
+    ]
+    recorded: Any = SimpleNamespace(
+        started=SimpleNamespace(topology={"slots": [4]}),
+        rows=(SimpleNamespace(job_id="a", n_vms=2),),
+        file=SimpleNamespace(events=stream),
+    )
+    assert slots_in_use(recorded) == [
+        (0.0, 0.0),
+        (1.0, 0.5),
+        (4.0, 0.0),
+        (9.0, 0.5),
+        (12.0, 0.0),
+    ]

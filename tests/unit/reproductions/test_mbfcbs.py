@@ -101,6 +101,19 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> (
     assert found["completion_h"] == pytest.approx(58.0 / 3 / 3600.0)
 
 
+def test_a_requeued_job_holds_no_slots_while_it_waits() -> None:
+    held = Occupancy()
+    for event in (
+        lease("a", 0.0, "best-effort", 4),
+        events.JobStarted(0.0, "a", 0),
+        events.JobRequeued(6.0, "a", "server 0 is lost"),
+        events.JobStarted(20.0, "a", 0),
+        events.JobEnded(30.0, "a", "finished", "", 10.0, {}),
+    ):
+        held(event)
+    assert held.slot_s() == 4 * (6 + 10)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "policy", [*SMALL_POLICIES.values(), *POLICIES.values()]
