@@ -21,6 +21,7 @@ from testbed.foreign_text import csv_text
 from testbed.record.event_file import EventFile
 from testbed.record.failure_times import Outage, outages
 from testbed.record.job_lives import JobLife, JobLives
+from testbed.record.server_use import ServerUses
 
 SLOWDOWN_BOUND_S = 10.0
 """Γ of the bounded slowdown: shorter jobs count as this long (AdaBa/BgMBF,
@@ -369,7 +370,8 @@ class Tally:
     """Takes a run's events in order; gives rows and a summary at any moment.
 
     An event costs O(1), or the length of the lists in it. ``recording`` keeps
-    all samples of links, and what :class:`JobLives` keeps with it.
+    all samples of links, uses of servers, and what :class:`JobLives` keeps
+    with it.
     """
 
     def __init__(self, *, recording: bool = False) -> None:
@@ -377,15 +379,19 @@ class Tally:
         self.ended: events.RunEnded | None = None
         self.notes: list[events.FidelityNoted] = []
         self.lives = JobLives(recording=recording)
+        # Kept with ``recording`` alone.
         self.samples: list[events.LinkSample] = []
-        """Kept with ``recording`` alone."""
+        self.uses = ServerUses()
         self._recording = recording
         self._sent_bits = 0.0
         self._sampled_s = 0.0
 
     def feed(self, event: events.Event) -> None:
         # Events about jobs concern their lives alone.
-        if self.lives.follow(event) is not None:
+        life = self.lives.follow(event)
+        if life is not None:
+            if self._recording:
+                self.uses.follow(event, life)
             return
         match event:
             case events.RunStarted():

@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from testbed.record.job_lives import Stretch
-from testbed.report.server_use import ServerUse
+from testbed.record.server_use import ServerUse
 
 if TYPE_CHECKING:
     from testbed.record.bandwidth_sweep import MeasuredSweep

@@ -50,7 +50,7 @@ from testbed.report.picture_tables import (
 )
 from testbed.report.plot_style import svg
 from testbed.report.server_lanes import servers_alt, servers_figure
-from testbed.report.server_use import MAX_JOBS, server_lanes, server_uses
+from testbed.report.server_rows import MAX_JOBS, server_lanes
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,8 @@ def _server_pictures(run: RecordedRun) -> list[Picture]:
     if len(run.rows) > MAX_JOBS:
         return []
     names = run.started.topology["names"]
-    shown = server_lanes(server_uses(run.file.events))
+    tally = run.file.tally
+    shown = server_lanes(tally.uses.until(tally.lives.now_s))
     if not shown.lanes:
         return []
     span_s = run.summary.span_s

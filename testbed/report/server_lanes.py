@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.foreign_text import plain_text
 from testbed.record.job_lives import FOREGROUND
 from testbed.record.metrics import JobRow
+from testbed.record.server_use import UseEnd
 from testbed.report.gantt import (
     HATCHED,
     application_name,
@@ -28,7 +29,7 @@ from testbed.report.plot_style import (
     series_colour,
     time_axis,
 )
-from testbed.report.server_use import ServerLanes, SlotRows, UseEnd
+from testbed.report.server_rows import ServerLanes, SlotRows
 from testbed.units import number_of
 
 if TYPE_CHECKING:

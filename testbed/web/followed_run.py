@@ -19,13 +19,8 @@ from testbed.record.link_rates import described_links, link_rows
 from testbed.record.metrics import tally
 from testbed.record.reading import in_order_of_list, policy_folders
 from testbed.record.running import running_in
-from testbed.report.server_use import (
-    MAX_JOBS,
-    ServerUse,
-    ServerUses,
-    SlotRows,
-    server_lanes,
-)
+from testbed.record.server_use import ServerUse, ServerUses
+from testbed.report.server_rows import MAX_JOBS, SlotRows, server_lanes
 from testbed.web.gauges import Gauge, run_gauges
 from testbed.web.page_layout import PageLayout
 from testbed.web.run_state import RunState, samples_over_time, shown

@@ -15,10 +15,11 @@ from testbed.cli.main import run
 from testbed.record.job_lives import Stretch
 from testbed.record.metrics import JobRow
 from testbed.record.reading import load_run
+from testbed.record.server_use import ServerUse
 from testbed.record.verdicts import stored_verdicts
 from testbed.report.gantt import gantt_figure
 from testbed.report.pictures import pictures
-from testbed.report.server_use import MAX_SERVERS, ServerUse, server_lanes
+from testbed.report.server_rows import MAX_SERVERS, server_lanes
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
 

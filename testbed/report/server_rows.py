@@ -1,14 +1,13 @@
-"""VM slots of servers over time, by job and CPU tier, from a run's events."""
+"""Uses of servers' slots in rows, as lanes of the busiest servers."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-from testbed import events
-from testbed.record.job_lives import JobLife, JobLives, Links
+from testbed.record.server_use import ServerUse
 
 MAX_JOBS = 5_000
 """More jobs would be bars that nobody can tell apart."""
@@ -16,108 +15,6 @@ MAX_SERVERS = 40
 MAX_BARS = 1_500
 MAX_ROWS = 64
 """Rows of a job on a server; more could not be told apart."""
-UseEnd = Literal["ended", "preempted", "moved", "tier", "failed", "open"]
-"""Why a job leaves a server's slots. ``tier``: it stays there in another tier;
-``open``: it is there at the last event.
-"""
-_ENDS: dict[type[events.Event], UseEnd] = {
-    events.JobEnded: "ended",
-    events.JobPreempted: "preempted",
-    events.JobMigrated: "moved",
-    events.JobTierSwitched: "tier",
-    events.JobRequeued: "failed",
-}
-
-
-class ServerUse(NamedTuple):
-    """Slots of one server that a job's VMs take without a break."""
-
-    job_id: str
-    server: int
-    n_slots: int
-    tier: str
-    start_s: float
-    end_s: float
-    end: UseEnd
-
-
-class _Placed(NamedTuple):
-    """VMs of a running job: since when, where, in which tier."""
-
-    since_s: float
-    vms_on: Links
-    tier: str
-    cores: int
-
-
-class ServerUses:
-    """Takes a run's events one by one. O(servers of the job) for those that
-    place one.
-    """
-
-    def __init__(self) -> None:
-        self.closed: list[ServerUse] = []
-        self._placed: dict[str, _Placed] = {}
-
-    def follow(self, event: events.Event, life: JobLife) -> None:
-        """Takes in an event of the job whose life is as of after it."""
-        placed = self._placed.get(life.job_id)
-        holds = life.hold is not None
-        same = (
-            holds
-            and placed is not None
-            and placed.vms_on == life.vms_on
-            and placed.tier == life.tier
-        )
-        # Most of a job's events move no VM.
-        if same:
-            return
-        if placed is not None:
-            del self._placed[life.job_id]
-            end = _ENDS.get(type(event), "ended")
-            self.closed += _uses(life.job_id, placed, event.t, end)
-        if holds:
-            cores = int(life.request.get("cores", 1))
-            self._placed[life.job_id] = _Placed(
-                event.t, life.vms_on, life.tier, cores
-            )
-
-    def until(self, now_s: float) -> list[ServerUse]:
-        """All of them; open ones end now."""
-        uses = list(self.closed)
-        for job_id, placed in self._placed.items():
-            uses += _uses(job_id, placed, now_s, "open")
-        return uses
-
-
-def _uses(
-    job_id: str, placed: _Placed, end_s: float, end: UseEnd
-) -> Iterable[ServerUse]:
-    # A job that leaves at the instant at which it came would be a bar
-    # without a width.
-    if end_s <= placed.since_s:
-        return
-    for server, n_vms in placed.vms_on:
-        yield ServerUse(
-            job_id,
-            server,
-            n_vms * placed.cores,
-            placed.tier,
-            placed.since_s,
-            end_s,
-            end,
-        )
-
-
-def server_uses(stream: Iterable[events.Event]) -> list[ServerUse]:
-    """The uses of a whole stream."""
-    lives = JobLives()
-    uses = ServerUses()
-    for event in stream:
-        life = lives.follow(event)
-        if life is not None:
-            uses.follow(event, life)
-    return uses.until(lives.now_s)
 
 
 class SlotRows(NamedTuple):

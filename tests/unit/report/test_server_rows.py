@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from testbed import events
 from testbed.record.job_lives import FOREGROUND, JobLives
-from testbed.report.server_use import (
-    MAX_ROWS,
-    ServerUse,
-    in_rows,
-    server_uses,
-)
+from testbed.record.metrics import tally
+from testbed.record.reading import load_run
+from testbed.record.server_use import ServerUse
+from testbed.report.pictures import pictures
+from testbed.report.server_rows import MAX_ROWS, in_rows
 from tests.unit.record import sample
+from tests.unit.record.written import write_run
 
 RUNS = (
     sample.main_example,
@@ -25,6 +26,11 @@ RUNS = (
     sample.eventful,
     sample.leases,
 )
+
+
+def server_uses(stream: Sequence[events.Event]) -> list[ServerUse]:
+    counted = tally(stream, recording=True)
+    return counted.uses.until(counted.lives.now_s)
 
 
 @pytest.mark.parametrize("run", RUNS)
@@ -48,6 +54,20 @@ def test_slots_in_use_are_those_that_jobs_hold(
             if during and use.tier == FOREGROUND:
                 used += use.n_slots
         assert used == held, event
+
+
+def test_pictures_need_no_second_fold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, results = write_run(tmp_path, sample.two_tiers())
+    recorded = load_run(folder.path)
+
+    def follow(*_: object) -> None:
+        pytest.fail("jobs' lives are folded a second time")
+
+    monkeypatch.setattr(JobLives, "follow", follow)
+    kinds = {made.kind for made in pictures(recorded, results.verdicts)}
+    assert {"gantt", "servers"} <= kinds
 
 
 def test_preemptions_and_tiers_are_told() -> None:
