@@ -188,9 +188,9 @@ def class_count(
     raise RunFailed(f"{device} has no class 1:{minor:x}")
 
 
-def ping_ms(netns: str, address: str, n: int = PINGS) -> tuple[float, ...]:
+def ping_ms(netns: str, address: str) -> tuple[float, ...]:
     """Round trips from a namespace, in ms, after three that find their way."""
-    pings = ("-i", str(PING_EVERY_S), "-c", str(n + 3))
+    pings = ("-i", str(PING_EVERY_S), "-c", str(PINGS + 3))
     done = run_command(
         ["ip", "netns", "exec", netns, "ping", *pings, address]
     )

@@ -57,14 +57,13 @@ with tempfile.TemporaryFile() as file:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """A disturbance by name; ``is_mild``: jobs are expected to stand it.
+    """A disturbance by name.
 
     ``kind``: the name without its strength, of one whose strength was drawn.
     """
 
     name: str
     spoilt: Spoilt
-    is_mild: bool
     kind: str = ""
 
 
@@ -237,30 +236,27 @@ def _limits(links: float, caps: float) -> Spoilt:
     return partial(wrong_limits, links, caps, first_alone=False)
 
 
-NOTHING = Disturbance("none", nullcontext, is_mild=True)
+NOTHING = Disturbance("none", nullcontext)
 GRADED: tuple[Disturbance, ...] = (
-    Disturbance("1 busy loop", partial(programs, BUSY, 1), is_mild=True),
-    Disturbance("2 busy loops", partial(programs, BUSY, 2), is_mild=True),
-    Disturbance("4 busy loops", partial(programs, BUSY, 4), is_mild=True),
-    Disturbance("8 busy loops", partial(programs, BUSY, 8), is_mild=False),
+    Disturbance("1 busy loop", partial(programs, BUSY, 1)),
+    Disturbance("2 busy loops", partial(programs, BUSY, 2)),
+    Disturbance("4 busy loops", partial(programs, BUSY, 4)),
+    Disturbance("8 busy loops", partial(programs, BUSY, 8)),
     Disturbance(
         "1 busy loop at nice -20",
         partial(programs, BUSY, 1, -20),
-        is_mild=True,
     ),
     Disturbance(
         "2 busy loops at nice -20",
         partial(programs, BUSY, 2, -20),
-        is_mild=False,
     ),
-    Disturbance("6 busy loops at nice -20", thieves, is_mild=False),
-    Disturbance("memory load", partial(programs, MEMORY, 1), is_mild=True),
-    Disturbance("disk load", partial(programs, DISK, 1), is_mild=True),
+    Disturbance("6 busy loops at nice -20", thieves),
+    Disturbance("memory load", partial(programs, MEMORY, 1)),
+    Disturbance("disk load", partial(programs, DISK, 1)),
     *(
         Disturbance(
             f"switch paused {for_s:g} s",
             partial(paused, "ovs-vswitchd", for_s),
-            is_mild=False,
         )
         for for_s in (0.2, 0.5, 1.0, 2.0, 5.0)
     ),
@@ -268,35 +264,29 @@ GRADED: tuple[Disturbance, ...] = (
         Disturbance(
             f"agent paused {for_s:g} s",
             partial(stopped_agent, for_s),
-            is_mild=for_s < 0.5,
         )
         for for_s in (0.2, 1.0, 3.0)
     ),
     Disturbance(
         "database paused 2 s",
         partial(paused, "ovsdb-server", 2.0),
-        is_mild=True,
     ),
     Disturbance(
         "controller paused 2 s",
         partial(paused, "controller.launch", 2.0),
-        is_mild=True,
     ),
     *(
         Disturbance(
             f"switch with {share:g} of a processor",
             partial(switch_quota, share),
-            is_mild=share > 0.2,
         )
         for share in (0.5, 0.2, 0.1, 0.05)
     ),
-    Disturbance("classes at 0.95", _limits(0.95, 1.0), is_mild=False),
-    Disturbance("caps at 0.97", _limits(1.0, 0.97), is_mild=False),
-    Disturbance("caps at 0.8", _limits(1.0, 0.8), is_mild=False),
-    Disturbance(
-        "classes and caps at 1.05", _limits(1.05, 1.05), is_mild=False
-    ),
-    Disturbance("classes and caps at 2", _limits(2.0, 2.0), is_mild=False),
+    Disturbance("classes at 0.95", _limits(0.95, 1.0)),
+    Disturbance("caps at 0.97", _limits(1.0, 0.97)),
+    Disturbance("caps at 0.8", _limits(1.0, 0.8)),
+    Disturbance("classes and caps at 1.05", _limits(1.05, 1.05)),
+    Disturbance("classes and caps at 2", _limits(2.0, 2.0)),
 )
 
 
@@ -404,4 +394,4 @@ def dealt(
         stream.shuffle(names)
         for kind in names:
             name, spoilt = kinds[kind](stream)
-            yield Disturbance(name, spoilt, kinds is MILD, kind)
+            yield Disturbance(name, spoilt, kind)

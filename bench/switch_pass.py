@@ -308,8 +308,8 @@ def one_daemon(
     plan = idle_plan(bridges, ports)
     *watched, other = [bridge.node for bridge in plan.bridges]
     planned = (
-        SwitchPart(f"{PREFIX}-part0", tuple(watched), 0),
-        SwitchPart(f"{PREFIX}-part1", (other,), 0),
+        SwitchPart(f"{PREFIX}-part0", tuple(watched)),
+        SwitchPart(f"{PREFIX}-part1", (other,)),
     )
     with ExitStack() as stack:
         stack.enter_context(machine_lock("benchmark switch-pass"))

@@ -194,11 +194,11 @@ def _code(machine: str, make_program: MakeProgram) -> bytes:
     return packed(make_program(machine))
 
 
-def pack_filter(make_program: MakeProgram = filter_program) -> None:
-    """Packs a filter for this process and those forked from it afterwards."""
+def pack_filter() -> None:
+    """Packs the filter for this process and those forked from it afterwards."""
     machine = os.uname().machine
     if machine in ARCHITECTURES:
-        _code(machine, make_program)
+        _code(machine, filter_program)
 
 
 def packed(instructions: Iterable[Instruction]) -> bytes:

@@ -493,7 +493,7 @@ def installed(group: Group) -> Mapping[str, Installed]:
     """The plug-ins of a group that installed packages offer, by name; none of
     them is loaded.
 
-    The packages are looked at once in a process (see :func:`look_again`).
+    The packages are looked at once in a process.
     """
     found: dict[str, Installed] = {}
     for each in sorted(
@@ -502,9 +502,3 @@ def installed(group: Group) -> Mapping[str, Installed]:
         others = found[each.name].entries if each.name in found else ()
         found[each.name] = Installed(each.name, (*others, each))
     return found
-
-
-look_again = installed.cache_clear
-"""Forgets which packages are installed: they are looked at anew when next asked
-for.
-"""

@@ -113,7 +113,7 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
         return ()
     parts = []
     for text, count in counts.most_common(MOST_NAMED):
-        parts.append(f"{count_text(count, 'link')} with {text}")
+        parts.append(f"{count_text(count)} with {text}")
     if len(counts) > MOST_NAMED:
         parts.append(f"{len(counts) - MOST_NAMED:,} kinds more")
     notes = ["; ".join(parts)]
@@ -138,6 +138,6 @@ def _of_links(qualities: Sequence[LinkQuality]) -> Iterable[object]:
         yield " and ".join(ways)
 
 
-def count_text(count: int, noun: str) -> str:
+def count_text(count: int) -> str:
     """``1 link``, ``2 links``."""
-    return f"{count:,} {noun}{'s' if count != 1 else ''}"
+    return f"{count:,} link{'s' if count != 1 else ''}"

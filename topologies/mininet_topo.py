@@ -309,7 +309,7 @@ def notes_of(
     if by_default and default_bps is not None:
         mbit = default_bps / MBIT_BPS
         notes.append(
-            f"{count_text(by_default, 'link')} without bw: {mbit:g} Mbit/s, by default_bw"
+            f"{count_text(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
         )
     of_links = []
     for _, _, options in record.links:

@@ -12,7 +12,6 @@ from jobs.live.command import CommandPlan
 from jobs.vm_names import vm_name
 
 SHELL_PORT = 5002
-DASK_PORT = 8786
 FOLDER = ".hosenet"
 """Of the launcher's own files, in a VM's working folder."""
 RANK_START = "rank-start"

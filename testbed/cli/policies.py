@@ -364,7 +364,7 @@ def _live(subject: Subject, which: str, out: Path | None) -> PolicyFinding:
         )
 
     def run(experiment: Experiment) -> list[RunRecord]:
-        return played_live(experiment, out, LiveOptions("hn", 6653, 8653))
+        return played_live(experiment, out, LiveOptions())
 
     return live(subject, run)
 

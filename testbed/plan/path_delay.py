@@ -37,12 +37,12 @@ class PathDelay:
     round_trip_s: float = 0.0
     loss_share: float = 0.0
 
-    def lossy_bps(self, segment_bytes: int = SEGMENT_BYTES) -> float:
+    def lossy_bps(self) -> float:
         """The most that one TCP connection gets by its losses, about."""
         if self.loss_share == 0.0 or self.round_trip_s == 0.0:
             return math.inf
         segments = MATHIS / math.sqrt(self.loss_share)
-        return 8 * segment_bytes * segments / self.round_trip_s
+        return 8 * SEGMENT_BYTES * segments / self.round_trip_s
 
 
 def path_delay(tenant: TenantPlan) -> PathDelay:

@@ -31,13 +31,11 @@ PASSES_SHARE = 0.40
 class SwitchPart:
     """The bridges of one daemon, by node.
 
-    ``weight`` is the cost of a pass over them, in ports. ``netns`` is the
-    network namespace that the daemon has to itself.
+    ``netns`` is the network namespace that the daemon has to itself.
     """
 
     netns: str
     nodes: tuple[int, ...]
-    weight: int
 
 
 def switch_parts(
@@ -69,7 +67,6 @@ def switch_parts(
         part = SwitchPart(
             netns=f"{network.prefix}-part{number}",
             nodes=tuple(nodes),
-            weight=sum(weights[node] for node in nodes),
         )
         parts.append(part)
     return tuple(parts)

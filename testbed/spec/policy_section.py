@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +144,7 @@ def _read_policy(here: Location) -> PolicySpec | None:
     """One entry of the list; None where it cannot be read."""
     entry = here.value
     if isinstance(entry, str):
-        return PolicySpec(entry) if _is_known(here, entry) else None
+        return PolicySpec(entry) if _is_policy(here, entry) else None
     if not isinstance(entry, dict):
         if here.is_readable:
             here.report(
@@ -157,7 +157,7 @@ def _read_policy(here: Location) -> PolicySpec | None:
     if not isinstance(name, str):
         _report_name(here, entry)
         return None
-    if not _is_known(here / "name", name):
+    if not _is_policy(here / "name", name):
         return None
     return PolicySpec(name, _parameters(here, "name", policy_kind(name)))
 
@@ -248,13 +248,26 @@ def _parameters(
     return tuple(parameters)
 
 
-def _is_known(here: Location, name: str) -> bool:
+def _is_policy(here: Location, name: str) -> bool:
+    return _is_known(here, "policy", name, policy_kind, known_policies)
+
+
+def _is_known(
+    here: Location,
+    noun: str,
+    name: str,
+    look_up: Callable[[str], object],
+    known: Callable[[], Iterable[str]],
+) -> bool:
+    """True for a known name; reports another, and one of a package that cannot
+    be loaded.
+    """
     try:
-        policy_kind(name)
+        look_up(name)
     except PluginError as error:
         here.report(error.reason)
     except BadInput:
-        here.report(unknown_name("policy", name, list(known_policies())))
+        here.report(unknown_name(noun, name, list(known())))
     else:
         return True
     return False
@@ -318,7 +331,10 @@ def read_embedder(here: Location) -> str | None:
     if not here.is_readable:
         return None
     if isinstance(written, str):
-        return written if _is_embedder(here, written) else None
+        known = _is_known(
+            here, "embedder", written, embedder, embedder_names
+        )
+        return written if known else None
     if not isinstance(written, dict):
         wanted = (
             "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
@@ -348,21 +364,6 @@ def _embedder_of_class(here: Location) -> str | None:
         report_plugin(here, error)
         return None
     return offer(made, loaded.source)
-
-
-def _is_embedder(here: Location, name: str) -> bool:
-    """True for a known name; reports another, and one of a package that cannot
-    be loaded.
-    """
-    try:
-        embedder(name)
-    except PluginError as error:
-        here.report(error.reason)
-    except BadInput:
-        here.report(unknown_name("embedder", name, embedder_names()))
-    else:
-        return True
-    return False
 
 
 # ------------------------------------------------------------------ sizes

@@ -170,9 +170,9 @@ class TableWriter:
         return printed_values(self._plan, row)
 
 
-def table_file(out: Path, pid: int | None = None) -> Path:
-    """The file of the sweep that a process, or this one, computes into a place."""
-    return out / NAME.format(pid=os.getpid() if pid is None else pid)
+def table_file(out: Path) -> Path:
+    """The file of the sweep that this process computes into a place."""
+    return out / NAME.format(pid=os.getpid())
 
 
 def tables_below(out: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from importlib import invalidate_caches
 from pathlib import Path
 
-from testbed.plugins import look_again
+from testbed.plugins import installed
 
 
 @contextmanager
@@ -31,11 +31,11 @@ def installed_package(
     # Python remembers a folder's files by the folder's time, which is too
     # coarse for what was written just now.
     invalidate_caches()
-    look_again()
+    installed.cache_clear()
     try:
         yield
     finally:
         sys.path.remove(str(folder))
         for module in modules:
             sys.modules.pop(module, None)
-        look_again()
+        installed.cache_clear()

@@ -129,14 +129,14 @@ def _is_in_use(namespace: str) -> bool:
     return str(start_ticks(int(pid))) == started
 
 
-def clean_leftovers(state: Path | None = None) -> list[Removed]:
+def clean_leftovers() -> list[Removed]:
     """Removes what dead runs left. For a new run, which holds the machine lock.
 
     Raises MachineCannot for a damaged journal.
     """
     removed = []
     try:
-        on_disk = journals(state)
+        on_disk = journals()
     except RunFailed as error:
         # Not RunFailed, as the new run has not begun.
         raise MachineCannot(

@@ -62,6 +62,7 @@ from testbed.plan.full_classes import converging_links
 from testbed.plan.network_plan import (
     Slot,
     TenantPlan,
+    TenantVm,
     enforced,
     proximate_weights,
     rerooted,
@@ -358,29 +359,19 @@ class LiveBackend:
             runs = job.since_ns is not None and not job.frozen
             if job.tenant is None or not runs or job.tier != "background":
                 continue
-            ended = {report.index for report in job.reports.values()}
-            cores = job.request.demand.cores
-            for vm, plan in zip(job.tenant.vms, job.plans, strict=True):
-                if not isinstance(plan, ComputePlan) or plan.share < 1.0:
-                    continue
-                if vm.index not in ended:
-                    nodes[vm.slot.server] = self._emulation.claim(
-                        vm.slot, plan, cores, job.tier
-                    )
+            for vm, plan, claim, end_ns in self._computing(job, job.tenant):
+                if plan.share >= 1.0 and end_ns is None:
+                    nodes[vm.slot.server] = claim
         return nodes
 
     def _claims(
         self, job: LiveJob, tenant: TenantPlan
     ) -> tuple[Claim, ...]:
         """Claims of a job's computing VMs that still have work to do."""
-        ended = {report.index for report in job.reports.values()}
-        cores = job.request.demand.cores
         claims = []
-        for vm, plan in zip(tenant.vms, job.plans, strict=True):
-            if isinstance(plan, ComputePlan) and vm.index not in ended:
-                claims.append(
-                    self._emulation.claim(vm.slot, plan, cores, job.tier)
-                )
+        for _, _, claim, end_ns in self._computing(job, tenant):
+            if end_ns is None:
+                claims.append(claim)
         return tuple(claims)
 
     def _done_s(
@@ -392,14 +383,27 @@ class LiveBackend:
         if live.tier == "background":
             return {}
         done_s = {}
-        cores = live.request.demand.cores
-        for report in live.reports.values():
-            plan = live.plans[report.index]
-            if isinstance(plan, ComputePlan):
-                slot = tenant.vms[report.index].slot
-                claim = self._emulation.claim(slot, plan, cores, live.tier)
-                done_s[claim] = report.end_ns / 1e9
+        for _, _, claim, end_ns in self._computing(live, tenant):
+            if end_ns is not None:
+                done_s[claim] = end_ns / 1e9
         return done_s
+
+    def _computing(
+        self, job: LiveJob, tenant: TenantPlan
+    ) -> Iterator[tuple[TenantVm, ComputePlan, Claim, int | None]]:
+        """A job's computing VMs with their claims, and when they had computed
+        all that they were to, in ns; None of those that still have work.
+        """
+        end_ns = {
+            report.index: report.end_ns for report in job.reports.values()
+        }
+        cores = job.request.demand.cores
+        for vm, plan in zip(tenant.vms, job.plans, strict=True):
+            if isinstance(plan, ComputePlan):
+                claim = self._emulation.claim(
+                    vm.slot, plan, cores, job.tier
+                )
+                yield vm, plan, claim, end_ns.get(vm.index)
 
     def _receive(self, agent: str, message: Message) -> None:
         if isinstance(message, AgentExited | AgentRefused):

@@ -87,10 +87,10 @@ class TerminalRelay:
         self._master = -1
         self._keys = b""
         if not screens:
-            self.streams = ProgramStreams(_no_terminal(INPUT), None, None)
+            self.streams = ProgramStreams(_no_terminal(), None, None)
             return
         self._screen = screens[0]
-        self._typed = self._screen == OUTPUT and _in_foreground(INPUT)
+        self._typed = self._screen == OUTPUT and _in_foreground()
         self._master, self._slave = os.openpty()
         stack.callback(os.close, self._master)
         # Kept open here: once nobody has the slave open, reads of the master
@@ -99,7 +99,7 @@ class TerminalRelay:
         os.set_blocking(self._master, False)
         self._set_up(stack)
         self.streams = ProgramStreams(
-            self._slave if self._typed else _no_terminal(INPUT),
+            self._slave if self._typed else _no_terminal(),
             self._slave if OUTPUT in screens else None,
             self._slave if ERROR in screens else None,
             self._slave,
@@ -175,17 +175,17 @@ class TerminalRelay:
                     text = text[os.write(self._screen, text) :]
 
 
-def _no_terminal(descriptor: int) -> int | None:
+def _no_terminal() -> int | None:
     """The empty input in place of a terminal, this process's otherwise."""
-    return subprocess.DEVNULL if os.isatty(descriptor) else None
+    return subprocess.DEVNULL if os.isatty(INPUT) else None
 
 
-def _in_foreground(terminal: int) -> bool:
-    """True for a terminal whose keys are this process's."""
-    if not os.isatty(terminal):
+def _in_foreground() -> bool:
+    """True where the input is a terminal whose keys are this process's."""
+    if not os.isatty(INPUT):
         return False
     try:
-        return os.tcgetpgrp(terminal) == os.getpgrp()
+        return os.tcgetpgrp(INPUT) == os.getpgrp()
     except OSError:
         # The terminal is not this session's, whose job control is all that
         # could put this process into the background.

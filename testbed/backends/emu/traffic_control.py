@@ -205,7 +205,7 @@ def open_namespaces(
             set_sysctls(*sysctls)
             if not checksum_offload:
                 # As by `ethtool -K DEV tx off`.
-                _ethtool(VM_DEVICE, ETHTOOL_STXCSUM, 0)
+                _ethtool(VM_DEVICE, ETHTOOL_STXCSUM)
             index_of = {
                 device: index for index, device in socket.if_nameindex()
             }
@@ -243,17 +243,14 @@ def set_sysctls(*sysctls: tuple[str, str]) -> None:
                 raise
 
 
-def _ethtool(
-    device: str,
-    command: int,
-    value: int,
-) -> int:
-    """Value that the kernel returns for an ethtool request. Raises OSError.
+def _ethtool(device: str, command: int) -> int:
+    """Value that the kernel returns for an ethtool request with 0. Raises
+    OSError.
 
     The device is one of this thread's network namespace.
     """
     # struct ethtool_value, which the kernel reads and writes by its address.
-    exchanged = array.array("I", (command, value))
+    exchanged = array.array("I", (command, 0))
     address = exchanged.buffer_info()[0]
     request = struct.pack("16sP", device.encode(), address)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
@@ -268,6 +265,6 @@ def has_carrier(device: str) -> bool:
     since the flag IFF_RUNNING may lag behind by up to a second.
     """
     try:
-        return bool(_ethtool(device, ETHTOOL_GLINK, 0))
+        return bool(_ethtool(device, ETHTOOL_GLINK))
     except OSError:
         return False

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput, RunFailed
-from testbed.plugins import look_again
+from testbed.plugins import installed
 from testbed.sweeps import sweep_folder, worker_side
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
@@ -300,7 +300,7 @@ def forget() -> None:
         if name.partition(".")[0] == "extra_own"
     ]:
         del sys.modules[name]
-    look_again()
+    installed.cache_clear()
     invalidate_caches()
 
 
