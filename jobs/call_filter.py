@@ -65,12 +65,20 @@ X32_CALLS = 0x40000000
 """The lowest number of an x32 program's calls."""
 NEW_NAMESPACES = 0x7E020000
 """All flags of clone that make a namespace."""
-TIOCSTI, TIOCLINUX = 0x5412, 0x541C
+TIOCSTI = 0x5412
+TIOCLINUX = 0x541C
 # Offsets in the kernel's struct seccomp_data. An argument's offset is that of
 # its lower half.
-NUMBER, ARCHITECTURE, FIRST_ARGUMENT, SECOND_ARGUMENT = 0, 4, 16, 24
+NUMBER = 0
+ARCHITECTURE = 4
+FIRST_ARGUMENT = 16
+SECOND_ARGUMENT = 24
 # Codes of BPF: LD+W+ABS, JMP+JEQ, JMP+JGE, JMP+JSET, RET.
-LOAD, EQUAL, AT_LEAST, ANY_BIT, RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+LOAD = 0x20
+EQUAL = 0x15
+AT_LEAST = 0x35
+ANY_BIT = 0x45
+RETURN = 0x06
 # SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO and SECCOMP_SET_MODE_FILTER.
 ALLOW = 0x7FFF0000
 FAIL = 0x00050000

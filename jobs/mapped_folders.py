@@ -13,8 +13,10 @@ from contextlib import ExitStack, suppress
 
 from jobs import linux
 
-OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
-"""Numbers of system calls, the same on all machines."""
+# Numbers of system calls, the same on all machines.
+OPEN_TREE = 428
+MOVE_MOUNT = 429
+MOUNT_SETATTR = 442
 _CLONE_TREE = 1
 _WITH_MOUNTS_BELOW = 0x8000
 _BY_DESCRIPTOR = 0x1000

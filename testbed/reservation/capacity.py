@@ -345,11 +345,10 @@ class NodeCapacity:
         shadow = self._shadow
         if self._known:
             return shadow
-        (n, now_s), free, running = (
-            self._reserved,
-            len(self.free),
-            iter(self.holders),
-        )
+        n, now_s = self._reserved
+        free = len(self.free)
+        # The second loop below continues where the first ends.
+        running = iter(self.holders)
         for end_s, _, nodes, _ in running:
             free += nodes
             if free >= n:

@@ -271,10 +271,11 @@ def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
 # window ended, and a server's count (how many VMs it may take) is computed again only if what is
 # free there has shrunk, or if its uplink held the count down before.
 
-NOWHERE, PLACED, UNSOUND = 0, 1, 2
-"""The states of a point. UNSOUND: the greedy over-commits a link, and needs
-Oktopus' repair.
-"""
+# The states of a point.
+NOWHERE = 0
+PLACED = 1
+UNSOUND = 2
+"""The greedy over-commits a link, and needs Oktopus' repair."""
 
 ANY = 1 << 62
 """The free rate of a link that is not there."""

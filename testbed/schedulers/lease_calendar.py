@@ -34,10 +34,13 @@ from topologies.datacentre import IntArray
 
 FreeCores: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 
-FIRM, PREEMPTIBLE, PREEMPTED = 0, 1, 2
-"""Flag of a booking: advance or immediate; best effort; best effort that was
-preempted once.
-"""
+# Flags of a booking.
+FIRM = 0
+"""Advance or immediate."""
+PREEMPTIBLE = 1
+"""Best effort."""
+PREEMPTED = 2
+"""Best effort that was preempted once."""
 
 # Buckets at first; they double when a booking lies behind the last.
 _ROWS = 64

@@ -463,7 +463,10 @@ DATABASE = Path("/etc/openvswitch/conf.db")
 # bridges per network namespace.
 USERSPACE_DEVICE = "ovs-netdev"
 DEVICE_TIMEOUT_S = 5
-TUNSETIFF, IFF_TAP, IFF_NO_PI = 0x400454CA, 0x0002, 0x1000  # linux/if_tun.h
+# linux/if_tun.h
+TUNSETIFF = 0x400454CA
+IFF_TAP = 0x0002
+IFF_NO_PI = 0x1000
 WMEM_DEFAULT = Path("/proc/sys/net/core/wmem_default")
 MAX_FILES = 65_535
 RMEM_DEFAULT = Path("/proc/sys/net/core/rmem_default")

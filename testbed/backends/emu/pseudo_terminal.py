@@ -20,7 +20,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
 
-INPUT, OUTPUT, ERROR = 0, 1, 2
+INPUT = 0
+OUTPUT = 1
+ERROR = 2
 PASSED_ON = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP)
 CHUNK_BYTES = 65_536
 OUTPUT_FLAGS = 1
