@@ -391,7 +391,7 @@ class Tally:
         life = self.lives.follow(event)
         if life is not None:
             if self._recording:
-                self.uses.follow(event, life)
+                self.uses.follow(event.t, type(event), life)
             return
         match event:
             case events.RunStarted():

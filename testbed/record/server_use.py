@@ -43,14 +43,16 @@ class _Placed(NamedTuple):
 
 
 class ServerUses:
-    """Takes a run's events one by one, each in O(1)."""
+    """Follows jobs' lives event by event, each in O(1)."""
 
     def __init__(self) -> None:
         self._closed: list[tuple[str, _Placed, float, UseEnd]] = []
         self._placed: dict[str, _Placed] = {}
 
-    def follow(self, event: events.Event, life: JobLife) -> None:
-        """Takes in an event of the job whose life is as of after it."""
+    def follow(
+        self, now_s: float, kind: type[events.Event], life: JobLife
+    ) -> None:
+        """Takes in a job's life as of after an event of that kind."""
         placed = self._placed.get(life.job_id)
         holds = life.hold is not None
         same = (
@@ -64,12 +66,12 @@ class ServerUses:
             return
         if placed is not None:
             del self._placed[life.job_id]
-            end = _ENDS.get(type(event), "ended")
-            self._closed.append((life.job_id, placed, event.t, end))
+            end = _ENDS.get(kind, "ended")
+            self._closed.append((life.job_id, placed, now_s, end))
         if holds:
             cores = int(life.request.get("cores", 1))
             self._placed[life.job_id] = _Placed(
-                event.t, life.vms_on, life.tier, cores
+                now_s, life.vms_on, life.tier, cores
             )
 
     def until(self, now_s: float) -> list[ServerUse]:

@@ -66,7 +66,8 @@ class FollowedRun:
         for event in new:
             self.state.follow(event)
             if isinstance(event, JobEvent) and event.job_id in jobs:
-                self._uses.follow(event, jobs[event.job_id])
+                life = jobs[event.job_id]
+                self._uses.follow(event.t, type(event), life)
         self.events += new
         return bool(new)
 
