@@ -105,21 +105,21 @@ def _numba_is_there() -> bool:
 
 
 def _called(
-    function: Any, found: dict[str, FunctionType]
+    function: Any, functions: dict[str, FunctionType]
 ) -> dict[str, FunctionType]:
     """Adds the functions of its own module that a function calls, also
     indirectly.
     """
     for name in function.__code__.co_names:
         part = function.__globals__.get(name)
-        own = (
+        is_of_module = (
             isinstance(part, FunctionType)
             and part.__module__ == function.__module__
         )
-        if own and name not in found:
-            found[name] = part
-            _called(part, found)
-    return found
+        if is_of_module and name not in functions:
+            functions[name] = part
+            _called(part, functions)
+    return functions
 
 
 def _in_scope(function: Any, scope: dict[str, Any]) -> FunctionType:

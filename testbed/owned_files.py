@@ -103,8 +103,8 @@ def _below(here: int, name: str, path: Path) -> int | None:
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        found = os.stat(name, dir_fd=here, follow_symlinks=False)
-        if not stat.S_ISLNK(found.st_mode):
+        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+        if not stat.S_ISLNK(status.st_mode):
             raise
         why = f"{name} is a link, which root does not follow"
         raise OSError(errno.ELOOP, why, str(path)) from None
@@ -255,11 +255,11 @@ def give_all(folder: Path, owner: Owner) -> None:
     with opened_folder(folder) as top:
         for _, folders, files, here in os.fwalk(".", dir_fd=top):
             for name in (*folders, *files):
-                found = os.stat(name, dir_fd=here, follow_symlinks=False)
-                is_alone = found.st_nlink == 1 or stat.S_ISDIR(
-                    found.st_mode
+                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                is_alone = status.st_nlink == 1 or stat.S_ISDIR(
+                    status.st_mode
                 )
-                if found.st_uid == 0 and is_alone:
+                if status.st_uid == 0 and is_alone:
                     os.chown(
                         name,
                         owner.uid,

@@ -19,6 +19,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, spec_from_file_location
+from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
 from types import CodeType, ModuleType
@@ -83,8 +84,8 @@ class Source:
                 "distribution": self.distribution,
                 "version": self.version,
             }
-        own, *beside = [file.to_json() for file in self.files]
-        record: dict[str, Any] = {"source": self.written, **own}
+        main, *beside = [file.to_json() for file in self.files]
+        record: dict[str, Any] = {"source": self.written, **main}
         if beside:
             record["beside"] = beside
         return record
@@ -166,14 +167,14 @@ def raised(error: BaseException, file: Path) -> PluginError:
 def raised_anywhere(error: BaseException) -> str:
     """As :func:`raised`, in whichever file it was raised: ``… (file:line)``."""
     if isinstance(error, SyntaxError) and error.filename:
-        found = raised(error, Path(error.filename))
-        return found.reason  # Python's own message names file and line
+        # Python's own message names file and line.
+        return raised(error, Path(error.filename)).reason
     frames = [at.filename for at in extract_tb(error.__traceback__)[1:]]
-    own = [name for name in frames if "importlib" not in name]
-    if not own:
+    files = [name for name in frames if "importlib" not in name]
+    if not files:
         return raised(error, Path()).reason
-    found = raised(error, Path(own[-1]))
-    return f"{found.reason} ({found.file}:{found.line})"
+    problem = raised(error, Path(files[-1]))
+    return f"{problem.reason} ({problem.file}:{problem.line})"
 
 
 def shown_value(value: object) -> str:
@@ -209,8 +210,8 @@ def from_file(
     kept = Path(kept_name(written.rpartition(":")[0]))
     others: Mapping[str, tuple[Path, bytes]] = vars(module)["__beside__"]
     files = [
-        SourceFile(str(kept.parent / each), *other)
-        for each, other in others.items()
+        SourceFile(str(kept.parent / relative), *other)
+        for relative, other in others.items()
     ]
     source = Source(written, (SourceFile(str(kept), place, text), *files))
     return Loaded(_named(module, name, path), source)
@@ -244,10 +245,10 @@ class _ModulesBeside:
         text.
         """
         # All are looked for: whoever finds a file may keep account of it.
-        found = {name: self.find(name) for name in files}
+        places = {name: self.find(name) for name in files}
         return files == {
-            n: at and (at.resolve(), at.read_bytes())
-            for n, at in found.items()
+            name: at and (at.resolve(), at.read_bytes())
+            for name, at in places.items()
         }
 
     def find_spec(
@@ -364,15 +365,15 @@ def imported_digest(module: str) -> str:
     digest = sha256()
     for name, path in _sources(top):
         digest.update(f"{name}\0{file_digest(path)}\n".encode())
-    found = digest.hexdigest()
+    now = digest.hexdigest()
     if (
         top in sys.modules
-        and vars(sys.modules[top]).setdefault("__sources__", found) != found
+        and vars(sys.modules[top]).setdefault("__sources__", now) != now
     ):
         raise PluginError(
             f"{top} has changed since it was imported: start Python anew"
         )
-    return found
+    return now
 
 
 def module_files(module: str) -> dict[Path, bytes]:
@@ -406,19 +407,19 @@ def _sources(top: str) -> Iterator[tuple[str, Path]]:
 
 def _named(module: ModuleType, name: str, file: Path) -> Any:
     known = [
-        key for key, value in vars(module).items() if _is_of(value, module)
+        key for key, part in vars(module).items() if _is_of(part, module)
     ]
-    found: Any = module
+    value: Any = module
     for part in name.split("."):
-        if not _has(found, part):
+        if not _has(value, part):
             close = get_close_matches(name, known, n=1)
             hint = f" (did you mean {close[0]!r}?)" if close else ""
             holds = f"; it has: {', '.join(known)}" if known else ""
             raise PluginError(
                 f"there is no {name!r} in {file}{hint}{holds}"
             )
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def _has(holder: object, name: str) -> bool:
@@ -471,21 +472,21 @@ class Installed:
         """
         if len(self.entries) > 1:
             names = " and ".join(
-                str(Installed(self.name, (each,)).source)
-                for each in self.entries
+                str(Installed(self.name, (entry,)).source)
+                for entry in self.entries
             )
             raise PluginError(
                 f"{names} have the same name: remove one of the packages"
             )
         try:
             with redirect_stdout(sys.stderr):
-                found = self.entries[0].load()
+                value = self.entries[0].load()
         except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{self.source} {raised_anywhere(error)}"
             ) from error
         imported_digest(self.source.module or "")
-        return Loaded(found, self.source)
+        return Loaded(value, self.source)
 
 
 @cache
@@ -495,10 +496,11 @@ def installed(group: Group) -> Mapping[str, Installed]:
 
     The packages are looked at once in a process.
     """
-    found: dict[str, Installed] = {}
-    for each in sorted(
-        entry_points(group=f"hosenet.{group}"), key=lambda each: each.name
+    plugins: dict[str, Installed] = {}
+    for entry in sorted(
+        entry_points(group=f"hosenet.{group}"), key=attrgetter("name")
     ):
-        others = found[each.name].entries if each.name in found else ()
-        found[each.name] = Installed(each.name, (*others, each))
-    return found
+        name = entry.name
+        others = plugins[name].entries if name in plugins else ()
+        plugins[name] = Installed(name, (*others, entry))
+    return plugins

@@ -208,7 +208,7 @@ def _words(
         complaints.add(line, words[0].start() + 1, message)
         return []
     if not complaints.has_fields(
-        line, words[-1].end(), found=len(words), wanted=len(LINE_FIELDS)
+        line, words[-1].end(), n_fields=len(words), wanted=len(LINE_FIELDS)
     ):
         return []
     return words
@@ -350,7 +350,7 @@ class _Xml:
 
     def _lease(self, attributes: _Attributes) -> LeaseRecord | None:
         """The lease; None where anything is wrong with it, all of it reported."""
-        n_complaints = self._complaints.found
+        n_complaints = self._complaints.total
         arrival_s = self._time(attributes, "lease-request arrival")
         duration_s = self._time(attributes, "duration time")
         nodes = self._count(attributes, "node-set numnodes", 0)
@@ -361,7 +361,7 @@ class _Xml:
         memory_mb = self._count(attributes, "res Memory", 1024)
         name = self._name(attributes)
         self._check_start(attributes, start_s, arrival_s)
-        sound = self._complaints.found == n_complaints
+        sound = self._complaints.total == n_complaints
         if not sound or arrival_s is None or duration_s is None:
             return None
         kind: LeaseKind = "AR"

@@ -111,7 +111,7 @@ def read_swf(
         header={key: tuple(texts) for key, texts in log.header.items()},
         records=np.concatenate(log.blocks),
         lines=np.concatenate(log.numbers),
-        skipped=complaints.found,
+        skipped=complaints.total,
         examples=tuple(complaints.first),
         remarks=complaints.remarks,
     )
@@ -222,7 +222,7 @@ class _Log:
             words = text.split()
             if len(words) > len(FIELDS):
                 self.complaints.add_longer(
-                    line, found=len(words), wanted=len(FIELDS)
+                    line, n_fields=len(words), wanted=len(FIELDS)
                 )
 
     def _numbers_of(
@@ -264,7 +264,7 @@ class _Log:
                 return None
         end = words[-1].end()
         if not self.complaints.has_fields(
-            line, end, found=len(words), wanted=len(FIELDS)
+            line, end, n_fields=len(words), wanted=len(FIELDS)
         ):
             return None
         return row

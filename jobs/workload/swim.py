@@ -96,7 +96,7 @@ def _job(
         )
         return None
     if not complaints.has_fields(
-        line, len(text), found=len(words), wanted=len(FIELDS)
+        line, len(text), n_fields=len(words), wanted=len(FIELDS)
     ):
         return None
     values = _values(words, line, complaints)

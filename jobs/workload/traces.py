@@ -35,7 +35,7 @@ class LineProblem:
 
 
 class TraceErrors(ValueError):
-    """A trace that cannot be read. ``problems`` are the first ones, ``found``
+    """A trace that cannot be read. ``problems`` are the first ones, ``total``
     counts all.
 
     ``lines_alone``: nothing but single lines is wrong, and there are others.
@@ -45,20 +45,20 @@ class TraceErrors(ValueError):
         self,
         path: Path,
         problems: tuple[LineProblem, ...],
-        found: int,
+        total: int,
         *,
         lines_alone: bool = True,
     ) -> None:
         self.path = path
         self.problems = problems
-        self.found = found
+        self.total = total
         self.lines_alone = lines_alone
         texts = []
         for problem in problems:
             place = f"{path}:{problem.line}:{problem.column}"
             texts.append(f"{place}: {problem.message}")
-        if found > len(problems):
-            texts.append(f"and {found - len(problems):,} more")
+        if total > len(problems):
+            texts.append(f"and {total - len(problems):,} more")
         super().__init__("; ".join(texts))
 
 
@@ -89,7 +89,7 @@ class Complaints:
         self.longer = 0
         self._first_longer = ""
         self.first: list[LineProblem] = []
-        self.found = 0
+        self.total = 0
         self.of_lines = True
         self.line = 0
 
@@ -99,7 +99,7 @@ class Complaints:
         column: int,
         message: str,
     ) -> None:
-        self.found += 1
+        self.total += 1
         # A file of another format has an error in each of a million lines.
         if len(self.first) < PROBLEM_LIMIT:
             self.first.append(LineProblem(line, column, message))
@@ -120,32 +120,32 @@ class Complaints:
         self,
         line: int,
         column: int,
-        found: int,
+        n_fields: int,
         wanted: int,
     ) -> bool:
         """True if a line has the wanted fields; one that ends before them is
         reported. What follows them is counted, and is nobody's error.
         """
-        if found < wanted:
+        if n_fields < wanted:
             message = (
-                f"has {found} fields, not {wanted}: the line is cut off"
+                f"has {n_fields} fields, not {wanted}: the line is cut off"
             )
             self.add(line, column, message)
-        if found > wanted:
-            self.add_longer(line, found, wanted)
-        return found >= wanted
+        if n_fields > wanted:
+            self.add_longer(line, n_fields, wanted)
+        return n_fields >= wanted
 
     def add_longer(
         self,
         line: int,
-        found: int,
+        n_fields: int,
         wanted: int,
     ) -> None:
         """Counts a line with more fields than the wanted ones."""
         if not self.longer:
             self._first_longer = (
                 f"more than {wanted} fields, the first of them line {line}"
-                f" with {found}: what follows is not read"
+                f" with {n_fields}: what follows is not read"
             )
         self.longer += 1
 
@@ -200,13 +200,13 @@ class Complaints:
 
         ``kept`` is how many jobs could be read.
         """
-        if kept == 0 and not self.found:
+        if kept == 0 and not self.total:
             message = f"the file ends here and holds no {noun}"
             self.add_of_file(max(self.line, 1), 1, message)
-        if self.found and (not lenient or kept == 0):
+        if self.total and (not lenient or kept == 0):
             alone = self.of_lines and kept > 0
             raise TraceErrors(
-                path, tuple(self.first), self.found, lines_alone=alone
+                path, tuple(self.first), self.total, lines_alone=alone
             )
 
     def trace(
@@ -222,7 +222,7 @@ class Complaints:
         return Trace(
             path,
             tuple(jobs),
-            self.found,
+            self.total,
             tuple(self.first),
             self.remarks,
         )

@@ -158,8 +158,8 @@ class _Tasks:
             " task's instances are VMs, its start is the arrival"
         )
         notes.not_taken.extend(self._complaints.remarks)
-        if self._complaints.found:
-            count = self._complaints.found
+        if self._complaints.total:
+            count = self._complaints.total
             self._left_out["lines that cannot be read"] = count
         notes.leave_out_counted(self._left_out)
         notes.not_taken.append(
@@ -176,7 +176,7 @@ def _task(
 ) -> BatchTask | None:
     """A line's task; None where the line is wrong, which is reported."""
     if not complaints.has_fields(
-        line, 1, found=len(words), wanted=len(FIELDS)
+        line, 1, n_fields=len(words), wanted=len(FIELDS)
     ):
         return None
     numbers: list[int] = []

@@ -244,8 +244,8 @@ class _Importer:
 def _refusal_of_lines(path: Path, error: TraceErrors) -> BadInput:
     problem = error.problems[0]
     message = f"{path}:{problem.line}:{problem.column}: {problem.message}"
-    if error.found > 1:
-        message += f" and {error.found - 1:,} more"
+    if error.total > 1:
+        message += f" and {error.total - 1:,} more"
     hint = None
     if error.lines_alone:
         hint = "--lenient leaves such lines out"

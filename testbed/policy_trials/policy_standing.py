@@ -306,10 +306,10 @@ class Contest:
 
     def _tasks(self) -> Iterator[StandingTask]:
         for workload in self.workloads:
-            for who, entry in enumerate(self.entries):
+            for number, entry in enumerate(self.entries):
                 for seed in self.seeds:
                     case = replace(workload.case, seed=seed)
-                    key = _key(workload, who, seed)
+                    key = _key(workload, number, seed)
                     yield StandingTask(key, case.text(entry))
 
     def tables(self) -> list[Standing]:
@@ -318,29 +318,31 @@ class Contest:
 
     def _table(self, workload: Workload) -> Standing:
         rows = []
-        for who, entry in enumerate(self.entries):
-            keys = [_key(workload, who, seed) for seed in self.seeds]
+        for number, entry in enumerate(self.entries):
+            keys = [_key(workload, number, seed) for seed in self.seeds]
             outcomes = [self._outcomes[key] for key in keys]
+            is_subject = entry is self.entry
+            name = self.spec.label if is_subject else str(entry["name"])
             # A rival that refuses all of them: they are not for it.
-            if who and not any(map(_started, outcomes)):
-                continue
-            name = str(entry["name"]) if who else self.spec.label
-            rows.append(_row(name, not who, outcomes))
+            if is_subject or any(map(_started, outcomes)):
+                rows.append(_row(name, outcomes, is_subject=is_subject))
         rows.sort(key=_rank)
         text = workload.case.text(self.entry)
         return Standing(workload.says, self.seeds, tuple(rows), text)
 
 
-def _key(workload: Workload, who: int, seed: int) -> str:
+def _key(workload: Workload, number: int, seed: int) -> str:
     # By number, as a policy with parameters may bear a rival's name.
-    return f"{workload.case.name}, policy {who}, seed {seed}"
+    return f"{workload.case.name}, policy {number}, seed {seed}"
 
 
 def _started(outcome: Outcome) -> bool:
     return outcome.result is None or bool(outcome.result["started"])
 
 
-def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
+def _row(
+    policy: str, outcomes: Sequence[Outcome], *, is_subject: bool
+) -> Row:
     failures = []
     results = []
     for outcome in outcomes:
@@ -355,7 +357,8 @@ def _row(policy: str, own: bool, outcomes: Sequence[Outcome]) -> Row:
         # than the rivals'.
         whole = not failures and None not in values
         metrics[name] = estimate(values) if whole else None
-    return Row(policy, own, metrics, failures[0] if failures else None)
+    reason = failures[0] if failures else None
+    return Row(policy, is_subject, metrics, reason)
 
 
 def _rank(row: Row) -> tuple[float, float, str]:

@@ -99,11 +99,11 @@ class TraceWorkload(WorkloadSection):
             here.document.problems.append(
                 Problem(place, "", problem.message)
             )
-        what = number_of(error.found, "line")
-        if error.found == 1 and not error.lines_alone:
+        what = number_of(error.total, "line")
+        if error.total == 1 and not error.lines_alone:
             what = "the trace"
         sentence = f"{what} cannot be read"
-        if error.found > PROBLEM_LIMIT:
+        if error.total > PROBLEM_LIMIT:
             sentence += f", the first {PROBLEM_LIMIT} are named"
         # Where the file itself is cut off, empty or of another form there is
         # little else to read.

@@ -657,8 +657,8 @@ class EmulatedNetwork:
 
 def _default_sysctls(tenant: TenantPlan) -> list[tuple[str, str]]:
     """The ordinary values of the settings that a tenant changes."""
-    own = dict(tenant_sysctls(tenant))
-    return [setting for setting in VM_SYSCTLS if setting[0] in own]
+    changed = dict(tenant_sysctls(tenant))
+    return [setting for setting in VM_SYSCTLS if setting[0] in changed]
 
 
 def _change_sysctls(old: TenantPlan, new: TenantPlan) -> None:

@@ -63,7 +63,7 @@ def test_it_is_told_with_the_line(
         assert problem.message.startswith(
             f"over {bound:,} lines: an archive of"
         )
-    assert caught.value.found < 12_000
+    assert caught.value.total < 12_000
 
 
 @pytest.mark.parametrize("kind", READERS)

@@ -157,7 +157,7 @@ def test_all_wrong_lines_are_counted_and_the_first_twenty_named(
     with pytest.raises(TraceErrors, match="and 15 more") as caught:
         read_swf(written(tmp_path, record(1), "x\n" * 35))
     assert len(caught.value.problems) == 20
-    assert caught.value.found == 35
+    assert caught.value.total == 35
 
 
 def test_an_archive_that_is_cut_off_is_wrong_where_it_ends(
