@@ -1,1 +1,1 @@
-"""The command line: one thin file per verb."""
+"""The command line: verbs, and what they share."""

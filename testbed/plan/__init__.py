@@ -1,1 +1,1 @@
-"""Decisions as flow rules, limits and parts of the switch; pure."""
+"""Decisions as flow rules, limits, parts of the switch and agents; fidelity; pure."""
