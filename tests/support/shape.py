@@ -50,7 +50,6 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
-    "processors by each sampler, restarted switches, names of any bytes; progress of packages": 43,
     "a claim of policies without bandwidth; rejections of all jobs in a sentence": 85,
     "files of prompt lines that cannot be read; capacities beside addresses": 85,
     "shortest jobs of exponential, longest of swim": 130,
