@@ -31,7 +31,7 @@ TURNS = 3
 still moves by a third from one run to the next."""
 EXECS = 15
 MOST = 1.2
-"""How many times as long as before it may take at most."""
+"""The most that it may take, as a multiple of the time before."""
 TIMEOUT_S = 600.0
 EXPECTED_S = 60.0
 NETWORK = """\

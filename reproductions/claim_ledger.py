@@ -61,9 +61,8 @@ class FigureClaims:
     """A figure's file: its claims, and the digest of its bytes.
 
     ``where``: the section of the paper. ``size`` and ``seeds``: what the rules
-    need.
-    ``first_seed``: the first of those that judge; values of seeds before it
-    were known when the rules were written.
+    need. ``first_seed``: the first seed that judges; values of seeds before
+    it were known when the rules were written.
     """
 
     section: str

@@ -16,6 +16,7 @@ import sys
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 
@@ -275,12 +276,9 @@ def _groups(own: Stored) -> Iterator[tuple[str, list[JudgedClaim]]]:
     papers = list(filter(of_the_paper, old))
     if papers:
         yield "of the papers, in old results, not counted", papers
-    own_checks = len(old) - len(papers)
+    own_checks = list(filterfalse(of_the_paper, old))
     if own_checks:
-        yield (
-            "own check, in old results, not counted",
-            [judged for judged in old if not of_the_paper(judged)],
-        )
+        yield "own check, in old results, not counted", own_checks
 
 
 def _counts(label: str, judged: Sequence[JudgedClaim]) -> str:
@@ -333,8 +331,8 @@ def _table(own: Stored, link: str) -> str:
 def _figure_row(name: str, result: StoredResult, link: str) -> str:
     done = result.done
     page = f"{paper_of(done.figure)}.md" if link else ""
-    checks = [j for j in done.judged if j.claim.status == "own check"]
-    papers = [j for j in done.judged if j.claim.status != "own check"]
+    checks = list(filterfalse(of_the_paper, done.judged))
+    papers = list(filter(of_the_paper, done.judged))
     hold = sum(judged.verdict == "reproduced" for judged in checks)
     label = f"[{name}]({page}#{name}) | {done.figure.title} | {done.seeds}"
     minutes = f"{took_s(result.record) / 60:.1f} min"

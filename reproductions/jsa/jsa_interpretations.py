@@ -3,8 +3,8 @@ simulated: what the order of EDF, Oktopus and PS-P depends on.
 
 As judged, profiles are linear: running times fall linearly with bandwidth, by
 the formula of Section V.A, and jobs take them. Jobs of one row take p·b/b', a
-fixed volume's time, while schedulers know the linear profile. Profiles that
-are p·b/b' themselves a workload of kind ``swim`` does not have.
+fixed volume's time, while schedulers know the linear profile. A workload of
+kind ``swim`` cannot have profiles that are p·b/b' themselves.
 """
 
 from __future__ import annotations

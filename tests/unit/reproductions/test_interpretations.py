@@ -15,7 +15,6 @@ from reproductions.interpretations import (
     AS_JUDGED,
     INTERPRETATIONS,
     LIVE_ONLY,
-    NOT_COMPARED,
     OTHERWISE,
     SENSITIVITY,
     Interpretation,
@@ -99,9 +98,8 @@ def test_something_of_every_figure_is_compared_at_every_point(
     if name in SENSITIVITY:
         judged = AS_JUDGED[name]
         expected = {point for point in expected if point[0] in judged}
-    assert bool(_compared(name)) == (name not in NOT_COMPARED)
-    if name != "jsa-optimality":
-        assert expected
+    assert _compared(name)
+    assert expected
     assert reached == expected
 
 
@@ -296,7 +294,7 @@ def test_what_is_otherwise_is_named_among_the_figures() -> None:
     assert set(AS_JUDGED) == set(SENSITIVITY)
     for name, judged in AS_JUDGED.items():
         assert set(judged) <= set(FIGURES[name].series)
-    assert {*ABOUT, *NOT_COMPARED} <= set(sections())
+    assert set(ABOUT) <= set(sections())
     for other in (*OTHERWISE, *LIVE_ONLY):
         assert set(other.figures) <= set(sections())
         assert other.reason
