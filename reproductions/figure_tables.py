@@ -193,7 +193,7 @@ def _would_decide(seeds: float) -> str:
 
 
 def _row(texts: Sequence[str]) -> str:
-    """Cells of Markdown."""
+    """A row of a table in Markdown."""
     return f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
 
 
