@@ -151,6 +151,17 @@ def test_a_seed_draws_the_order_of_a_figures_runs() -> None:
     assert orders == {True, False}
 
 
+def test_a_picture_shows_nothing_that_is_not_written_down() -> None:
+    """Pictures are drawn again from stored values alone."""
+    for name, figure in LIVE_FIGURES.items():
+        written = {panel.measure.name for panel in figure.tables}
+        if len(figure.xs) > 1:
+            continue
+        for panel in figure.panels:
+            if not panel.measure.name.endswith(SIMULATED):
+                assert panel.measure.name + SIMULATED in written, name
+
+
 def test_bars_of_simulated_values_have_an_outline() -> None:
     done = stored()["adaba-fig4-live"].done
     figure = done.figure
