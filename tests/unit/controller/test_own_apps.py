@@ -187,7 +187,10 @@ def test_of_several_the_one_that_is_wrong_is_named(
     options: tuple[str, ...],
     message: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # A busy machine may take seconds to end a process.
+    monkeypatch.setattr("controller.process.STOP_TIMEOUT_S", 120.0)
     first = write(
         tmp_path, library, "first.py", "class One(KIND):\n    pass\n"
     )

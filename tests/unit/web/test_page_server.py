@@ -264,6 +264,9 @@ def test_frames_of_a_player_do_not_pile_up_for_a_slow_viewer(
         await asked(connection, do="seek", at_s=0)
         await asked(connection, do="play", speed=1e-3)
         (viewer,) = page.viewers
+        # What came before has arrived.
+        assert viewer._sent is not None
+        await viewer._sent
         written: list[dict[str, Any]] = []
 
         def write_message(text: str) -> asyncio.Future[None]:
