@@ -243,7 +243,8 @@ ASK = "ask for the file as it was written"
 
 def _require_parts(content: Content, path: Path) -> None:
     """Raises BadInput where a part is not that of the digest beside it."""
-    ledger, points = content["ledger"], content.get("points")
+    ledger = content["ledger"]
+    points = content.get("points")
     if digest_of_rules(ledger["text"].encode()) != ledger["digest"]:
         raise BadInput(
             f"{path}: its rules are not those of the ledger's digest", ASK

@@ -29,7 +29,7 @@ COMMIT = re.compile("[0-9a-f]{7,64}")
 """Git would take another word of a file from outside as an option."""
 ENVIRONMENT = ("machine", "python", "packages")
 VALUES_OF = "values of "
-PLAN = ("size", "seeds", "stages")
+PLAN = ("size", "seeds", "first_seed", "stages")
 
 
 def remarks_on_origin(content: Content) -> list[str]:
@@ -128,14 +128,15 @@ def _beside_stored(section: str, results: Content) -> Iterator[str]:
     commit = known(results, "code.commit", str)
     if commit is None or commit != stored["code"]["commit"]:
         return
-    here = f"stored here of {commit}"
+    here = f"not as stored here of {commit}"
     for part in PLAN:
         if results.get(part, []) != stored.get(part, []):
-            yield f"its {part} are not those {here}"
-    ours, theirs = _measures(stored), _measures(results)
+            yield f"{part}: {here}"
+    ours = _measures(stored)
+    theirs = _measures(results)
     for name in sorted(ours.keys() | theirs.keys()):
         if _differ(ours.get(name, {}), theirs.get(name, {})):
-            yield f"its values of {name} are not those {here}"
+            yield f"{VALUES_OF}{name}: {here}"
 
 
 Points = dict[tuple[str, float], list[float | None]]

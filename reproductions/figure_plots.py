@@ -89,7 +89,8 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure = done.figure
     for series in panel.shown or figure.series:
         style = _style(done, panel, series)
-        colour, marker = _colour(style), _marker(style)
+        colour = _colour(style)
+        marker = _marker(style)
         found = [done.estimate(panel.measure, series, x) for x in figure.xs]
         axes.errorbar(
             figure.xs,
@@ -252,7 +253,8 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
     shown = panel.shown or done.figure.series
     groups: dict[object, list[Relation]] = {}
     for relation in panel.relations:
-        (series, _), (other, _) = relation.point, relation.to
+        series, _ = relation.point
+        other, _ = relation.to
         if series in shown and other in shown:
             # Several series with the same relation to another are one mark.
             key = replace(relation, point=(other, 0.0), to=(other, 0.0))
@@ -261,12 +263,13 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
     for relations in groups.values():
         _plot_related(axes, done, panel, relations, most)
     for limits in panel.limits_published:
-        ends = (limits.low, limits.high)
+        ends = [limits.high]
         between = f"at most {limits.high:g}"
         if limits.low is not None:
+            ends = [limits.low, limits.high]
             between = f"{limits.low:g} to {limits.high:g}"
         label = f"{NAMED}: {between}{_unit(panel)}"
-        for y in (end for end in ends if end is not None):
+        for y in ends:
             axes.plot(
                 [min(limits.xs), max(limits.xs)],
                 [y, y],
@@ -538,7 +541,8 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
     figure = done.figure
     for series in panel.shown or figure.series:
         style = _style(done, panel, series)
-        colour, marker = _colour(style), _marker(style)
+        colour = _colour(style)
+        marker = _marker(style)
         for measure, line in zip(
             (panel.measure, simulated(panel.measure)),
             BACKEND_LINES,
@@ -575,7 +579,8 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
     shown = panel.shown or figure.series
     for index, series in enumerate(shown):
         style = _style(done, panel, series)
-        colour, marker = _colour(style), _marker(style)
+        colour = _colour(style)
+        marker = _marker(style)
         pair = (panel.measure, simulated(panel.measure))
         for side, measure in zip((-BAR / 2, BAR / 2), pair, strict=True):
             found = done.estimate(measure, series, x)

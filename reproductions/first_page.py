@@ -241,11 +241,18 @@ def _known_before(current: list[Sentence], *, old: int) -> str:
     """Sentences whose verdict says less: known before, fitted, or old."""
     known = sum(not s.result.in_advance for s in current)
     fitted = sum(s.judged.claim.status == "fitted" for s in current)
-    parts = [f"{known} were judged on values known before their rules"]
+    parts = []
+    if known:
+        verb = "was" if known == 1 else "were"
+        parts.append(
+            f"{known} {verb} judged on values known before their rules"
+        )
     if fitted:
         parts.append(f"{fitted} took part in choosing an interpretation")
     if old:
         parts.append(f"of old results, which do not count, are {old} more")
+    if not parts:
+        return ""
     return f"Of the {len(current)}, {listed(parts)}."
 
 

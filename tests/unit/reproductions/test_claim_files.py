@@ -245,10 +245,12 @@ def test_values_that_are_not_those_stored_of_the_commit_get_a_remark(
     results["values of use"][0][2][0] += 1.0
     del results["values of use_early"][0]
     results["size"] = "quick"
+    results["first_seed"] += 1
     changed(written, results=results)
     _, noted = remarks(written, capsys)
-    for part in ("size", "values of use", "values of use_early"):
-        assert f"its {part} are not those stored here of {commit}" in noted
+    parts = ("size", "first_seed", "values of use", "values of use_early")
+    for part in parts:
+        assert f"{part}: not as stored here of {commit}" in noted
     # Another commit's values may be others.
     results["code"] = {**results["code"], "commit": "0" * 40}
     changed(written, results=results)

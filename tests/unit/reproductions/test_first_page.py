@@ -63,6 +63,21 @@ def result(
     return StoredResult(done, {**facts, **record}, old, in_advance)
 
 
+@pytest.mark.parametrize(
+    ("in_advance", "end"),
+    [
+        (True, "“a leads” ([x](jsa.md#x))."),
+        (False, "1 was judged on values known before their rules."),
+    ],
+)
+def test_nothing_is_counted_where_there_is_nothing(
+    in_advance: bool, end: str
+) -> None:
+    main = replace(DIRECTION, headline=True)
+    text = paragraphs({"x": result([main], in_advance=in_advance)})
+    assert text.endswith(end)
+
+
 def test_a_paragraph_counts_by_outcome_and_names_the_main_results() -> None:
     claims = (DIRECTION, AS_NUMBER, WRONG, OWN)
     text = paragraphs({"made-fig1": result(claims, in_advance=False)})
