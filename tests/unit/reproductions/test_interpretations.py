@@ -202,10 +202,14 @@ def _with(name: str, points: tuple[Point, ...]) -> list[str]:
 def test_an_optimum_compared_with_another_queue_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(
-        OptimalityCases, "entry", "{name: edf, queue: block}"
-    )
-    lines = _with("jsa-optimality", changed("jsa-optimality", ()))
+    # The paper's points are kept for later tests: never those of the patch.
+    points_of_paper("jsa")
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            OptimalityCases, "entry", "{name: edf, queue: block}"
+        )
+        points = changed("jsa-optimality", ())
+    lines = _with("jsa-optimality", points)
     assert any(line.startswith("policies.edf.queue") for line in lines)
 
 
