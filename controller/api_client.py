@@ -17,7 +17,8 @@ from controller.values import NetworkSwitches, Switch, Tenant, to_json
 CONFIRM_TIMEOUT_S = 30.0
 # For connecting, and for every answer that needs no switch.
 ANSWER_TIMEOUT_S = 10.0
-# Of a request that is refused because there were too many others.
+# Of a request that is refused, or loses its connection, because there were too
+# many others.
 _ATTEMPTS = 10
 # Wait beyond the controller's own: its answer says more than a time-out.
 _SLACK_S = 5.0
@@ -202,52 +203,48 @@ class ControllerClient:
         target: str,
         body: bytes,
         timeout_s: float,
-        attempts: int = _ATTEMPTS,
     ) -> tuple[int, bytes]:
-        """One request and its answer.
+        """Sends a request, up to _ATTEMPTS times.
 
-        A kept connection that has gone stale is replaced once.
+        Returns the answer's status and body.
         """
-        fresh = self._connection is None
-        # A controller that is not there is not asked again.
-        connection = self._connected(timeout_s)
         headers = {
             "Authorization": f"Bearer {self._token}",
             "Content-Type": "application/json",
         }
-        try:
-            connection.request(method, target, body, headers)
-            response = connection.getresponse()
-        except (ConnectionError, http.client.BadStatusLine) as error:
-            # The server closes idle connections, its restart closes all, and
-            # among very many new ones it may close this. Every call may be
-            # repeated: the state it asks for is the same state the second time.
-            self.close()
-            if not fresh:
-                return self._exchange(
-                    method, target, body, timeout_s, attempts
-                )
-            # A new connection that ends without an answer had to make room
-            # for another, and is tried again (http.client's
-            # RemoteDisconnected is of both kinds). A status line that is
-            # none is another program's, now and later.
-            if attempts == 1 or not isinstance(error, ConnectionError):
-                raise
-            return self._exchange(
-                method, target, body, timeout_s, attempts - 1
-            )
-        # http.client sends no further request by this connection until the
-        # answer has been read to its end.
-        text = response.read()
-        if response.will_close:
-            self.close()
-        # The bucket is the owner's, whose other clients have emptied it.
-        if response.status == 429 and attempts > 1:
-            time.sleep(float(response.headers["Retry-After"]))
-            return self._exchange(
-                method, target, body, timeout_s, attempts - 1
-            )
-        return response.status, text
+        attempts = _ATTEMPTS
+        while True:
+            was_kept = self._connection is not None
+            # A controller that is not there is not asked again.
+            connection = self._connected(timeout_s)
+            try:
+                connection.request(method, target, body, headers)
+                response = connection.getresponse()
+            except (ConnectionError, http.client.BadStatusLine) as error:
+                # The server closes idle connections, its restart closes
+                # all, and among very many new ones it may close this. Every
+                # call may be repeated: the state it asks for is the same
+                # state the second time.
+                self.close()
+                if was_kept:
+                    continue
+                # A new connection that ends without an answer had to make
+                # room for another, and is tried again (http.client's
+                # RemoteDisconnected is of both kinds). A status line that
+                # is none is another program's, now and later.
+                if attempts == 1 or not isinstance(error, ConnectionError):
+                    raise
+            else:
+                # http.client sends no further request by this connection
+                # until the answer has been read to its end.
+                text = response.read()
+                if response.will_close:
+                    self.close()
+                # 429: the owner's other clients have emptied the bucket.
+                if response.status != 429 or attempts == 1:
+                    return response.status, text
+                time.sleep(float(response.headers["Retry-After"]))
+            attempts -= 1
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:
         if self._connection is None:

@@ -69,8 +69,8 @@ if LIBRARY == "os-ken":
     # It takes any exception for a thread's wish to end: an application that
     # raises one would hear no more events, without a word. Nothing raises this.
     hub.TaskExit = type("TaskExit", (BaseException,), {})
-    # Its own waits for ever, whatever time it is told: links would be looked
-    # for once.
+    # Its own waits for ever, whatever its time-out: links would be looked for
+    # once.
     hub.Event = threading.Event
 ofp_event = _module("controller.ofp_event")
 _Handshake: Any = _module("controller.ofp_handler").OFPHandler
@@ -273,7 +273,14 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
                 )
         parsed = data[:n_parsed]
         parse = _get_versions()[version][1].msg_parser
-        message = parse(self, version, kind, len(parsed), xid, parsed)
+        message = parse(
+            datapath=self,
+            version=version,
+            msg_type=kind,
+            msg_len=len(parsed),
+            xid=xid,
+            buf=parsed,
+        )
         # Of a message that is parsed in part, the rest is read from here.
         message.set_buf(data)
         return ofp_event.ofp_msg_to_ev(message)
@@ -459,10 +466,13 @@ def start_modules(
     # Ours has the sockets; the library's own handshake would bind one for
     # everybody.
     library.applications_cls.pop(_Handshake.__module__, None)
+    # A module that another has as its context, such as `dpset`, is started as
+    # that, and is no application of its own.
+    contexts = {
+        context.__module__ for context in library.contexts_cls.values()
+    }
     for name in names:
-        # A module that another has as its context, such as `dpset`, is
-        # started as that, and is no application of its own.
-        if name not in library.applications_cls and not _is_context(name):
+        if name not in library.applications_cls and name not in contexts:
             raise UnusableApps(
                 f"no class in {name} is a subclass of {Application.__name__}"
             )
@@ -472,13 +482,6 @@ def start_modules(
     # constructed, so no switch comes before.
     library.instantiate(Listener, listeners, uids)
     library.instantiate_apps(**library.create_contexts())
-
-
-def _is_context(name: str) -> bool:
-    """True for a module that another application has as its context."""
-    library = app_manager.AppManager.get_instance()
-    contexts = library.contexts_cls.values()
-    return name in {context.__module__ for context in contexts}
 
 
 def _require_version(application: Any) -> None:

@@ -63,11 +63,9 @@ class SwitchChannel(Protocol):
     @property
     def dpid(self) -> int:
         """The switch's datapath id."""
-        ...
 
     def request_flows(self, ticket: int) -> None:
         """Asks for all its rules; they come to `ControlPlane.reported`."""
-        ...
 
     def send_batch(
         self,
@@ -78,11 +76,9 @@ class SwitchChannel(Protocol):
 
         All of it under `ticket`.
         """
-        ...
 
     def hang_up(self) -> None:
         """Closes the connection."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -584,11 +580,13 @@ class ControlPlane:
         # Packets that left by the old tree are still on their way.
         time.sleep(DRAIN_S)
         # A core that is gone itself is not waited for: should it come back, it
-        # has the difference.
-        gone = [dpid for dpid in removed if dpid not in self._sessions]
-        for dpid in gone:
-            del removed[dpid]
-        self._outcome_by(self._take_step(tenant, removed), until_s)
+        # gets the difference.
+        last = {
+            dpid: changes
+            for dpid, changes in removed.items()
+            if dpid in self._sessions
+        }
+        self._outcome_by(self._take_step(tenant, last), until_s)
         return ChangeOutcome(tuple(missing), tuple(refused.items()))
 
     def _begin_move(

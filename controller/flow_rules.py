@@ -141,7 +141,13 @@ class Flow:
 # count what was refused, and they take the place of the NORMAL rule that a
 # bridge is born with.
 BASE_FLOWS = tuple(
-    Flow(table, DROP_PRIORITY, Match(), Drop(), COOKIE_TAG)
+    Flow(
+        table=table,
+        priority=DROP_PRIORITY,
+        match=Match(),
+        action=Drop(),
+        cookie=COOKIE_TAG,
+    )
     for table in (ADMIT_TABLE, FORWARD_TABLE)
 )
 
@@ -210,7 +216,7 @@ def _admitted(
 def _prefix(tenant: Tenant) -> str | None:
     """The tenant's prefix in a match; None: any address."""
     if tenant.prefix == ANY_ADDRESS:
-        # A switch that is told to match 0 bits says that it matches none.
+        # A switch reports a match of 0 bits as no match at all.
         return None
     return tenant.prefix
 

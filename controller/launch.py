@@ -84,7 +84,7 @@ def run_controller() -> int:
     parsed = _parser().parse_args()
     try:
         _check(parsed)
-        # Here, because it is here that a signal may come from now on.
+        # From here on a signal may come.
         signal.signal(signal.SIGTERM, _end)
         signal.signal(signal.SIGINT, _end)
         _serve(parsed)
@@ -118,27 +118,27 @@ def _serve(options: argparse.Namespace) -> NoReturn:
     # As many open files as may be had: a network has hundreds of switches.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    # Asked first: the user that the controller becomes may have no access to
-    # the checkout.
-    library_version = _version(options.library)
-    plane, user_name = _unprivileged_plane(options)
-    listeners = _listeners(options)
-    about = {
-        **_about(listeners, user_name),
-        "library": options.library,
-        "library_version": library_version,
-    }
-    if options.app is not None:
-        _run_own(options, app, about, listeners)
-    _run(options, app, about, listeners, plane)
-
-
-def _version(library: LibraryName) -> str:
-    # Here, as every program that enters a VM imports this module, and few need
-    # it.
+    # Imported here: every program that enters a VM imports this module, and
+    # few need it.
     from importlib.metadata import version
 
-    return version(library)
+    # Asked first: the user that the controller becomes may have no access to
+    # the checkout.
+    library_version = version(options.library)
+    plane, user_name = _unprivileged_plane(options)
+    listeners = _listeners(options)
+    about = _about(listeners, user_name)
+    about["library"] = options.library
+    about["library_version"] = library_version
+    if options.app is not None:
+        _run_own(options, app, about, listeners)
+    _run(
+        options=options,
+        app=app,
+        about=about,
+        listeners=listeners,
+        plane=plane,
+    )
 
 
 def _listeners(options: argparse.Namespace) -> list[socket.socket]:
@@ -210,7 +210,7 @@ def _import_rest() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    """Where memory runs short, this is the first process to be killed.
+    """Makes this process the first to be killed where memory runs short.
 
     To be called as root: once a process has changed its user, its files in
     /proc are root's.
@@ -222,6 +222,7 @@ def _offer_to_oom_killer() -> None:
 
 
 def _run(
+    *,
     options: argparse.Namespace,
     app: ModuleType,
     about: dict[str, object],

@@ -29,22 +29,19 @@ def choose_library(wanted: str | None = None) -> LibraryName:
     Raises `LibraryMissing` with the command that installs one.
     """
     name = wanted or os.environ.get(LIBRARY_VARIABLE) or "auto"
-    installed = []
-    for library, package in PACKAGES.items():
-        if importlib.util.find_spec(package):
-            installed.append(library)
-    if name == "auto" and not installed:
-        raise LibraryMissing(
-            "no OpenFlow library is installed: pip install os-ken,"
-            " or sudo ./provision.sh install in a checkout"
-        )
     if name not in ("auto", *PACKAGES):
         raise LibraryMissing(
             f"{name!r} is no OpenFlow library: choose auto, ryu or os-ken"
         )
-    for library in installed:
-        if name in ("auto", library):
+    for library, package in PACKAGES.items():
+        wanted_or_any = name in ("auto", library)
+        if wanted_or_any and importlib.util.find_spec(package):
             return library
+    if name == "auto":
+        raise LibraryMissing(
+            "no OpenFlow library is installed: pip install os-ken,"
+            " or sudo ./provision.sh install in a checkout"
+        )
     raise LibraryMissing(
         f"{name} is not installed: sudo ./provision.sh install in a checkout, "
         "or choose the other library "

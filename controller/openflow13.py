@@ -19,7 +19,6 @@ from typing import Any
 
 from controller.flow_rules import (
     Action,
-    AddFlow,
     Change,
     Drop,
     Flow,
@@ -27,6 +26,7 @@ from controller.flow_rules import (
     Goto,
     Match,
     Output,
+    RemoveByCookie,
     RemoveFlow,
 )
 
@@ -116,34 +116,22 @@ def message(
 
 def encode_change(change: Change, xid: int) -> bytes:
     """The flow-mod that brings a change about."""
-    if isinstance(change, AddFlow):
-        body = _flow_body(change.flow, OFPFC_ADD)
-        body += encode_action(change.flow.action)
-    elif isinstance(change, RemoveFlow):
-        body = _flow_body(change.flow, OFPFC_DELETE_STRICT)
-    else:
-        # RemoveByCookie: not strict, so that it takes rules of any priority and
-        # match.
-        body = _flow_mod(
-            change.cookie,
-            change.mask,
+    if isinstance(change, RemoveByCookie):
+        # Not strict, so that it takes rules of any priority and match.
+        every = Flow(
             table=OFPTT_ALL,
-            command=OFPFC_DELETE,
             priority=0,
+            match=Match(),
+            action=Drop(),
+            cookie=change.cookie,
         )
-        body += encode_match(Match())
+        body = _flow_mod(every, OFPFC_DELETE, mask=change.mask)
+    elif isinstance(change, RemoveFlow):
+        body = _flow_mod(change.flow, OFPFC_DELETE_STRICT)
+    else:
+        body = _flow_mod(change.flow, OFPFC_ADD)
+        body += encode_action(change.flow.action)
     return message(OFPT_FLOW_MOD, xid, body)
-
-
-def _flow_body(flow: Flow, command: int) -> bytes:
-    head = _flow_mod(
-        flow.cookie,
-        mask=0,
-        table=flow.table,
-        command=command,
-        priority=flow.priority,
-    )
-    return head + encode_match(flow.match)
 
 
 def encode_batch(
@@ -213,7 +201,14 @@ def decode_flow_stats_reply(data: bytes) -> FlowReport:
         if idle or hard or flags:
             other_cookies.append(cookie)
         else:
-            flows.append(Flow(table, priority, match, action, cookie))
+            flow = Flow(
+                table=table,
+                priority=priority,
+                match=match,
+                action=action,
+                cookie=cookie,
+            )
+            flows.append(flow)
     return FlowReport(tuple(flows), tuple(other_cookies))
 
 
@@ -234,26 +229,22 @@ def _flow_stats(data: bytes) -> Iterator[bytes]:
         offset += length
 
 
-def _flow_mod(
-    cookie: int,
-    mask: int,
-    table: int,
-    command: int,
-    priority: int,
-) -> bytes:
-    return FLOW_MOD.pack(
-        cookie,
+def _flow_mod(flow: Flow, command: int, *, mask: int = 0) -> bytes:
+    """A flow-mod's body without instructions; ``mask`` is the cookie's."""
+    head = FLOW_MOD.pack(
+        flow.cookie,
         mask,
-        table,
+        flow.table,
         command,
         0,  # idle time-out: none
         0,  # hard time-out: none
-        priority,
+        flow.priority,
         OFP_NO_BUFFER,
         OFPP_ANY,
         OFPG_ANY,
         0,  # flags
     )
+    return head + encode_match(flow.match)
 
 
 def _bundle_control(

@@ -320,7 +320,7 @@ def required_apps() -> list[str]:
 
 
 def _closed_way(folder: Path) -> str:
-    """Where the way to a folder is closed to this user, as the end of a sentence."""
+    """A closed folder on the way to ``folder``, as the end of a sentence."""
     for part in (*reversed(folder.parents), folder):
         if not os.access(part, os.X_OK):
             return (
@@ -405,7 +405,7 @@ def _add_imports_beside(folder: Path, imports: list[str]) -> list[Path]:
             if path in seen or not os.path.isfile(path):  # noqa: PTH113 - may be closed
                 continue
             seen.append(path)
-            # What is wrong with it is told where it is executed.
+            # Its faults are reported where it is executed.
             with suppress(OSError, SyntaxError, ValueError):
                 imports += _imported(ast.parse(path.read_bytes()))
     return seen

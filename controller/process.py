@@ -131,7 +131,13 @@ def start_controller(
     reader, writer = os.pipe()
     held = held or {}
     passes = Passes()
-    command = _command(options, listeners, held, writer, passes.descriptor)
+    command = _command(
+        options,
+        listeners=listeners,
+        held=held,
+        ready=writer,
+        passes=passes.descriptor,
+    )
     if confined_to is None:
         # In namespaces of its own it has another parent, which does this.
         command += ["--exit-with-parent", str(os.getpid())]
@@ -152,7 +158,13 @@ def start_controller(
     error = answer.pop("error", None)
     message = answer.pop("message", "")
     if not answer.pop("ready", False):
-        raise _not_started(process, log, error, message, answer.get("port"))
+        raise _not_started(
+            process,
+            log,
+            error=error,
+            message=message,
+            port=answer.get("port"),
+        )
     answer.pop("pid")
     return ControllerProcess(process, passes, token, **answer)
 
@@ -204,6 +216,7 @@ def handed_down(variables: Mapping[str, str]) -> dict[str, str]:
 
 def _command(
     options: Sequence[str],
+    *,
     listeners: Sequence[int],
     held: Mapping[str, int],
     ready: int,
@@ -260,6 +273,7 @@ def _port(claim: object) -> int | None:
 def _not_started(
     process: subprocess.Popen[bytes],
     log: IO[bytes],
+    *,
     error: str | None,
     message: object,
     port: int | None,

@@ -284,7 +284,7 @@ class DesiredState(Strict):
                 problems.append(f"switch {dpid} is not in the network")
         for dpid, port in sorted(tenant.vm_ports | tenant.tree_ports):
             switch = switches.get(dpid)
-            # Of unknown switches it is said above.
+            # Unknown switches are reported above.
             if switch is not None and port not in switch.ports:
                 problems.append(f"switch {switch.name} has no port {port}")
         for vm in tenant.vms:
