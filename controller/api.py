@@ -5,9 +5,9 @@ the same code runs under both. Everything is decided by the control plane; here
 requests are read strictly, limited in size, time and number, and answers
 written in one piece. ``openapi.json`` describes all of it.
 
-A connection is a stranger's until a request with the token has come by it, then
-the owner's. Strangers' connections are limited in number, and so are the
-owner's: beyond its limit each kind's oldest connection is closed for a new one.
+A connection counts as a stranger's until it has carried a request with the
+token, and as the owner's from then on. Both kinds are limited in number: beyond
+the limit, the kind's oldest connection is closed for a new one.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ OPENAPI: Mapping[str, Any] = json.loads(
 # Four times the largest tenant, of 1,021 VMs each on a switch of its own.
 BODY_SIZE_MAX_BYTES = 1 << 20
 HEAD_SIZE_MAX_BYTES = 1 << 17
-# Of the token's owner.
+# Connections of the token's owner.
 CONNECTIONS_MAX = 64
 # Connections that have shown no token (yet).
 STRANGERS_MAX = 256
@@ -70,7 +70,7 @@ LINGER_S = 1.0
 # Requests with the token. A live tenant takes two, of some 10 ms each.
 RATE_PER_S = 500.0
 BURST = 1000
-# Requests without: they can use up nothing of those with the token.
+# Requests without the token; they use up nothing of the rate above.
 STRANGERS_RATE_PER_S = 20.0
 STRANGERS_BURST = 40
 CONFIRM_TIMEOUT_S = 30.0
@@ -367,25 +367,7 @@ def serve(
 
     ``bucket`` limits requests with the token, in place of RATE_PER_S.
     """
-    handler = _handler_class(
-        api, token, bucket or TokenBucket(RATE_PER_S, BURST)
-    )
-    for connection, address in connections(listener):
-        # Here and not in its thread: connections count as they come,
-        # however late their threads run.
-        handler.strangers.enter(connection)
-        threading.Thread(
-            target=_converse,
-            args=(handler, connection, address),
-            daemon=True,
-        ).start()
 
-
-def _handler_class(
-    api: Api,
-    token: str,
-    bucket: TokenBucket,
-) -> type[_Handler]:
     # http.server makes a handler from its class for each connection: what all
     # of them share is the class's.
     class BoundHandler(_Handler):
@@ -397,8 +379,16 @@ def _handler_class(
 
     BoundHandler.api = api
     BoundHandler.authorization = f"Bearer {token}".encode()
-    BoundHandler.bucket = bucket
-    return BoundHandler
+    BoundHandler.bucket = bucket or TokenBucket(RATE_PER_S, BURST)
+    for connection, address in connections(listener):
+        # Not in its thread: connections count as they come, however late
+        # their threads run.
+        BoundHandler.strangers.enter(connection)
+        threading.Thread(
+            target=_converse,
+            args=(BoundHandler, connection, address),
+            daemon=True,
+        ).start()
 
 
 def _converse(
@@ -436,10 +426,11 @@ def _linger(connection: socket.socket) -> None:
 
 
 class _Timed(io.RawIOBase):
-    """A connection's bytes, in and out until `until_s`.
+    """A connection's bytes, read and written until `until_s`.
 
-    None, before a request: for IDLE_TIMEOUT_S. The socket's own time-outs would
-    begin anew with each byte. `head_bytes` may still be a head's.
+    Before a request `until_s` is None, and the limit IDLE_TIMEOUT_S. The
+    socket's own time-outs would begin anew with each byte. `head_bytes`: the
+    most that may still come of a request's head.
     """
 
     until_s: float | None

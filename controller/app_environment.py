@@ -54,8 +54,10 @@ class CannotMake(Exception):
 
 
 def main(arguments: list[str]) -> int:
-    """``REQUIREMENTS CACHE``. Exit code 2 for what pip cannot install, 3 for
-    what the machine lacks; the sentence is on standard error.
+    """Makes the environment of the arguments ``REQUIREMENTS CACHE``.
+
+    Returns the exit code: 2 for what pip cannot install, 3 for what the machine
+    lacks; a sentence on it is on standard error.
     """
     requirements, cache = map(Path, arguments)
     try:

@@ -7,11 +7,11 @@ wanted, and it answers with messages to send. It knows switches only as
 
 Every change of the desired state gets the next *revision*. What is sent to a
 switch is sent under a *ticket*; when the switch's barrier reply brings the
-ticket back, that switch stands at the revision the ticket was written at.
-Whoever changed the state waits until all switches concerned stand at his
-revision. A switch that (re)connects is asked for its rules first and then given
-the difference; while it is asked nothing else is sent to it, as the difference
-will contain it.
+ticket back, that switch stands at the revision the ticket was written at. A
+call that changes the state waits until all switches concerned stand at its
+revision. A switch that (re)connects is asked for its rules first and then sent
+the difference. Between the two nothing else is sent to it: the difference will
+contain it.
 """
 
 from __future__ import annotations
@@ -438,13 +438,14 @@ class ControlPlane:
             if session is None or session.repaired == (0, 0):
                 continue
             added, removed = session.repaired
-            record = {
-                "dpid": switch.dpid,
-                "name": switch.name,
-                "added": added,
-                "removed": removed,
-            }
-            repairs.append(record)
+            repairs.append(
+                {
+                    "dpid": switch.dpid,
+                    "name": switch.name,
+                    "added": added,
+                    "removed": removed,
+                }
+            )
         return repairs
 
     @property

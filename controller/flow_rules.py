@@ -68,12 +68,14 @@ class Match:
             # tag, the bit of its presence and the twelve of its id are
             # zero.
             fields.append("vlan_tci=0x0000/0x1fff")
-        if self.eth_src is not None:
-            fields.append(f"dl_src={self.eth_src}")
-        if self.nw_src is not None:
-            fields.append(f"nw_src={self.nw_src}")
-        if self.nw_dst is not None:
-            fields.append(f"nw_dst={self.nw_dst}")
+        addresses = {
+            "dl_src": self.eth_src,
+            "nw_src": self.nw_src,
+            "nw_dst": self.nw_dst,
+        }
+        for name, address in addresses.items():
+            if address is not None:
+                fields.append(f"{name}={address}")
         return ",".join(fields)
 
 

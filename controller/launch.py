@@ -77,9 +77,9 @@ class CannotStart(Exception):
 
 
 def run_controller() -> int:
-    """Runs the controller until a signal; returns only if it does not start.
+    """Runs the controller until a signal.
 
-    Then with an exit code.
+    Returns only if it does not start: the exit code.
     """
     parsed = _parser().parse_args()
     try:
@@ -143,12 +143,9 @@ def _serve(options: argparse.Namespace) -> NoReturn:
 
 def _listeners(options: argparse.Namespace) -> list[socket.socket]:
     """Sockets that listen for switches: the machine's, and in namespaces."""
-    listener = _inherited(options.listen_fd)
-    if listener is None:
-        listener = _listen(
-            options.openflow_port, "OpenFlow", "--openflow-port"
-        )
-    listeners = [listener]
+    listeners = [
+        _listener(options.listen_fd, options.openflow_port, "OpenFlow")
+    ]
     for descriptor in options.openflow_fd:
         listeners.append(socket.socket(fileno=descriptor))
     return listeners
@@ -234,9 +231,7 @@ def _run(
 
     from controller import api
 
-    listener = _inherited(options.api_fd)
-    if listener is None:
-        listener = _listen(options.api_port, "API", "--api-port")
+    listener = _listener(options.api_fd, options.api_port, "API")
     about["api_port"] = listener.getsockname()[1]
     app.start_serving(plane, listeners, _switch_users(options))
     serving = threading.Thread(
@@ -416,21 +411,18 @@ def _hand_over(
     os.fchown(descriptor, user.uid, user.gid)
 
 
-def _inherited(descriptor: int | None) -> socket.socket | None:
-    """A socket of the process that started this one; None without one."""
-    if descriptor is None:
-        return None
-    listener = socket.socket(fileno=descriptor)
-    # A controller before this one may have left it otherwise.
-    listener.settimeout(None)
-    return listener
-
-
-def _listen(
-    port: int,
-    purpose: str,
-    option: str,
+def _listener(
+    descriptor: int | None, port: int, purpose: str
 ) -> socket.socket:
+    """The socket of the process that started this one; without one a new one.
+
+    Raises CannotStart where the port is taken, or root's.
+    """
+    if descriptor is not None:
+        listener = socket.socket(fileno=descriptor)
+        # A controller before this one may have left it otherwise.
+        listener.settimeout(None)
+        return listener
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
@@ -446,7 +438,7 @@ def _listen(
             "port-taken",
             f"port {port} on {LOOPBACK}, wanted for {purpose}, {reason}; "
             f"`ss -ltnp sport = :{port}` shows by whom, "
-            f"{option} chooses another",
+            f"--{purpose.lower()}-port chooses another",
             port,
         ) from None
 

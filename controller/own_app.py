@@ -1,9 +1,9 @@
 """A person's Ryu or os-ken applications in place of ours: loaded and started.
 
-As by ``ryu-manager``: files and modules, each with one application, and the
-library's options. Files are read before root is given up, as the experiment
-file is, and run only afterwards. Their own modules are looked for beside them
-first.
+They are named as for ``ryu-manager``: files and modules, each with one
+application, and the library's options. Files are read before root is given up,
+as the experiment file is, and executed only afterwards. Modules that they
+import are looked for beside them first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ THREADS_MAX: dict[LibraryName, int] = {"ryu": 64, "os-ken": 1024}
 THREADS = re.compile(
     r"^Uid:\t(\d+).*^Threads:\t(\d+)", re.MULTILINE | re.DOTALL
 )
-# Of this program, which a module of a person's may be called, too.
+# Packages of this program; a person's module may have the name of one.
 OURS = ("controller", "jobs")
 
 
@@ -55,8 +55,8 @@ class UnusableApps(ValueError):
 class OwnFile:
     """An application's file.
 
-    ``imports``: dotted names of modules, and of names imported from them, here
-    and in modules beside it. ``beside``: the latter modules' files.
+    ``imports``: dotted names of modules, and of names imported from them, in
+    this file and in modules beside it. ``beside``: those modules' files.
     """
 
     path: Path
@@ -182,9 +182,9 @@ class OwnApps:
     def import_library(self, openflow: Any) -> None:
         """Imports the library's modules that they name, and what those require.
 
-        ``openflow`` is `controller.app`. They may be out of reach without root.
-        The other library is not to be found from now on: it would come without
-        its threads.
+        ``openflow`` is `controller.app`. Without root the modules may be out of
+        reach. The other library cannot be imported from now on: it would come
+        without its threads.
         """
         package = PACKAGES[openflow.LIBRARY]
         openflow.import_options()

@@ -118,14 +118,16 @@ def start_controller(
 ) -> ControllerProcess:
     """Starts a controller that ends with this process; returns when it is ready.
 
-    ``options`` are those of `controller.launch`, ``listeners`` descriptors of
-    sockets that listen for switches elsewhere, ``held`` of those that this
-    process keeps open in place of ports, by option (``--listen-fd``,
-    ``--api-fd``), ``confined_to`` the folders of applications that are to run
-    in namespaces of their own. `log` gets its output; the last
-    of that, where it can be read back, appears in the exception, of a person's
-    application its error. Call it from a thread that stays (the main one): the
-    kernel ends the child with the thread. Raises `ControllerNotStarted`.
+    ``options`` are those of `controller.launch`. ``listeners``: descriptors of
+    sockets that listen for switches elsewhere. ``held``: descriptors of sockets
+    that this process keeps open, by the option that passes them in place of a
+    port (``--listen-fd``, ``--api-fd``). ``confined_to``: folders of
+    applications that are to run in namespaces of their own. ``log`` gets the
+    output.
+
+    Call it from a thread that stays (the main one): the kernel ends the child
+    with the thread. Raises `ControllerNotStarted` with the end of the output,
+    where that can be read back; of a person's application with its error.
     """
     token = secrets.token_urlsafe(32)
     reader, writer = os.pipe()
@@ -210,8 +212,11 @@ def handed_down(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables that a controller gets of its caller's: none that may be a
     secret, as it may be a person's application.
     """
-    names = [name for name in variables if HANDED_DOWN.fullmatch(name)]
-    return {name: variables[name] for name in names}
+    return {
+        name: value
+        for name, value in variables.items()
+        if HANDED_DOWN.fullmatch(name)
+    }
 
 
 def _command(
@@ -287,8 +292,8 @@ def _not_started(
             limit_s = APP_SILENCE_S
         ended = f"the controller was not ready within {limit_s:g} s"
     if error == REMOTE_ERROR:
-        return ControllerNotStarted(str(message), exit_code, error, port)
-    if error == APP_ERROR:
+        text = str(message)
+    elif error == APP_ERROR:
         # It may have begun threads, which do not end: then there is an error
         # and no exit code.
         text = str(message)[:LINE_MAX_BYTES] or ended

@@ -59,9 +59,10 @@ Value = TypeVar("Value", bound=Strict)
 
 
 class _Problems(ValueError):
-    """`problems` names what is wrong, a line each.
+    """Lines on what is wrong.
 
-    PROBLEMS_MAX of `every`, and how many more.
+    `every` has all of them; `problems` the first PROBLEMS_MAX, shortened, and
+    the number of the others.
     """
 
     def __init__(self, problems: Iterable[str]) -> None:
@@ -525,12 +526,13 @@ def _address_problems(tenant: Tenant) -> list[str]:
 
 def _uniqueness_problems(tenant: Tenant) -> list[str]:
     problems = []
-    for index in _repeated(vm.index for vm in tenant.vms):
-        problems.append(f"VM index {index} is given twice")
-    for ip in _repeated(vm.ip for vm in tenant.vms):
-        problems.append(f"address {ip} is given twice")
-    for mac in _repeated(vm.mac for vm in tenant.vms):
-        problems.append(f"MAC {mac} is given twice")
+    for name, field in (
+        ("VM index", "index"),
+        ("address", "ip"),
+        ("MAC", "mac"),
+    ):
+        for value in _repeated(map(attrgetter(field), tenant.vms)):
+            problems.append(f"{name} {value} is given twice")
     ends = [(vm.dpid, vm.port) for vm in tenant.vms]
     # VMs and links of one tenant share no port.
     for dpid, port in _repeated(ends + _tree_ends(tenant)):

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,21 +35,23 @@ from testbed.record.folder import EVENTS
 
 
 class Change(NamedTuple):
-    """At ``t`` a job takes (``sign`` 1) or gives back (-1) a hold."""
+    """At ``t`` an event's job takes (``sign`` 1) or gives back (-1) a hold."""
 
     t: float
-    event: events.Event
-    job_id: str
+    event: events.JobEvent
     sign: int
     hold: AuditedHold
 
 
 class BookedHold(NamedTuple):
-    """``[start_s, end_s)``; ``end_s`` None: it was never given back."""
+    """A hold of an event's job in ``[start_s, end_s)``.
+
+    ``end_s`` None: it was never given back.
+    """
 
     start_s: float
     end_s: float | None
-    event: events.Event
+    event: events.JobEvent
     hold: AuditedHold
 
 
@@ -92,26 +94,26 @@ def occupied(history: History) -> list[Change]:
         # never lose a part.
         if (takes or kind in _GIVING) and job_id in held:
             before = held.pop(job_id)
-            changes.append(Change(event.t, event, job_id, -1, before))
+            changes.append(Change(event.t, event, sign=-1, hold=before))
         if takes:
             held[job_id] = placed[job_id]
-            changes.append(Change(event.t, event, job_id, 1, held[job_id]))
+            changes.append(
+                Change(event.t, event, sign=1, hold=placed[job_id])
+            )
     return changes
 
 
 @once
-def bookings(history: History) -> list[tuple[str, BookedHold]]:
+def bookings(history: History) -> list[BookedHold]:
     """Every job's reservations as intervals, in order of the lines that made
     them.
     """
-    booked = [
-        (job.job_id, booking)
-        for job in history.jobs.values()
-        for booking in _bookings(job)
-    ]
+    booked: list[BookedHold] = []
+    for job in history.jobs.values():
+        booked += _bookings(job)
     # Several may begin at one instant: the order of the file is theirs.
     lines = history.lines
-    booked.sort(key=lambda entry: lines[id(entry[1].event)])
+    booked.sort(key=lambda booking: lines[id(booking.event)])
     return booked
 
 
@@ -122,14 +124,16 @@ def _bookings(job: JobHistory) -> Iterator[BookedHold]:
     now: BookedHold | None = None
     last: BookedHold | None = None
     for event in job.events:
+        if not isinstance(event, events.JobEvent):
+            continue
         kind = type(event)
         if kind not in _BOOKING:
             continue
         # A shortened reservation keeps its hold and ends earlier: no new
         # interval begins.
-        if kind is events.JobShortened:
+        if isinstance(event, events.JobShortened):
             if now is not None:
-                now = now._replace(end_s=event.until_s)  # type: ignore[attr-defined]
+                now = now._replace(end_s=event.until_s)
             continue
         after: BookedHold | None = None
         if kind not in _GIVING:
@@ -154,7 +158,7 @@ def _ended_at(booking: BookedHold, t: float) -> Iterator[BookedHold]:
 
 
 def _booked_by(
-    event: events.Event, now: BookedHold | None, last: BookedHold | None
+    event: events.JobEvent, now: BookedHold | None, last: BookedHold | None
 ) -> BookedHold | None:
     """The interval that an event begins; None where it begins none.
 
@@ -232,9 +236,12 @@ def _hose_findings(history: History, job: JobHistory) -> Findings:
             root = event.root
         elif isinstance(event, events.JobRescaled):
             rate_bps = event.rate_bps
+        elif isinstance(event, events.JobStarted):
+            if event.rate_bps != rate_bps:
+                starts = f"{job.job_id} starts at {event.rate_bps} bit/s"
+                yield event, f"{starts}, reserved are {rate_bps}"
+            continue
         else:
-            if isinstance(event, events.JobStarted):
-                yield from _wrong_rate(event, rate_bps)
             continue
         # Best effort reserves nothing, and says so with an empty list.
         if not rate_bps and not event.links:
@@ -247,12 +254,6 @@ def _hose_findings(history: History, job: JobHistory) -> Findings:
             need = history.topology.hose(root, vms, rate_bps)
             for wrong in _differences(history, event.links, need):
                 yield event, f"{job.job_id}: {wrong}"
-
-
-def _wrong_rate(event: events.JobStarted, reserved_bps: int) -> Findings:
-    if event.rate_bps != reserved_bps:
-        starts = f"{event.job_id} starts at {event.rate_bps} bit/s"
-        yield event, f"{starts}, reserved are {reserved_bps}"
 
 
 def _differences(
@@ -317,8 +318,10 @@ def _wrong_estimate(
 
 
 def _of_profile(options: list[list[float]], granted: float) -> float:
-    """The time of a profile's option; between two a straight line, below the
-    least p·b/b'.
+    """The time of a profile's option, in s.
+
+    Between two options it is interpolated linearly, below the least it is
+    p·b/b'.
     """
     least_bps, longest_s = options[0]
     if granted < least_bps:
@@ -345,36 +348,22 @@ def samples(history: History) -> Findings:
         for directed, sent, reserved in event.links:
             number = int(directed)
             beside = vms.get(number, 0.0) * packet_bps
-            for wrong in _beyond(topology, number, sent, reserved, beside):
-                yield event, wrong
+            if not 0 <= number < topology.n_directed:
+                yield event, f"directed link {number} does not exist"
+                continue
+            capacity = topology.carries_bps(number)
+            if not 0 <= reserved <= capacity * (1 + ROUNDING):
+                wrong = f"{reserved:.0f} bit/s reserved"
+                yield event, f"{wrong} {_on(topology, number)}"
+            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
+                wrong = f"{sent:.0f} bit/s sent"
+                yield event, f"{wrong} {_on(topology, number)}"
 
 
-def _beyond(
-    topology: Topology,
-    number: int,
-    sent: float,
-    reserved: float,
-    beside: float,
-) -> Iterator[str]:
-    """Rates that a directed link does not carry; ``beside``: packets that may
-    go beyond the rate.
-    """
-    if not 0 <= number < topology.n_directed:
-        yield f"directed link {number} does not exist"
-        return
-    capacity = topology.carries_bps(number)
-    # Naming a link takes longer than both comparisons, and a live run has a
-    # sample for each link and interval.
-    if not 0 <= reserved <= capacity * (1 + ROUNDING):
-        yield (
-            f"{reserved:.0f} bit/s reserved on {topology.link(number)}, "
-            f"capacity {capacity}"
-        )
-    if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
-        yield (
-            f"{sent:.0f} bit/s sent on {topology.link(number)}, "
-            f"capacity {capacity}"
-        )
+def _on(topology: Topology, directed: int) -> str:
+    """The end of a sentence on a directed link's rate."""
+    capacity = topology.carries_bps(directed)
+    return f"on {topology.link(directed)}, capacity {capacity}"
 
 
 def sampled(
@@ -463,9 +452,8 @@ def _bits_on_links(
 
 def _packet_bits(history: History) -> float:
     """A packet on the wire in bits of the experiment, for a second of its time."""
-    resolved: Any = history.resolved
+    scale = history.stated("scale")
     try:
-        scale = resolved["scale"]
         return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
     except (LookupError, TypeError, ValueError, ArithmeticError):
         # The file itself is another check's.
@@ -481,26 +469,24 @@ def _booked(history: History) -> list[Change]:
 
     Intervals are half-open: what ends at an instant ends before what begins.
     """
-    lines = history.lines
     changes = []
-    for job_id, booking in bookings(history):
-        event = booking.event
-        begin = Change(booking.start_s, event, job_id, 1, booking.hold)
-        changes.append((begin.t, 1, lines[id(event)], begin))
-        if booking.end_s is not None:
-            end = Change(booking.end_s, event, job_id, -1, booking.hold)
-            changes.append((end.t, -1, lines[id(event)], end))
-    changes.sort(key=itemgetter(0, 1, 2))
-    return [change for *_, change in changes]
+    for start_s, end_s, event, hold in bookings(history):
+        changes.append(Change(start_s, event, sign=1, hold=hold))
+        if end_s is not None:
+            changes.append(Change(end_s, event, sign=-1, hold=hold))
+    # Stably: what begins at one instant stays in the order of the file.
+    changes.sort(key=attrgetter("t", "sign"))
+    return changes
 
 
 def _over(
     changes: Sequence[Change],
+    *,
     amounts: Callable[[AuditedHold], Pairs],
+    per_job: Mapping[str, int],
     has: Sequence[int],
     name: Callable[[int], str],
     say: str,
-    per_job: Mapping[str, int],
 ) -> Findings:
     """One finding each time a resource goes from fitting to not fitting.
 
@@ -520,7 +506,7 @@ def _over(
                 exists = 0 <= number < len(has)
                 resources[number] = _Resource(has[number] if exists else 0)
             resource = resources[number]
-            if resource.take(change, amount * per_job[change.job_id]):
+            if resource.take(change, amount * per_job[change.event.job_id]):
                 jobs = ", ".join(sorted(resource.holders))
                 message = say.format(
                     resource.taken, name(number), resource.room
@@ -546,9 +532,9 @@ class _Resource:
         was_over = self.taken > self.room
         self.taken += change.sign * amount
         if change.sign > 0:
-            self.holders.add(change.job_id)
+            self.holders.add(change.event.job_id)
         else:
-            self.holders.discard(change.job_id)
+            self.holders.discard(change.event.job_id)
         return self.taken > self.room and not was_over
 
 
@@ -564,7 +550,9 @@ def _all_fit(
     are formed at once, as 64-bit integers, which are exact.
     """
     pairs = [amounts(change.hold) for change in changes]
-    factors = [change.sign * per_job[change.job_id] for change in changes]
+    factors = [
+        change.sign * per_job[change.event.job_id] for change in changes
+    ]
     flat = chain.from_iterable(chain.from_iterable(pairs))
     try:
         table = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
@@ -620,7 +608,11 @@ def slots(history: History) -> Findings:
     if any(n != 1 for n in per_job.values()):
         vms = "VM slots"
     yield from _on_servers(
-        history, history.topology.slots, per_job, vms, "slots"
+        history,
+        has=history.topology.slots,
+        per_job=per_job,
+        taken=vms,
+        unit="slots",
     )
 
 
@@ -629,8 +621,13 @@ def memory(history: History) -> Findings:
     per_job = {}
     for job_id, job in history.jobs.items():
         per_job[job_id] = int(job.request.get("memory_mib", 0))
-    has = history.topology.memory_mib or []
-    yield from _on_servers(history, has, per_job, "MiB", "MiB")
+    yield from _on_servers(
+        history,
+        has=history.topology.memory_mib or [],
+        per_job=per_job,
+        taken="MiB",
+        unit="MiB",
+    )
 
 
 def needs_memory(history: History) -> str | None:
@@ -641,6 +638,7 @@ def needs_memory(history: History) -> str | None:
 
 def _on_servers(
     history: History,
+    *,
     has: Sequence[int],
     per_job: Mapping[str, int],
     taken: str,
@@ -657,13 +655,14 @@ def _on_servers(
             mine = [
                 change for change in changes if change.hold.tier == tier
             ]
-            say = f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}"
-            node = history.topology.node
-            yield from _over(mine, _vms_on, has, node, say, per_job)
-
-
-_vms_on = attrgetter("vms_on")
-_links = attrgetter("links")
+            yield from _over(
+                mine,
+                amounts=attrgetter("vms_on"),
+                per_job=per_job,
+                has=has,
+                name=history.topology.node,
+                say=f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}",
+            )
 
 
 def links(history: History) -> Findings:
@@ -677,26 +676,32 @@ def links(history: History) -> Findings:
         (occupied(history), "in use"),
         (_booked(history), "booked"),
     ):
-        say = f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s"
         yield from _over(
-            changes, _links, has, topology.link, say, once_each
+            changes,
+            amounts=attrgetter("links"),
+            per_job=once_each,
+            has=has,
+            name=topology.link,
+            say=f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s",
         )
 
 
 def returned(history: History) -> Findings:
     running: dict[str, Change] = {}
     for change in occupied(history):
+        job_id = change.event.job_id
         if change.sign > 0:
-            running[change.job_id] = change
+            running[job_id] = change
         else:
             # What a job gives back is what it held: nothing else can be left.
-            running.pop(change.job_id, None)
+            running.pop(job_id, None)
     if running:
         yield from _left(history, running)
-    for job_id, booking in bookings(history):
-        if booking.end_s is None and job_id not in running:
-            message = f"the reservation of {job_id} was never given back"
-            yield booking.event, message
+    for booking in bookings(history):
+        event = booking.event
+        if booking.end_s is None and event.job_id not in running:
+            held = f"the reservation of {event.job_id}"
+            yield event, f"{held} was never given back"
 
 
 def _left(history: History, running: Mapping[str, Change]) -> Findings:

@@ -219,7 +219,7 @@ def audit(path: Path, file: Recording | None = None) -> Audit:
     """
     if file is None:
         file = read_recording(path)
-    return _audited(History(path, file, file.started), CHECKS)
+    return _audited(History(path, file), CHECKS)
 
 
 def audit_played(
@@ -229,7 +229,7 @@ def audit_played(
     experiment; checks of other files are left out.
     """
     file = Recording(Path(), played)
-    history = History(file.path, file, file.started, declared=resolved)
+    history = History(file.path, file, declared=resolved)
     checks = [check for check in CHECKS if check.name not in FILE_CHECKS]
     return _audited(history, checks)
 
@@ -239,22 +239,19 @@ def _audited(history: History, checks: Sequence[Invariant]) -> Audit:
         checks = [
             check for check in checks if check.name in TOPOLOGY_CHECKS
         ]
-    started = history.started
     return Audit(
-        str(history.folder),
-        started.run,
-        started.policy,
-        len(history.events),
-        tuple(_result(check, history) for check in checks),
+        path=str(history.folder),
+        run=history.started.run,
+        policy=history.started.policy,
+        n_events=len(history.events),
+        results=tuple(_result(check, history) for check in checks),
     )
 
 
 def _result(check: Invariant, history: History) -> Result:
     why_not = check.why_not(history)
     if why_not is not None:
-        return Result(
-            check.name, check.says, "not applicable", why_not, 0, ()
-        )
+        return Result(check.name, check.says, "not applicable", why_not)
     findings = []
     for place, message in check.find(history):
         findings.append(_finding(history, place, message))
@@ -276,7 +273,6 @@ def _judged(name: str, says: str, findings: list[Violation]) -> Result:
         name,
         says,
         status,
-        why="",
         n_findings=len(findings),
         findings=tuple(findings[:MAX_FINDINGS]),
     )
@@ -296,11 +292,14 @@ def audit_all(path: Path) -> list[Audit]:
     for message in _list_faults(path, folders):
         findings.append(Violation(SUMMARY, None, message))
     says = "the list says what each policy's summary says"
-    above = _judged("summary-list", says, findings)
-    return [
-        *audits,
-        Audit(str(path), path.name, "all policies", 0, (above,)),
-    ]
+    above = Audit(
+        path=str(path),
+        run=path.name,
+        policy="all policies",
+        n_events=0,
+        results=(_judged("summary-list", says, findings),),
+    )
+    return [*audits, above]
 
 
 def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
@@ -316,7 +315,7 @@ def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
     for folder in folders:
         summary = parsed(folder / SUMMARY)
         entry = entries.pop(folder.name, None)
-        # Instead of a damaged file, ``parsed`` returns what is wrong with it.
+        # Of a damaged file ``parsed`` returns the fault.
         if isinstance(summary, str) or entry != summary:
             yield f"does not hold what {folder.name}/{SUMMARY} says"
     for name in entries:

@@ -53,8 +53,13 @@ _NEXT: dict[str, dict[str, str]] = {
 """Events that a job may have in each phase, and its phase afterwards."""
 
 _WITH_REASON = (
-    *("job_waits", "job_shortened", "job_preempted", "job_migrated"),
-    *("job_rerooted", "job_cut", "job_requeued"),
+    "job_waits",
+    "job_shortened",
+    "job_preempted",
+    "job_migrated",
+    "job_rerooted",
+    "job_cut",
+    "job_requeued",
 )
 _TIERS = ("foreground", "background")
 _TIERED = frozenset(
@@ -270,18 +275,10 @@ def _too_early(job: JobHistory, arrival_s: float) -> Findings:
             for wrong in _reserved_early(event, arrival_s):
                 yield event, f"{job.job_id}: {wrong}"
             earliest_s = max(earliest_s, event.start_s)
-        elif isinstance(event, events.JobStarted) and event.t < earliest_s:
-            yield from _started_early(job, event, earliest_s)
-
-
-def _started_early(
-    job: JobHistory, event: events.JobStarted, earliest_s: float
-) -> Findings:
-    if not about(earliest_s, event.t):
-        yield (
-            event,
-            f"{job.job_id}: starts at {event.t:.6g} s, before {earliest_s:.6g} s",
-        )
+        started = isinstance(event, events.JobStarted)
+        if started and not about(earliest_s, event.t):
+            starts = f"{job.job_id}: starts at {event.t:.6g} s"
+            yield event, f"{starts}, before {earliest_s:.6g} s"
 
 
 def _reserved_early(

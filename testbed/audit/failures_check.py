@@ -1,5 +1,5 @@
-"""Failures: whom each of them stops, where they move, and that nothing is put
-on what is lost.
+"""Failures: each job that one stops is seen to, and no job is put on what is
+lost.
 
 Lost links and servers are followed through the events with the topology alone.
 At every failure and its end, each running job whose VMs then do not all reach
@@ -30,9 +30,7 @@ def needs_failures(history: History) -> str | None:
 
 def _declared(history: History) -> list[dict[str, Any]]:
     """The failures of the experiment, in order of time."""
-    if not isinstance(history.resolved, dict):
-        return []
-    declared = history.resolved.get("failures")
+    declared = history.stated("failures")
     if not isinstance(declared, list):
         return []
     return [failure for failure in declared if _has_time(failure)]
@@ -59,12 +57,15 @@ class _Walk:
     links: set[int] = field(default_factory=set)
     servers: set[int] = field(default_factory=set)
     jobs: dict[str, _Job] = field(default_factory=dict)
-    requests: dict[str, Any] = field(default_factory=dict)
-    # When each was first seen to be hit, and not yet seen to.
+    needs_network: dict[str, bool] = field(default_factory=dict)
+    # Jobs that a failure has hit and nothing was done about: since when, and
+    # the event that hit them.
     due: dict[str, tuple[float, events.Event]] = field(default_factory=dict)
 
     def broken(self, job: _Job) -> str:
-        """Why a job's VMs do not all reach each other; empty where they do."""
+        """The reason why a job's VMs do not all reach each other; empty where
+        they do.
+        """
         topology = self.history.topology
         for server, _ in job.hold.vms_on:
             if server in self.servers:
@@ -99,16 +100,13 @@ class _Walk:
                 )
             case events.SwitchRestarted():
                 topology = self.history.topology
-                if (
-                    not len(topology.slots)
-                    <= event.switch
-                    < topology.n_nodes
-                ):
+                n_servers = len(topology.slots)
+                if not n_servers <= event.switch < topology.n_nodes:
                     yield f"node {event.switch} is no switch"
             case events.JobSubmitted():
-                # A job that computes needs no link.
                 kind = event.job.get("kind")
-                self.requests[str(event.job["id"])] = kind != "compute"
+                job_id = str(event.job["id"])
+                self.needs_network[job_id] = kind != "compute"
             case _:
                 yield from self._of_job(event)
 
@@ -167,7 +165,7 @@ class _Walk:
         self.jobs[event.job_id] = _Job(
             event.root,
             AuditedHold().changed(event),
-            network=self.requests.get(event.job_id, False),
+            network=self.needs_network.get(event.job_id, False),
             # A migrated job is on its nodes at once; a reserved one begins
             # by an event.
             runs=isinstance(event, events.JobMigrated),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import os
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, wraps
@@ -83,24 +84,21 @@ class AuditedHold(NamedTuple):
         return self
 
 
+@dataclass
 class JobHistory:
-    """One job: its request and all its events, in the order of the file."""
+    """One job and all its events, in the order of the file."""
 
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self.events: list[Event] = []
-        self._by_kind: dict[type[Event], list[Any]] = {}
-
-    def add(self, event: Event) -> None:
-        self.events.append(event)
-        self._by_kind.setdefault(type(event), []).append(event)
+    job_id: str
+    events: list[Event] = field(default_factory=list)
 
     def all(self, kind: type[Kind]) -> list[Kind]:
-        return self._by_kind.get(kind, [])
+        return [event for event in self.events if isinstance(event, kind)]
 
     def first(self, kind: type[Kind]) -> Kind | None:
-        events = self._by_kind.get(kind)
-        return events[0] if events else None
+        for event in self.events:
+            if isinstance(event, kind):
+                return event
+        return None
 
     @property
     def request(self) -> Mapping[str, Any]:
@@ -121,15 +119,19 @@ class History:
     """The run under audit.
 
     ``folder``: of its tables; ``declared``: the resolved experiment of a run
-    that has no folder.
+    that has no folder. Its start raises BadInput where the first event is
+    another.
     """
 
     folder: Path
     file: Recording
-    started: RunStarted
     declared: dict[str, Any] | None = None
     made: dict[Any, Any] = field(default_factory=dict, repr=False)
     """Results of functions that are :func:`once`."""
+
+    @cached_property
+    def started(self) -> RunStarted:
+        return self.file.started
 
     @property
     def events(self) -> Sequence[Event]:
@@ -155,10 +157,9 @@ class History:
         for event in self.events:
             job_id = job_of(event)
             if job_id is not None:
-                job = jobs.get(job_id)
-                if job is None:
-                    job = jobs[job_id] = JobHistory(job_id)
-                job.add(event)
+                if job_id not in jobs:
+                    jobs[job_id] = JobHistory(job_id)
+                jobs[job_id].events.append(event)
         return jobs
 
     @cached_property
@@ -202,9 +203,8 @@ class History:
         """
         if not self.live:
             return 0.0
-        resolved: Any = self.resolved
         try:
-            scale = float(resolved["scale"]["time"])
+            scale = float(self.stated("scale")["time"])
         except (LookupError, TypeError, ValueError, OverflowError):
             # The file itself is another check's.
             return 1.0
@@ -214,9 +214,9 @@ class History:
 
     @cached_property
     def _by_kind(self) -> dict[type[Event], list[Any]]:
-        by_kind: dict[type[Event], list[Any]] = {}
+        by_kind: dict[type[Event], list[Any]] = defaultdict(list)
         for event in self.events:
-            by_kind.setdefault(type(event), []).append(event)
+            by_kind[type(event)].append(event)
         return by_kind
 
     def of_kind(self, kind: type[Kind]) -> list[Kind]:
@@ -242,14 +242,18 @@ class History:
                 return parsed(folder / RESOLVED)
         return "is missing: the jobs asked for are unknown"
 
+    def stated(self, key: str) -> Any:
+        """A value of ``spec.resolved.json``; None where that has none."""
+        if isinstance(self.resolved, dict):
+            return self.resolved.get(key)
+        return None
+
     @cached_property
     def claims(self) -> tuple[str, ...]:
         """Invariants that the policy declared for itself in
         ``spec.resolved.json``.
         """
-        declared = None
-        if isinstance(self.resolved, dict):
-            declared = self.resolved.get("claims")
+        declared = self.stated("claims")
         if isinstance(declared, list):
             return tuple(map(str, declared))
         if (
@@ -332,11 +336,11 @@ class Topology:
         self.names: Sequence[str] = record["names"]
         self.slots: Sequence[int] = record["slots"]
         self.memory_mib: Sequence[int] | None = record.get("memory_mib")
-        self.lower, self.upper, self.capacity_bps = (
-            record["links"][key]
-            for key in ("lower", "upper", "capacity_bps")
-        )
-        self.capacity_down_bps: Sequence[int] = record["links"].get(
+        links: Mapping[str, Sequence[int]] = record["links"]
+        self.lower = links["lower"]
+        self.upper = links["upper"]
+        self.capacity_bps = links["capacity_bps"]
+        self.capacity_down_bps = links.get(
             "capacity_down_bps", self.capacity_bps
         )
         self.all_trees: Sequence[Mapping[str, Any]] = record["trees"]
@@ -449,13 +453,11 @@ class Topology:
             if above >= 0 and self.lower:
                 return f"no link leads from {node} to {above}"
             return ""
-        known = link < len(self.lower)
-        if not known or (self.lower[link], self.upper[link]) != (
-            node,
-            above,
-        ):
-            return f"link {link} does not lead from {node} to {above}"
-        return ""
+        if link < len(self.lower):
+            ends = (self.lower[link], self.upper[link])
+            if ends == (node, above):
+                return ""
+        return f"link {link} does not lead from {node} to {above}"
 
     def misplaced(
         self, root: int, vms_on: Sequence[Sequence[int]], n_vms: int
@@ -645,9 +647,9 @@ class Result:
     name: str
     says: str
     status: Status
-    why: str
-    n_findings: int
-    findings: tuple[Violation, ...]
+    why: str = ""
+    n_findings: int = 0
+    findings: tuple[Violation, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -687,9 +689,7 @@ def mode_of(history: History) -> str:
     """The enforcement of reservations in a run; strict if none is named, as in
     folders of earlier versions.
     """
-    mode = None
-    if isinstance(history.resolved, dict):
-        mode = history.resolved.get("enforcement")
+    mode = history.stated("enforcement")
     if mode in ("work-conserving", "none"):
         return str(mode)
     return "strict"

@@ -448,7 +448,7 @@ class _FirstThatWaits:
             or first not in self.never_started
         ):
             return None
-        # It is said once.
+        # It is reported once.
         self.generations += 1
         return (
             f"{job_id} is job {self.overtaken} that starts before {first}, which came earlier: all"
@@ -485,7 +485,9 @@ def _claim(
     *claims: str,
     needs: Callable[[History], str | None] = lambda _: None,
 ) -> Invariant:
-    return Invariant(claims[0], says, find, needs, claims)
+    return Invariant(
+        name=claims[0], says=says, find=find, needs=needs, claims=claims
+    )
 
 
 CLAIM_CHECKS = (

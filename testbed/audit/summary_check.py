@@ -186,9 +186,7 @@ def needs_foreign_flows(history: History) -> str | None:
 
 
 def _controller_app(history: History) -> str:
-    if isinstance(history.resolved, str):
-        return ""
-    section = history.resolved.get("controller")
+    section = history.stated("controller")
     if not isinstance(section, dict):
         return ""
     return str(section.get("app") or section.get("remote", ""))
@@ -224,8 +222,7 @@ def _otherwise(submitted: Block, listed: Block) -> Iterator[str]:
 @once
 def expected(history: History) -> Expectation | None:
     """The ``expect`` block of the resolved experiment; None where unknown."""
-    spec = history.resolved
-    block = spec.get("expect") if isinstance(spec, dict) else None
+    block = history.stated("expect")
     if not isinstance(block, dict) or "applications" not in block:
         # Without it the block is of no version whose rules are known here.
         return None

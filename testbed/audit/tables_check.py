@@ -33,10 +33,7 @@ from testbed.record.link_rates import (
     link_rows,
     write_links_csv,
 )
-from testbed.record.metrics import (
-    JOB_COLUMNS,
-    cells_of,
-)
+from testbed.record.metrics import JOB_COLUMNS, cell_of, cells_of
 from testbed.record.stored_json import open_regular
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
@@ -49,7 +46,7 @@ class _Differs(Exception):
 
 
 class _Compared:
-    """A text file that takes in only what another already holds."""
+    """A text file that accepts only the text of another."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -176,15 +173,9 @@ def _wrong_cells(
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        if value:
-            return "true"
-        return "false"
-    if isinstance(value, str):
-        return csv_text(value)
     if value is None:
         return ""
-    return str(value)
+    return str(cell_of(value))
 
 
 def _cell_is(cell: str, value: Any) -> bool:

@@ -123,4 +123,4 @@ REQUEST_COLUMNS = (
     "job_class",
 )
 REQUESTS: Columns = {name: JOBS[name] for name in REQUEST_COLUMNS}
-"""What is known of a job before it is played: columns of ``jobs``."""
+"""Columns of ``jobs`` that are known of a job before it is played."""

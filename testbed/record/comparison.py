@@ -48,8 +48,9 @@ class Decision:
 
 @dataclass(frozen=True)
 class Difference:
-    """The first place, counted from 1, in which the runs' decisions differ;
-    None: it has none.
+    """The first place, counted from 1, in which the runs' decisions differ.
+
+    ``first`` or ``second`` is None where that run has no more decisions.
     """
 
     place: int
@@ -225,7 +226,7 @@ def first_difference(
     first: Sequence[Decision],
     second: Sequence[Decision],
 ) -> Difference | None:
-    """Where the two sequences part; None where they do not. O(n)."""
+    """The first place at which two sequences differ; None without one. O(n)."""
     pairs = zip_longest(first, second)
     for place, (of_first, of_second) in enumerate(pairs, 1):
         if (

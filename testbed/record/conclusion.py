@@ -43,12 +43,12 @@ class Results:
     def of(cls, run: RecordedRun) -> Results:
         """The results of a run that was read from its folder."""
         return cls(
-            run.path,
-            run.rows,
-            run.summary,
-            stored_verdicts(run),
-            run.file.failures,
-            stored_expectation(run),
+            path=run.path,
+            rows=run.rows,
+            summary=run.summary,
+            verdicts=stored_verdicts(run),
+            failures=run.file.failures,
+            expect=stored_expectation(run),
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -76,12 +76,15 @@ def conclude(
     """
     if file is None:
         file = read_recording(folder.path)
-    summary = file.summary(name, wall_s)
     claims = claims_of(read_json(folder.path / names.RESOLVED))
     expect = expect or Expectation()
-    verdicts = verdicts_of(file, expect, claims)
     results = Results(
-        folder.path, file.rows, summary, verdicts, file.failures, expect
+        path=folder.path,
+        rows=file.rows,
+        summary=file.summary(name, wall_s),
+        verdicts=verdicts_of(file, expect, claims),
+        failures=file.failures,
+        expect=expect,
     )
     # Written row by row: a long live run has too many samples for a second copy
     # in memory.

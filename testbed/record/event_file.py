@@ -330,14 +330,13 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
         # says what.
         pass
     try:
-        event = event_from_json(_object(raw))
+        return event_from_json(_object(raw))
     except (ValueError, RecursionError) as error:
         if not raw.endswith(b"\n"):
             return None
         raise BadInput(
             f"{path}:{number}: damaged: {fault_of(error)}", CHANGED
         ) from error
-    return event
 
 
 def _quickly_parsed(raw: bytes) -> Event:

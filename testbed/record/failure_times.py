@@ -25,10 +25,10 @@ _ENDS = {
 
 @dataclass(frozen=True)
 class Outage:
-    """A failure from its begin to its end, which is the run's where it lasts;
-    ``part`` its name; ``restored``: the part came back.
+    """A failure of the part named ``part``, from its begin to its end.
 
-    A restart takes no time.
+    A part that is not ``restored`` is lost until the run's end. A restart takes
+    no time.
     """
 
     kind: str

@@ -7,6 +7,7 @@ who called sudo.
 from __future__ import annotations
 
 import errno
+import io
 import os
 import re
 import secrets
@@ -36,7 +37,7 @@ from testbed.record.event_file import EventLog
 from testbed.record.stored_json import as_json
 
 DEFAULT_OUT = Path("runs")
-"""Where results go where no --out says otherwise."""
+"""The folder of results where no ``--out`` names another."""
 SPEC = "spec.yaml"
 RESOLVED = "spec.resolved.json"
 PROVENANCE = "provenance.json"
@@ -52,7 +53,8 @@ PLUGINS = "plugins"
 WITH_OUT = "name a folder you may write to with --out"
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]+")
-_A_RUNS = re.compile(r"\d{8}T\d{6}Z-.+-s-?\d+(-\d+)?")
+FOLDER_NAME = re.compile(r"(\d{8}T\d{6}Z)-(.+)-(?:s(-?\d+)|sweep)(?:-\d+)?")
+"""Time, name and seed in a name of :func:`folder_name`; a sweep has no seed."""
 
 
 Sink = Callable[[Event], None]
@@ -73,12 +75,13 @@ def is_a_runs(name: str) -> bool:
     """True for a folder name as :func:`folder_name` makes them for a run, not
     for a policy.
     """
-    return _A_RUNS.fullmatch(name) is not None
+    parts = FOLDER_NAME.fullmatch(name)
+    return parts is not None and parts[3] is not None
 
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Where one run (or one policy of it) puts what it leaves behind.
+    """The folder of one run's files, or of those of one of its policies.
 
     Files appear whole or not at all: each is written beside its place and
     renamed into it. ``parquet``: its tables are written as Parquet too.
@@ -98,9 +101,7 @@ class RunFolder:
         now: datetime | None = None,
     ) -> RunFolder:
         """A new, empty ``BASE/20261120T141500Z-NAME-sSEED/``, with ``-2``,
-        ``-3`` … where taken.
-
-        Without a seed it is a sweep's.
+        ``-3`` … where taken. Without a seed it is a sweep's.
 
         ``base`` is made if it is missing. Raises BadInput where the folder
         cannot be made.
@@ -166,16 +167,10 @@ class RunFolder:
     def write_bytes(
         self, name: str, content: bytes, *, sync: bool = True
     ) -> Path:
-        """``sync=False``: whole or not at all unless the machine itself stops."""
-        return self._replace(
+        """``content`` as the whole of a file, as by :meth:`write_stream`."""
+        return self.write_stream(
             name, lambda file: file.write(content), sync=sync
         )
-
-    def write_stream(
-        self, name: str, write: Callable[[IO[bytes]], object]
-    ) -> Path:
-        """A file too long to hold in memory: ``write`` is given the open file."""
-        return self._replace(name, write)
 
     def write_lines(
         self, name: str, write: Callable[[IO[str]], None]
@@ -185,15 +180,13 @@ class RunFolder:
         """
 
         def wrapped(file: IO[bytes]) -> None:
-            # The text layer closes its own copy of the descriptor: the
-            # caller still has to flush and sync the file.
-            # newline="" leaves line ends to the csv module
-            with os.fdopen(
-                os.dup(file.fileno()), "w", encoding="utf-8", newline=""
-            ) as text:
-                write(text)
+            # newline="" leaves line ends to the csv module.
+            text = io.TextIOWrapper(file, encoding="utf-8", newline="")
+            write(text)
+            # Flushed, and not closed: the file is still to be synced.
+            text.detach()
 
-        return self._replace(name, wrapped)
+        return self.write_stream(name, wrapped)
 
     def copy(
         self, source: Path, beside: Collection[str] = ()
@@ -210,13 +203,18 @@ class RunFolder:
                 )
         return copied
 
-    def _replace(
+    def write_stream(
         self,
         name: str,
         write: Callable[[IO[bytes]], object],
         *,
         sync: bool = True,
     ) -> Path:
+        """A file too long to hold in memory: ``write`` is given the open file.
+
+        ``sync=False``: whole or not at all unless the machine itself stops.
+        Raises OSError with the file's path.
+        """
         target = self._inside(name)
         # Hidden, so that no reader takes it for a result, and another name
         # for each writer.
@@ -224,9 +222,11 @@ class RunFolder:
         try:
             with opened_folder(
                 target.parent, self.owner, make=True
-            ) as here:
+            ) as folder:
                 try:
-                    new = new_file_in(here, scratch, FILE_MODE, self.owner)
+                    new = new_file_in(
+                        folder, scratch, FILE_MODE, self.owner
+                    )
                     with os.fdopen(new, "wb") as file:
                         write(file)
                         # On the disk before the rename: a machine that
@@ -237,13 +237,17 @@ class RunFolder:
                             os.fsync(file.fileno())
                     # By the open folder, whose path somebody could replace
                     # by a link while root writes.
-                    within = {"src_dir_fd": here, "dst_dir_fd": here}
-                    os.replace(scratch, target.name, **within)  # noqa: PTH105 - within a folder
+                    os.replace(
+                        scratch,
+                        target.name,
+                        src_dir_fd=folder,
+                        dst_dir_fd=folder,
+                    )
                 # After the rename there is nothing to remove; after an
                 # error a torn file.
                 finally:
                     with suppress(FileNotFoundError):
-                        os.unlink(scratch, dir_fd=here)
+                        os.unlink(scratch, dir_fd=folder)
         except OSError as error:
             # Under the name that people know.
             raise OSError(

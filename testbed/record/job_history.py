@@ -176,9 +176,12 @@ class _Follower:
         name = str(event.job["id"])
         n_vms = int(event.job["n_vms"])
         if name == self._job_id:
-            bandwidth_bps = int(event.job["bandwidth_bps"])
             explanation = Explanation(
-                name, self._policy, event.t, n_vms, bandwidth_bps
+                job_id=name,
+                policy=self._policy,
+                submit_s=event.t,
+                n_vms=n_vms,
+                bandwidth_bps=int(event.job["bandwidth_bps"]),
             )
             says = f"submitted, asks for {explanation.asked}"
             explanation.steps.append(Step(event.t, event.name, says))

@@ -83,7 +83,7 @@ class JobLife:
     price: float = 0.0
     iperf3: Mapping[str, Sequence[float]] = field(default_factory=dict)
     possible_error: str = ""
-    """How much a live job's time can be wrong, by its evidence."""
+    """The possible error of a live job's time, by its evidence."""
     delay_s: float = 0.0
     """The most that its links' delay adds to a live job's estimate."""
     network_share: float | None = None

@@ -70,14 +70,23 @@ def sampled_rows(
         for number, sent, reserved in event.links:
             link = int(number)
             if link in known:
-                name, capacity = known[link]
-                yield LinkRow(event.t, name, link, sent, reserved, capacity)
+                name, capacity_bps = known[link]
+                yield LinkRow(
+                    time_s=event.t,
+                    link=name,
+                    directed_link=link,
+                    sent_bps=sent,
+                    reserved_bps=reserved,
+                    capacity_bps=capacity_bps,
+                )
 
 
 def shares(
     start_s: float, end_s: float, step_s: float, n: int
 ) -> Iterator[tuple[int, float]]:
-    """Which of ``n`` equal intervals a stretch of time touches, and how long (s)."""
+    """Intervals, of ``n`` equal ones, that a stretch of time touches, each with
+    the stretch's time in it, in s.
+    """
     # Rounding may put the end of the run into an interval after the last.
     last = min(n - 1, int(end_s / step_s))
     for i in range(int(start_s / step_s), last + 1):
@@ -104,12 +113,15 @@ def simulated_rows(
     bits = _bits_in_intervals(holds, links, step_s, n)
     for i in range(n):
         for link in links:
-            name, capacity = known[link]
-            mean_bps = bits[link][i] / step_s
-            # The time of a row is the end of its interval, as a sample's
-            # is.
+            name, capacity_bps = known[link]
             yield LinkRow(
-                (i + 1) * step_s, name, link, None, mean_bps, capacity
+                # The end of its interval, as a sample's time is.
+                time_s=(i + 1) * step_s,
+                link=name,
+                directed_link=link,
+                sent_bps=None,
+                reserved_bps=bits[link][i] / step_s,
+                capacity_bps=capacity_bps,
             )
 
 

@@ -65,11 +65,13 @@ class JobRow:
     iperf3_ratio: float | None = None
     iperf3_counted_bps: float | None = None
     exempt: str | None = None
-    """Why a live job's time shows nothing about its reservation; no column."""
+    """The reason why a live job's time shows nothing about its reservation; no
+    column.
+    """
     may_end_early: bool = False
     """The estimate is only an upper bound of a live job's time; no column."""
     possible_error: str = ""
-    """How much a live job's time can be wrong, by its evidence; no column."""
+    """The possible error of a live job's time, by its evidence; no column."""
     delay_s: float = 0.0
     """The most that its links' delay adds to its estimate; no column."""
     network_share: float | None = None
@@ -131,8 +133,14 @@ _IPERF3 = (
     "iperf3_ratio",
     "iperf3_counted_bps",
 )
-_EVIDENCE = ("possible_error", "delay_s", "network_share")
-_SET_APART = ("exempt", "may_end_early", *_EVIDENCE, *_IPERF3)
+_SET_APART = (
+    "exempt",
+    "may_end_early",
+    "possible_error",
+    "delay_s",
+    "network_share",
+    *_IPERF3,
+)
 """Fields without a column, and those whose columns come last."""
 JOB_COLUMNS = (
     *(f.name for f in fields(JobRow) if f.name not in _SET_APART),
@@ -154,11 +162,12 @@ def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(JOB_COLUMNS)
     for row in rows:
-        writer.writerow(list(map(_cell, cells_of(row))))
+        writer.writerow(list(map(cell_of, cells_of(row))))
 
 
-def _cell(value: object) -> object:
-    # By its exact type: a million cells go through here, most of them numbers.
+def cell_of(value: object) -> object:
+    """A value as the :mod:`csv` module is to write it."""
+    # By its exact type: a million values go through here, most of them numbers.
     kind = type(value)
     if kind is bool:
         if value:
@@ -342,10 +351,9 @@ def spread(values: Iterable[float]) -> Spread | None:
     ordered = sorted(values)
     if not ordered:
         return None
-    median = quantile(ordered, 0.5)
     return Spread(
         min=ordered[0],
-        median=median,
+        median=quantile(ordered, 0.5),
         p95=quantile(ordered, 0.95),
         max=ordered[-1],
     )
@@ -569,7 +577,7 @@ def _iperf3(life: JobLife) -> dict[str, Any]:
 
 
 def _exempt(life: JobLife, iperf3: Mapping[str, Any]) -> str | None:
-    """Why a live job's time shows nothing about its reservation.
+    """The reason why a live job's time shows nothing about its reservation.
 
     None where it shows something, as the end of a job that failed by itself
     always does.
@@ -640,10 +648,9 @@ def _class(request: Mapping[str, Any]) -> str | None:
     if isinstance(tags, list | tuple):
         # Tags of a damaged or older folder may be of any form.
         for tag in tags:
-            if isinstance(tag, list | tuple) and len(tag) == 2:
-                key, value = tag
-                if key == "class":
-                    return str(value)
+            is_pair = isinstance(tag, list | tuple) and len(tag) == 2
+            if is_pair and tag[0] == "class":
+                return str(tag[1])
     queue = request.get("queue")
     if queue is None:
         return None
@@ -666,10 +673,10 @@ def tally(
     stream: Iterable[events.Event], *, recording: bool = False
 ) -> Tally:
     """The tally of a whole event stream."""
-    out = Tally(recording=recording)
+    whole = Tally(recording=recording)
     for event in stream:
-        out.feed(event)
-    return out
+        whole.feed(event)
+    return whole
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def known(record: object, path: str, kind: type[T]) -> T | None:
         return None
 
 
-# ------------------------------------------------------------------- provenance.json, collected
+# -- provenance.json, collected
 
 
 def provenance(
@@ -73,15 +73,13 @@ def provenance(
     }
 
 
-# ------------------------------------------------------------------------------------ the code
+# -- the code
 
 
 def code(tree: Path) -> dict[str, Any]:
     """Version of this package, and the commit of its work tree where it is one."""
-    commit = None
     dirty = None
-    if (tree / ".git").exists():
-        commit = _git(tree, "rev-parse", "HEAD")
+    commit = _git(tree, "rev-parse", "HEAD")
     if commit is not None:
         # Run folders and other untracked files do not change the code.
         changes = _git(
@@ -103,8 +101,6 @@ def commit_of(file: Path) -> str | None:
     """The last commit that changed a file of this work tree; None where it has
     none, or the file differs from it.
     """
-    if not (TREE / ".git").exists():
-        return None
     if _git(TREE, "status", "--porcelain", "--", str(file)):
         return None
     return _git(TREE, "log", "-1", "--format=%H", "--", str(file)) or None
@@ -112,8 +108,6 @@ def commit_of(file: Path) -> str | None:
 
 def content_at(commit: str, file: Path) -> str | None:
     """A file of this work tree as it was at a commit; None where there is none."""
-    if not (TREE / ".git").exists():
-        return None
     inside = file.resolve().relative_to(TREE).as_posix()
     return _git(TREE, "show", f"{commit}:{inside}")
 
@@ -135,14 +129,15 @@ def unsound_commit(record: Mapping[str, Any]) -> str:
 
 
 def _git(tree: Path, *arguments: str) -> str | None:
+    """Output of a git command in a work tree; None where it fails, or ``tree``
+    is no work tree's top.
+    """
+    if not (tree / ".git").exists():
+        return None
     # Under sudo the tree belongs to another user than root, which git refuses
     # without this setting.
-    settings = (
-        "-c",
-        f"safe.directory={tree}",
-        "-c",
-        "core.fsmonitor=false",
-    )
+    safe = f"safe.directory={tree}"
+    settings = ("-c", safe, "-c", "core.fsmonitor=false")
     command = ("git", *settings, "-C", str(tree), *arguments)
     owner = tree.stat()
     if os.geteuid() != 0 or owner.st_uid == 0:
@@ -155,7 +150,7 @@ def _git(tree: Path, *arguments: str) -> str | None:
     return as_owner or _output(command)
 
 
-# --------------------------------------------------------------------------------- the machine
+# -- the machine
 
 
 def machine() -> dict[str, Any]:
@@ -254,7 +249,7 @@ def first_version(text: str | None) -> str | None:
     return None
 
 
-# ----------------------------------------------------------------------------------- Python
+# -- Python
 
 
 def python() -> dict[str, Any]:
@@ -292,7 +287,7 @@ def _version(name: str) -> str | None:
         return None
 
 
-# ---------------------------------------------------------------------------------- the edge
+# -- commands and files
 
 
 def _output(

@@ -159,7 +159,6 @@ def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
     started = file.started
     stored = _stored_summary(path / names.SUMMARY)
     known = stored or {}
-    above = path.parent
     return RecordedRun(
         path=path,
         file=file,
@@ -169,13 +168,9 @@ def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
         stored_summary=stored,
         # Several policies share what belongs to the experiment: it lies one
         # folder up.
-        provenance=_first_object(
-            path / names.PROVENANCE, above / names.PROVENANCE
-        ),
-        spec_text=_first_text(path / names.SPEC, above / names.SPEC),
-        resolved=_first_object(
-            path / names.RESOLVED, above / names.RESOLVED
-        ),
+        provenance=_own_or_shared(path, names.PROVENANCE),
+        spec_text=_spec_text(path),
+        resolved=_own_or_shared(path, names.RESOLVED),
     )
 
 
@@ -189,15 +184,17 @@ _STORED = TypeAdapter(_Stored)
 
 
 def _stored_summary(path: Path) -> dict[str, Any] | None:
-    stored = _first_object(path)
-    if stored is not None:
-        typed_record(_STORED, stored, path, "summary")
+    stored = read_json(path)
+    if not isinstance(stored, dict):
+        return None
+    typed_record(_STORED, stored, path, "summary")
     return stored
 
 
-def _first_object(*paths: Path) -> dict[str, Any] | None:
-    for path in paths:
-        value = read_json(path)
+def _own_or_shared(path: Path, name: str) -> dict[str, Any] | None:
+    """The object in a policy's JSON file, or in that of its run."""
+    for folder in (path, path.parent):
+        value = read_json(folder / name)
         if isinstance(value, dict):
             return value
     return None
@@ -215,8 +212,9 @@ def claims_of(resolved: object) -> tuple[str, ...]:
     return ()
 
 
-def _first_text(*paths: Path) -> str | None:
-    for path in paths:
-        if path.is_file():
-            return regular_bytes(path).decode("utf-8", "replace")
+def _spec_text(path: Path) -> str | None:
+    for folder in (path, path.parent):
+        file = folder / names.SPEC
+        if file.is_file():
+            return regular_bytes(file).decode("utf-8", "replace")
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from typing import Any, Literal
 
 from testbed.errors import BadInput
 from testbed.owned_files import remove_folder
-from testbed.record.folder import EVENTS, SUMMARY, SWEEP
+from testbed.record.folder import EVENTS, FOLDER_NAME, SUMMARY, SWEEP
 from testbed.record.running import NOTE, read_note
 from testbed.record.stored_json import read_json
 
@@ -24,8 +23,6 @@ hold, or a sweep's cell failed; ``suspect`` and
 ``invalid``: the fidelity's verdict; ``interrupted``: it wrote no summary.
 """
 LISTED = "testbed runs lists them"
-_WRITTEN = re.compile(r"(\d{8}T\d{6}Z)-(.+)-(?:s(-?\d+)|sweep)(?:-\d+)?")
-"""Time, name and seed, as :func:`testbed.record.folder.folder_name` writes them."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +82,7 @@ def is_run_folder(path: Path) -> bool:
     """True for a folder that is named as a run's or a sweep's and is no link to
     one.
     """
-    named = _WRITTEN.fullmatch(path.name) is not None
+    named = FOLDER_NAME.fullmatch(path.name) is not None
     return named and path.is_dir() and not path.is_symlink()
 
 
@@ -94,10 +91,10 @@ def listed_run(folder: Path) -> ListedRun:
 
     Raises BadInput where the name is not a run's.
     """
-    written = _WRITTEN.fullmatch(folder.name)
-    if written is None:
+    parts = FOLDER_NAME.fullmatch(folder.name)
+    if parts is None:
         raise BadInput(f"{folder} is not the folder of a run", LISTED)
-    time, name, seed = written.groups()
+    time, name, seed = parts.groups()
     began = datetime.strptime(time, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     policies = [_sweep(folder)]
     if seed is not None:

@@ -43,8 +43,8 @@ class RunningRun:
 
     @property
     def lives(self) -> bool:
-        # Process numbers are given out again: with its start a process is
-        # told from a later one of the same number.
+        # Process numbers are given out again: a later process of the same
+        # number has another start.
         return start_ticks(self.pid) == self.start_ticks
 
 
@@ -77,14 +77,14 @@ def running_run(
     """The run of this process."""
     pid = os.getpid()
     return RunningRun(
-        str(folder.absolute()),
-        name,
-        pid,
-        start_ticks(pid) or 0,
-        time.time(),
-        tuple(policies),
-        jobs,
-        tuple(ends_s),
+        folder=str(folder.absolute()),
+        name=name,
+        pid=pid,
+        start_ticks=start_ticks(pid) or 0,
+        since_unix_s=time.time(),
+        policies=tuple(policies),
+        jobs=jobs,
+        ends_s=tuple(ends_s),
     )
 
 
@@ -118,11 +118,7 @@ def noted_among_others(
 
 def running_on_machine(state: Path) -> RunningRun | None:
     """A run in progress that is noted among others; None where there is none."""
-    for path in sorted(state.glob(".running-*.json")):
-        run = read_note(path)
-        if run is not None:
-            return run
-    return None
+    return _first_run(sorted(state.glob(".running-*.json")))
 
 
 def read_note(path: Path) -> RunningRun | None:
@@ -138,8 +134,12 @@ def read_note(path: Path) -> RunningRun | None:
 
 def running_in(folder: Path) -> RunningRun | None:
     """The run in progress that writes into a folder, a policy's too."""
-    for place in (folder, folder.parent):
-        run = read_note(place / NOTE)
+    return _first_run([folder / NOTE, folder.parent / NOTE])
+
+
+def _first_run(notes: Sequence[Path]) -> RunningRun | None:
+    for note in notes:
+        run = read_note(note)
         if run is not None:
             return run
     return None
@@ -159,7 +159,7 @@ def how_far(run: RunningRun) -> HowFar:
     ended = 0
     at_s = 0.0
     # The file that was written last is the present policy's.
-    for event in stream_events(max(begun, key=_age)):
+    for event in stream_events(max(begun, key=_written_s)):
         ended += isinstance(event, JobEnded)
         at_s = max(at_s, event.t)
     return HowFar(len(begun), run.policies[len(begun) - 1], ended, at_s)
@@ -183,7 +183,7 @@ def _progress_sentence(run: RunningRun, far: HowFar) -> str:
     which = far.policy
     if len(run.policies) > 1:
         which += f" ({far.number} of {len(run.policies)} policies)"
-    # The dry run before it has told when each policy's last job will end.
+    # By the dry run before it: when each policy's last job will end.
     of = ""
     if len(run.ends_s) >= far.number:
         of = f" of about {human_duration(run.ends_s[far.number - 1])}"
@@ -193,7 +193,7 @@ def _progress_sentence(run: RunningRun, far: HowFar) -> str:
     )
 
 
-def _age(path: Path) -> float:
+def _written_s(path: Path) -> float:
     return path.stat().st_mtime
 
 

@@ -9,8 +9,8 @@ from testbed import events
 from testbed.record.job_lives import JobLife, Links
 
 UseEnd = Literal["ended", "preempted", "moved", "tier", "failed", "open"]
-"""Why a job leaves a server's slots. ``tier``: it stays there in another tier;
-``open``: it is there at the last event.
+"""The reason why a job leaves a server's slots. ``tier``: it stays there in
+another tier; ``open``: it is there at the last event.
 """
 _ENDS: dict[type[events.Event], UseEnd] = {
     events.JobEnded: "ended",
@@ -93,11 +93,11 @@ def _uses(
         return
     for server, n_vms in placed.vms_on:
         yield ServerUse(
-            job_id,
-            server,
-            n_vms * placed.cores,
-            placed.tier,
-            placed.since_s,
-            end_s,
-            end,
+            job_id=job_id,
+            server=server,
+            n_slots=n_vms * placed.cores,
+            tier=placed.tier,
+            start_s=placed.since_s,
+            end_s=end_s,
+            end=end,
         )

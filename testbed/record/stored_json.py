@@ -67,7 +67,10 @@ def _encoder(line_end: str) -> json.JSONEncoder:
 
 
 def plain_value(value: Any) -> Any:
-    """Numbers of array libraries, paths: what :mod:`json` does not know."""
+    """A path, or a number of an array library, as :mod:`json` knows it.
+
+    Raises TypeError for other values.
+    """
     if isinstance(value, Path):
         return str(value)
     item = getattr(value, "item", None)

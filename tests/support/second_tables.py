@@ -184,10 +184,11 @@ def stays(history: History) -> Iterator[tuple[Change, float | None]]:
     """
     running: dict[str, Change] = {}
     for change in occupied(history):
+        job_id = change.event.job_id
         if change.sign > 0:
-            running[change.job_id] = change
+            running[job_id] = change
         else:
-            yield running.pop(change.job_id), change.t
+            yield running.pop(job_id), change.t
     yield from ((change, None) for change in running.values())
 
 
@@ -390,7 +391,7 @@ def _use(history: History) -> dict[str, float | None]:
             return {}
         lasted_s, hold = until_s - taken.t, taken.hold
         if hold.tier == "foreground":
-            slots_per_vm = history.jobs[taken.job_id].slots_per_vm
+            slots_per_vm = history.jobs[taken.event.job_id].slots_per_vm
             vm_s += (
                 lasted_s
                 * slots_per_vm

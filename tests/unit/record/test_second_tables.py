@@ -60,7 +60,7 @@ EXPECTATIONS = st.builds(
 
 def compare(stream: list[events.Event], expect: Expectation) -> None:
     file = Recording(Path(), stream)
-    history = History(file.path, file, file.started, {"claims": []})
+    history = History(file.path, file, {"claims": []})
     cells = second_tables.facts(history)
     rows = [
         dict(zip(JOB_COLUMNS, cells_of(row), strict=True))
