@@ -147,7 +147,9 @@ def _git(tree: Path, *arguments: str) -> str | None:
     as_owner = _output(
         command, user=owner.st_uid, group=owner.st_gid, extra_groups=[]
     )
-    return as_owner or _output(command)
+    if as_owner is not None:
+        return as_owner
+    return _output(command)
 
 
 # -- the machine

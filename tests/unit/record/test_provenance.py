@@ -7,7 +7,10 @@ import shutil
 import socket
 import stat
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -153,6 +156,26 @@ def identity(path: Path) -> tuple[int, ...]:
         stat.st_mtime_ns,
         stat.st_ctime_ns,
     )
+
+
+class _OfAnotherUser(type(Path())):  # type: ignore[misc]
+    def stat(self, **_: object) -> SimpleNamespace:  # type: ignore[override]
+        return SimpleNamespace(st_uid=4321, st_gid=4321, st_mode=0)
+
+
+def test_root_runs_git_as_the_owner_alone_where_nothing_was_changed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    users = []
+
+    def output(command: Sequence[str], **run_as: Any) -> str:
+        users.append(run_as.get("user", 0))
+        return "" if "status" in command else "0123abcd"
+
+    monkeypatch.setattr(source, "_output", output)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert code(_OfAnotherUser("/src"))["dirty"] is False
+    assert users == [4321, 4321]
 
 
 @pytest.mark.needs("root")
