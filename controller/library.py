@@ -34,8 +34,8 @@ def choose_library(wanted: str | None = None) -> LibraryName:
             f"{name!r} is no OpenFlow library: choose auto, ryu or os-ken"
         )
     for library, package in PACKAGES.items():
-        wanted_or_any = name in ("auto", library)
-        if wanted_or_any and importlib.util.find_spec(package):
+        fits = name in ("auto", library)
+        if fits and importlib.util.find_spec(package):
             return library
     if name == "auto":
         raise LibraryMissing(

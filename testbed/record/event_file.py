@@ -193,10 +193,7 @@ def _checks() -> _Checks:
     # Made when the first event is read: that takes a tenth of a short command's
     # time, and few commands read events.
     return _Checks(
-        of_event={
-            name: TypeAdapter(kind).validator.validate_python
-            for name, kind in EVENTS.items()
-        },
+        of_event={name: _check_of(kind) for name, kind in EVENTS.items()},
         of_record={
             JobSubmitted: ("job", _check_of(_Request)),
             JobEnded: ("detail", _check_of(_Detail)),
@@ -205,8 +202,8 @@ def _checks() -> _Checks:
     )
 
 
-def _check_of(record: Any) -> Check:
-    check: Check = TypeAdapter(record).validator.validate_python
+def _check_of(kind: Any) -> Check:
+    check: Check = TypeAdapter(kind).validator.validate_python
     return check
 
 

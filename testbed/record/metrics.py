@@ -181,13 +181,14 @@ def cell_of(value: object) -> object:
 # -- groups of jobs
 
 
-_MEANS = (
-    "wait_s",
-    "queued_s",
-    "response_s",
-    "slowdown",
-    "bounded_slowdown",
-)
+_MEANS = {
+    "wait_mean_s": "wait_s",
+    "queued_mean_s": "queued_s",
+    "response_mean_s": "response_s",
+    "slowdown_mean": "slowdown",
+    "bounded_slowdown_mean": "bounded_slowdown",
+}
+"""Means of a summary, each with the column that it is of."""
 
 
 def group_metrics(rows: Sequence[JobRow]) -> dict[str, Any]:
@@ -204,8 +205,8 @@ def group_metrics(rows: Sequence[JobRow]) -> dict[str, Any]:
             row.outcome == "finished" and row.met_deadline is not False
         )
     means = {}
-    for column in _MEANS:
-        means[_mean_of(column)] = mean(map(attrgetter(column), rows))
+    for name, column in _MEANS.items():
+        means[name] = mean(map(attrgetter(column), rows))
     return {
         "jobs": len(rows),
         **{outcome: count[outcome] for outcome in OUTCOMES},
@@ -225,12 +226,6 @@ def _rates(n: int, n_good: int, n_rejected: int) -> dict[str, float | None]:
         "success_rate": n_good / n,
         "acceptance_rate": 1.0 - n_rejected / n,
     }
-
-
-def _mean_of(column: str) -> str:
-    """``wait_mean_s`` of ``wait_s``, ``slowdown_mean`` of ``slowdown``."""
-    name = column.removesuffix("_s")
-    return f"{name}_mean{column[len(name) :]}"
 
 
 def by_class(rows: Sequence[JobRow]) -> dict[str, dict[str, Any]]:
