@@ -4,6 +4,7 @@ before its time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from testbed import events
@@ -240,11 +241,11 @@ def _unfit_finish(ended: events.JobEnded, *, started: bool) -> str:
 
 def accounts(history: History) -> Findings:
     submitted = len(history.of_kind(events.JobSubmitted))
-    count = dict.fromkeys(OUTCOMES, 0)
+    count = Counter(dict.fromkeys(OUTCOMES, 0))
     # Unknown outcomes are counted too: another check names them.
     for ended in history.of_kind(events.JobEnded):
-        count[ended.outcome] = count.get(ended.outcome, 0) + 1
-    total = sum(count.values())
+        count[ended.outcome] += 1
+    total = count.total()
     if submitted != total:
         parts = " + ".join(f"{n} {outcome}" for outcome, n in count.items())
         message = f"{submitted} jobs were submitted, but {parts} = {total}"

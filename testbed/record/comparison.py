@@ -303,11 +303,10 @@ def _names(first: RecordedRun, second: RecordedRun) -> tuple[str, str]:
     """Policy and backend of each; of two alike the seeds too, or the folders."""
     if _name(first) != _name(second) or first.path == second.path:
         return _name(first), _name(second)
-    # The whole path of runs that began in the same second, in two folders.
-    for detail in (_seed, _place, _path):
-        if detail(first) != detail(second):
-            first_name = _name(first, detail(first))
-            return first_name, _name(second, detail(second))
+    details = zip(_details(first), _details(second), strict=True)
+    for of_first, of_second in details:
+        if of_first != of_second:
+            return _name(first, of_first), _name(second, of_second)
     return _name(first), _name(second)
 
 
@@ -323,20 +322,17 @@ def _name(run: RecordedRun, detail: str = "") -> str:
     return f"{run.started.policy} ({kind})"
 
 
-def _seed(run: RecordedRun) -> str:
-    return f"seed {run.started.seed}"
+def _details(run: RecordedRun) -> tuple[str, str, str]:
+    """A run's seed, the name of its folder, and its path.
 
-
-def _path(run: RecordedRun) -> str:
-    return str(run.path)
-
-
-def _place(run: RecordedRun) -> str:
-    """The name of a run's folder, also for a policy's in it."""
-    folder = run.path
-    if is_a_runs(folder.name):
-        return folder.name
-    return folder.parent.name or str(folder)
+    The path is that of the policy's folder. It alone tells apart runs that
+    began in the same second, in two folders.
+    """
+    path = str(run.path)
+    name = run.path.name
+    if not is_a_runs(name):
+        name = run.path.parent.name or path
+    return f"seed {run.started.seed}", name, path
 
 
 def _without(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
@@ -193,12 +194,11 @@ _MEANS = {
 
 def group_metrics(rows: Sequence[JobRow]) -> dict[str, Any]:
     """Metrics of a group of jobs. None where there is nothing to average."""
-    count = dict.fromkeys(OUTCOMES, 0)
+    # A damaged run folder may have other outcomes; no metric counts them.
+    count = Counter(row.outcome for row in rows)
     n_good = 0
     n_met = 0
     for row in rows:
-        # A damaged run folder may have other outcomes; no metric counts them.
-        count[row.outcome] = count.get(row.outcome, 0) + 1
         n_met += row.met_deadline is True
         # A job without a deadline is good when it has finished.
         n_good += (

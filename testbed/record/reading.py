@@ -22,6 +22,7 @@ from testbed.record.stored_json import (
     regular_bytes,
     typed_record,
 )
+from testbed.units import number_of
 
 MADE = (
     "name a folder that `testbed run` or `testbed simulate` made, such as runs/…,"
@@ -114,10 +115,9 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
             runs.setdefault(key, []).append(folder.name)
     if len(runs) <= 1 and not n_kept:
         return
-    n_runs = max(len(runs), n_kept)
-    noun = "run" if n_runs == 1 else "runs"
+    n_runs = number_of(max(len(runs), n_kept), "run")
     raise BadInput(
-        f"{path} is not a run folder, it holds {n_runs:,} {noun}: {_listed(runs)}",
+        f"{path} is not a run folder, it holds {n_runs}: {_listed(runs)}",
         f"name one of them, as {below[0]}",
     )
 
