@@ -652,11 +652,11 @@ def _on_servers(
     for tier in sorted(tiers):
         where = "on" if tier == "foreground" else f"in the {tier} of"
         for changes, word in ((ran, "run"), (booked, "are booked")):
-            mine = [
+            in_tier = [
                 change for change in changes if change.hold.tier == tier
             ]
             yield from _over(
-                mine,
+                in_tier,
                 amounts=attrgetter("vms_on"),
                 per_job=per_job,
                 has=has,

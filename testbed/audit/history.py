@@ -408,13 +408,13 @@ class Topology:
         return problems
 
     def _link_problems(self) -> Iterator[str]:
-        for number, both in enumerate(
-            zip(self.capacity_bps, self.capacity_down_bps, strict=True)
-        ):
+        arrays = (self.capacity_bps, self.capacity_down_bps)
+        capacities = zip(*arrays, strict=True)
+        for number, two_ways_bps in enumerate(capacities):
             ends = (self.lower[number], self.upper[number])
             if min(ends) < 0 or max(ends) >= self.n_nodes:
                 yield f"link {number} ends at a node that does not exist"
-            if min(both) < 0:
+            if min(two_ways_bps) < 0:
                 yield f"link {number} has a capacity below 0"
 
     def _tree_problem(self, tree: Mapping[str, Any]) -> str:

@@ -73,13 +73,13 @@ class MeasuredSweep:
 
     @property
     def threshold_bps(self) -> int:
-        """No-elongation threshold; the highest bandwidth where :attr:`found` is
-        not.
+        """No-elongation threshold; the highest bandwidth where
+        :attr:`threshold_found` is False.
         """
         return self.profile.threshold_bps
 
     @property
-    def found(self) -> bool:
+    def threshold_found(self) -> bool:
         """True where a bandwidth above the threshold gained nothing."""
         return self.threshold_bps < self.points[-1].bandwidth_bps
 
@@ -115,7 +115,7 @@ class MeasuredSweep:
 
     def _threshold_text(self) -> str:
         top = human_bandwidth(self.points[-1].bandwidth_bps)
-        if self.found:
+        if self.threshold_found:
             at = human_bandwidth(self.threshold_bps)
             if self.threshold_bps == self.points[0].bandwidth_bps:
                 at += " at most"
@@ -134,7 +134,7 @@ class MeasuredSweep:
             "application": self.application,
             "tolerance": self.tolerance,
             "threshold_bps": self.threshold_bps,
-            "threshold_found": self.found,
+            "threshold_found": self.threshold_found,
             "model_threshold_bps": self.model_threshold_bps,
             "rungs": list(map(self._point_record, self.points)),
             "options": options,

@@ -165,8 +165,8 @@ def _most_moved(
     return None
 
 
-def _apart_s(two: tuple[Decision, Decision]) -> float:
-    return abs(two[0].at_s - two[1].at_s)
+def _apart_s(pair: tuple[Decision, Decision]) -> float:
+    return abs(pair[0].at_s - pair[1].at_s)
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:

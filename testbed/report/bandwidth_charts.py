@@ -326,7 +326,7 @@ def profile_figure(measured: MeasuredSweep) -> Figure:
         )
         _modelled(axes, points)
         _limited_by_the_network(axes, measured)
-        if measured.found:
+        if measured.threshold_found:
             low = measured.threshold_bps / 1e6
             axes.axvspan(
                 low, points[-1].bandwidth_bps * 1.02 / 1e6, **_SHADE

@@ -193,7 +193,7 @@ def _profile_cells(measured: MeasuredSweep, point: SweepPoint) -> list[str]:
 
 def _in_profile(measured: MeasuredSweep, bandwidth_bps: int) -> str:
     if bandwidth_bps == measured.threshold_bps:
-        if measured.found:
+        if measured.threshold_found:
             return "threshold"
         return "yes, the highest tried"
     if any(bandwidth_bps == bps for bps, _ in measured.profile.options):

@@ -84,7 +84,7 @@ def test_the_profile_of_a_modelled_application_is_the_models(
 ) -> None:
     found = swept.found
     assert found.measured.profile.options == OPTIONS
-    assert found.measured.found
+    assert found.measured.threshold_found
     assert found.file == swept.target
     assert found.to_json()["threshold_bps"] == 240_000_000
     in_the_folder = found.recorded.folder.path / "profile.yaml"

@@ -49,7 +49,7 @@ def test_the_median_counts_and_the_threshold_is_found() -> None:
         (100 * MBIT, 8.1),
         (200 * MBIT, 4.02),
     )
-    assert FLAT_ABOVE_200.found
+    assert FLAT_ABOVE_200.threshold_found
     assert FLAT_ABOVE_200.sentence() == (
         "No-elongation threshold: 200 Mbit/s; up to 400 Mbit/s nothing was faster by more than 2 %"
     )
@@ -69,7 +69,7 @@ def test_elongation_is_the_time_over_that_at_the_threshold() -> None:
 
 def test_a_sweep_that_ends_too_early_does_not_claim_a_threshold() -> None:
     still_falling = measured((100, (8.0,)), (200, (4.0,)))
-    assert not still_falling.found
+    assert not still_falling.threshold_found
     assert still_falling.sentence().startswith(
         "No-elongation threshold: not reached, 200 Mbit/s"
     )
