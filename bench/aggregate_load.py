@@ -40,9 +40,9 @@ def run(quick: bool) -> list[Result]:
         Result(
             "largest exact load",
             "Mbit/s",
-            (largest,),
-            f"above {TARGET_MBPS}",
-            meets,
+            samples=(largest,),
+            target=f"above {TARGET_MBPS}",
+            meets=meets,
         )
     )
     return rows

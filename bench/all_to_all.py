@@ -51,10 +51,10 @@ def run(quick: bool) -> list[Result]:
             Result(
                 f"{vms} VMs, {mbps} Mbit/s each, {order}",
                 "ratio",
-                tuple(measured),
-                "every one within 1 % of 1",
-                all(abs(ratio - 1) <= WITHIN for ratio in measured),
-                {"drops": drops[(vms, mbps), order]},
+                samples=tuple(measured),
+                target="every one within 1 % of 1",
+                meets=all(abs(ratio - 1) <= WITHIN for ratio in measured),
+                extra={"drops": drops[(vms, mbps), order]},
             )
         )
     return results
@@ -72,11 +72,22 @@ def _shuffle(
     rate_bps = mbps * 1_000_000
     demand = replace(TRANSFER, pattern="all-to-all", at_once=at_once)
     job = JobRequest(
-        f"shuffle{number}", 0.0, vms, rate_bps, DURATION_S, demand=demand
+        id=f"shuffle{number}",
+        submit_s=0.0,
+        n_vms=vms,
+        bandwidth_bps=rate_bps,
+        duration_s=DURATION_S,
+        demand=demand,
     )
     tenant = spread(emulation, number, rate_bps, vms)
     tenant = sending(tenant, job, SCALE, rate_bps)
-    plans = agent_plans(job, tenant, SCALE, number, rate_bps)
+    plans = agent_plans(
+        job=job,
+        tenant=tenant,
+        scale=SCALE,
+        seed=number,
+        granted_bps=rate_bps,
+    )
     emulation.admit(tenant)
     measured_s, _ = play(emulation, tenant, plans, 60.0)
     # Several senders meet at a receiver's cap, which is the switch's port

@@ -51,7 +51,13 @@ def _row(
         policy = Cmbf(
             name.lower(), background=True, head_only=name == "AMCBF"
         )
-        Engine(machine, Requests(jobs), policy, backend, tally).run()
+        Engine(
+            datacentre=machine,
+            jobs=Requests(jobs),
+            policy=policy,
+            backend=backend,
+            sink=tally,
+        ).run()
         samples.append(time.process_time() - began_s)
     summary = tally.summary()
     # A run that leaves jobs out is fast for want of work.
@@ -69,8 +75,8 @@ def _row(
     return Result(
         f"{name} at load {load:g}",
         "s",
-        tuple(samples),
-        target,
-        meets,
-        extra,
+        samples=tuple(samples),
+        target=target,
+        meets=meets,
+        extra=extra,
     )

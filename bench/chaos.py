@@ -101,13 +101,13 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         logs.mkdir()
         room = [8] * first.datacentre.n_servers
         with emulate(
-            first.datacentre,
-            first.scale,
-            options,
-            logs,
-            "chaos",
-            lambda _: None,
-            room,
+            datacentre=first.datacentre,
+            scale=first.scale,
+            options=options,
+            log_dir=logs,
+            name="chaos",
+            narrate=lambda _: None,
+            namespaces_per_server=room,
         ) as emulation:
             for k in range(n):
                 with progress.step():
@@ -222,7 +222,14 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
         else None
     )
     began = time.monotonic()
-    begin_folder(folder, experiment, policy, "live", ["bench", "chaos"], {})
+    begin_folder(
+        folder=folder,
+        experiment=experiment,
+        policy=policy,
+        backend="live",
+        command=["bench", "chaos"],
+        facts={},
+    )
     # The policy's claims are not those of one that is meddled with.
     resolved = {**experiment.resolved, "policy": policy.label, "claims": []}
     folder.write_json(RESOLVED, resolved)
@@ -239,7 +246,12 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
             )
             live = LiveBackend(emulation, experiment.scale, seed, sink)
             watched = Shaken(
-                live, emulation, tally, rng, folder.path, full_s
+                live=live,
+                emulation=emulation,
+                tally=tally,
+                rng=rng,
+                folder=folder.path,
+                full_s=full_s,
             )
             live.begin()
             try:
@@ -669,18 +681,36 @@ def _results(tallies: list[Tally], left: list[str]) -> list[Result]:
     things = sum(tally.compared for tally in tallies)
     return [
         Result(
-            "disagreements a round", "", counts, "none", not problems,
-            {"comparisons": sum(t.comparisons for t in tallies), "things compared": things,
-             **dict(sorted(done.items())), **({"problems": problems[:20]} if problems else {})},
+            "disagreements a round",
+            "",
+            samples=counts,
+            target="none",
+            meets=not problems,
+            extra={
+                "comparisons": sum(t.comparisons for t in tallies),
+                "things compared": things,
+                **dict(sorted(done.items())),
+                **({"problems": problems[:20]} if problems else {}),
+            },
         ),
         Result("a comparison, until it agrees", "s", waited or (0.0,)),
         Result(
-            "left behind", "", (float(len(left)),), "nothing",
-            not left, {"left": left} if left else {},
+            "left behind",
+            "",
+            samples=(float(len(left)),),
+            target="nothing",
+            meets=not left,
+            extra={"left": left} if left else {},
         ),
         Result(
-            "memory grown since the second round", "MiB", tuple(grown.values()) or (0.0,),
-            f"at most {GROWTH_MIB:g} MiB each", all(g <= GROWTH_MIB for g in grown.values()),
-            {name: f"{first[name]:.0f} -> {last[name]:.0f}" for name in sorted(grown)},
+            "memory grown since the second round",
+            "MiB",
+            samples=tuple(grown.values()) or (0.0,),
+            target=f"at most {GROWTH_MIB:g} MiB each",
+            meets=all(g <= GROWTH_MIB for g in grown.values()),
+            extra={
+                name: f"{first[name]:.0f} -> {last[name]:.0f}"
+                for name in sorted(grown)
+            },
         ),
-    ]  # fmt: skip
+    ]

@@ -86,8 +86,8 @@ def spread(count: int, most_in_batch: int) -> dict[str, float]:
 def local(count: int) -> dict[str, float]:
     """The same of two processes without Dask."""
     began_s = time.perf_counter()
-    with executor(None, 2, print) as here:
-        timed = _timed(here, count, began_s)
+    with executor(None, 2, print) as processes:
+        timed = _timed(processes, count, began_s)
         done_s = time.perf_counter()
     return {**timed, "end_s": time.perf_counter() - done_s}
 
@@ -112,9 +112,9 @@ def run(quick: bool) -> list[Result]:
     for count in COUNTS[: 1 if quick else 2]:
         dask = measured(spread, {"count": count, "most_in_batch": most})
         results.append(_per_task(f"per task of {count:,}", count, dask))
-        here = measured(local, {"count": count})
+        without_dask = measured(local, {"count": count})
         results.append(
-            _per_task(f"without Dask, of {count:,}", count, here)
+            _per_task(f"without Dask, of {count:,}", count, without_dask)
         )
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
     single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
@@ -134,10 +134,10 @@ def _per_task(name: str, count: int, took: Measured) -> Result:
     return Result(
         name,
         "ms",
-        (per_task_ms,),
-        f"at most {TARGET_MS:g} ms",
-        per_task_ms <= TARGET_MS,
-        extra,
+        samples=(per_task_ms,),
+        target=f"at most {TARGET_MS:g} ms",
+        meets=per_task_ms <= TARGET_MS,
+        extra=extra,
     )
 
 

@@ -183,13 +183,13 @@ def spread_tenants(
                 root, tuple((server, 1) for server in servers)
             )
             plan = tenant_plan(
-                datacentre,
-                network,
-                placement,
-                slots,
-                number,
-                f"t{number}",
-                RATE_BPS,
+                datacentre=datacentre,
+                network=network,
+                placement=placement,
+                slots=slots,
+                tenant_id=number,
+                job_id=f"t{number}",
+                rate_bps=RATE_BPS,
             )
             return controller_tenant(network, plan)
 
@@ -253,5 +253,10 @@ def _row(
         {"tenants": TENANTS, **extra},
     )
     return Result(
-        name, "s", tuple(took_s), target, median(took_s) <= target_s, facts
+        name,
+        "s",
+        samples=tuple(took_s),
+        target=target,
+        meets=median(took_s) <= target_s,
+        extra=facts,
     )

@@ -116,11 +116,11 @@ def allocation_times(
     """
     watched = Watched(policy)
     Engine(
-        setting.datacentre(),
-        setting.jobs(),
-        watched,
-        SimulatedBackend(),
-        lambda _: None,
+        datacentre=setting.datacentre(),
+        jobs=setting.jobs(),
+        policy=watched,
+        backend=SimulatedBackend(),
+        sink=lambda _: None,
     ).run()
     return [
         took_s

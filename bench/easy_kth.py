@@ -37,7 +37,11 @@ def run(quick: bool) -> list[Result]:
 
     def whole(sink: Sink | None) -> Callable[[], None]:
         return lambda: Engine(
-            machine, jobs, Easy(), SimulatedBackend(machine), sink
+            datacentre=machine,
+            jobs=jobs,
+            policy=Easy(),
+            backend=SimulatedBackend(machine),
+            sink=sink,
         ).run()
 
     def counting() -> Sink:
@@ -50,28 +54,28 @@ def run(quick: bool) -> list[Result]:
 
     return [
         _row(
-            "EASY's decisions, in a bare event loop",
-            lambda: decide_all(jobs, machine),
-            len(jobs),
-            repeats,
-            "policy and placements; no checks, no ledger, no simulator, no events",
-            None,
+            name="EASY's decisions, in a bare event loop",
+            run_once=lambda: decide_all(jobs, machine),
+            n=len(jobs),
+            repeats=repeats,
+            what="policy and placements; no checks, no ledger, no simulator, no events",
+            target=None,
         ),
         _row(
-            "whole run, nobody listening",
-            whole(None),
-            len(jobs),
-            repeats,
-            "engine, capacity check, slots booked, simulator",
-            TARGET,
+            name="whole run, nobody listening",
+            run_once=whole(None),
+            n=len(jobs),
+            repeats=repeats,
+            what="engine, capacity check, slots booked, simulator",
+            target=TARGET,
         ),
         _row(
-            "whole run, every event made",
-            whole(counting()),
-            len(jobs),
-            repeats,
-            "the same, with all events and reasons for waiting handed to a counter",
-            None,
+            name="whole run, every event made",
+            run_once=whole(counting()),
+            n=len(jobs),
+            repeats=repeats,
+            what="the same, with all events and reasons for waiting handed to a counter",
+            target=None,
         ),
     ]
 
@@ -106,7 +110,14 @@ def _row(
     bound = "" if target is None else f"at least {target:,.0f}"
     meets = None if target is None else median >= target
     extra = {"timed": what, "jobs": n, "seconds": round(n / median, 3)}
-    return Result(name, "jobs/s", tuple(samples), bound, meets, extra)
+    return Result(
+        name,
+        "jobs/s",
+        samples=tuple(samples),
+        target=bound,
+        meets=meets,
+        extra=extra,
+    )
 
 
 class _Now:
@@ -117,10 +128,10 @@ class _Now:
     def __init__(self, datacentre: DataCentre) -> None:
         self.datacentre = datacentre
         self.now_s = 0.0
-        self.here: dict[str, JobRequest] = {}
+        self.jobs: dict[str, JobRequest] = {}
 
     def job(self, job_id: str) -> JobRequest:
-        return self.here[job_id]
+        return self.jobs[job_id]
 
 
 def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
@@ -128,7 +139,7 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
     all of an instant.
     """
     easy, view = Easy(), _Now(datacentre)
-    decide, here = easy.decide, view.here
+    decide, present = easy.decide, view.jobs
     ends: list[tuple[float, str]] = []
     coming = iter(sorted(jobs, key=lambda job: (job.submit_s, job.id)))
     arrival = next(coming, None)
@@ -142,11 +153,11 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
             for left, job_id in zip(
                 range(len(over) - 1, -1, -1), over, strict=True
             ):
-                del here[job_id]
+                del present[job_id]
                 actions += decide(view, Ended(job_id, "finished", left > 0))  # type: ignore[arg-type]
         elif arrival is not None:
             now_s = view.now_s = arrival.submit_s
-            here[arrival.id] = arrival
+            present[arrival.id] = arrival
             actions = decide(view, Arrived(arrival.id))  # type: ignore[arg-type]
             arrival = next(coming, None)
         else:
@@ -155,7 +166,10 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
             if isinstance(action, Start):
                 heapq.heappush(
                     ends,
-                    (now_s + here[action.job_id].duration_s, action.job_id),
+                    (
+                        now_s + present[action.job_id].duration_s,
+                        action.job_id,
+                    ),
                 )
-    if here:
-        raise AssertionError(f"{len(here)} jobs never ran")
+    if present:
+        raise AssertionError(f"{len(present)} jobs never ran")

@@ -65,5 +65,12 @@ def run(quick: bool) -> list[Result]:
     target = f"at most {TARGET_MB:g} MB for {JOBS:,} jobs"
     meets = None if quick else peak_mb <= TARGET_MB
     return [
-        Result("peak memory, EASY", "MB", (peak_mb,), target, meets, extra)
+        Result(
+            "peak memory, EASY",
+            "MB",
+            samples=(peak_mb,),
+            target=target,
+            meets=meets,
+            extra=extra,
+        )
     ]

@@ -89,11 +89,11 @@ def take(
     noted = _Noted(chosen, 3600.0 * since_hours)
     setting = Setting(servers, hours)
     Engine(
-        setting.datacentre(),
-        setting.jobs(),
-        noted,
-        SimulatedBackend(),
-        lambda _: None,
+        datacentre=setting.datacentre(),
+        jobs=setting.jobs(),
+        policy=noted,
+        backend=SimulatedBackend(),
+        sink=lambda _: None,
     ).run()
     step = -(-len(noted.seen) // MOST_STATES)
     slots, bps, n_vms, rate = zip(*noted.seen[::step], strict=True)
@@ -175,8 +175,11 @@ def _row(name: str, timings: dict[str, object], limit_ms: float) -> Result:
     return Result(
         name,
         "ms",
-        tuple(samples),
-        f"median at most {limit_ms:g} ms",
-        summary(samples)["median"] <= limit_ms,
-        {"placed": timings["placed"], "slots_used": timings["slots_used"]},
+        samples=tuple(samples),
+        target=f"median at most {limit_ms:g} ms",
+        meets=summary(samples)["median"] <= limit_ms,
+        extra={
+            "placed": timings["placed"],
+            "slots_used": timings["slots_used"],
+        },
     )

@@ -91,7 +91,15 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
     target, meets = "at least 0.95", min(lent) >= LENDS
     if mode == "strict":
         target, meets = "at most 0.02", max(lent) <= STAYS
-    rows = [Result(f"{name}: lent", "share", lent, target, meets)]
+    rows = [
+        Result(
+            f"{name}: lent",
+            "share",
+            samples=lent,
+            target=target,
+            meets=meets,
+        )
+    ]
     extra = {"least_in_100_ms": least}
     if mode == "none":  # no guarantee, and no target
         rows.append(Result(f"{name}: given back", "ms", back_ms))
@@ -103,17 +111,34 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
     for what, samples in (("given back", back_ms), ("behind", behind_ms)):
         good = max(samples) <= 1e3 * WITHIN_S
         rows.append(
-            Result(f"{name}: {what}", "ms", samples, "within 100 ms", good)
+            Result(
+                f"{name}: {what}",
+                "ms",
+                samples=samples,
+                target="within 100 ms",
+                meets=good,
+            )
         )
     good = min(kept) >= 100 * KEEPS
     rows.append(
-        Result(f"{name}: kept", "%", kept, "at least 97 %", good, extra)
+        Result(
+            f"{name}: kept",
+            "%",
+            samples=kept,
+            target="at least 97 %",
+            meets=good,
+            extra=extra,
+        )
     )
     target, good = f"at most {1 / KEEPS:.3f}", max(ratios) <= 1 / KEEPS
     return [
         *rows,
         Result(
-            f"{name}: transfer", "measured/estimate", ratios, target, good
+            f"{name}: transfer",
+            "measured/estimate",
+            samples=ratios,
+            target=target,
+            meets=good,
         ),
     ]
 
@@ -201,11 +226,11 @@ class Received:
         size = payload_bytes(self.tenant.rate_bps * duration_s)
         plans = [
             TransferPlan(
-                vm.index,
-                str(vm.ip),
-                PORT,
-                (Outgoing(other.index, str(other.ip), PORT, size),),
-                (Incoming(other.index, size),),
+                index=vm.index,
+                ip=str(vm.ip),
+                port=PORT,
+                sends=(Outgoing(other.index, str(other.ip), PORT, size),),
+                receives=(Incoming(other.index, size),),
             )
             for vm, other in ((sender, receiver), (receiver, sender))
         ]

@@ -232,7 +232,11 @@ def decode_change(flow_mod: bytes) -> Change:
             raise ValueError("a delete by match")
         return RemoveByCookie(cookie, mask)
     flow = Flow(
-        table, priority, match, openflow13.decode_action(rest), cookie
+        table=table,
+        priority=priority,
+        match=match,
+        action=openflow13.decode_action(rest),
+        cookie=cookie,
     )
     if command == openflow13.OFPFC_ADD:
         return AddFlow(flow)

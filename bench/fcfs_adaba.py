@@ -56,7 +56,15 @@ def workload(seed: int) -> list[JobRequest]:
         most_bps = min(54 * GBIT / n, 455e6)
         bps = rng.gauss(0.55 * most_bps, 0.11 * most_bps)
         bps = min(max(bps, 0.1 * most_bps), most_bps)
-        jobs.append(JobRequest(f"j{number}", at_s, n, int(bps), duration_s))
+        jobs.append(
+            JobRequest(
+                id=f"j{number}",
+                submit_s=at_s,
+                n_vms=n,
+                bandwidth_bps=int(bps),
+                duration_s=duration_s,
+            )
+        )
     return jobs
 
 
@@ -68,17 +76,23 @@ def _row(policy: str, network: Network, repeats: int) -> Result:
         tally = Tally()
         start = time.process_time()
         built = build_policy(policy, embedder("adaba"), {})
-        Engine(datacentre, jobs, built, SimulatedBackend(), tally).run()
+        Engine(
+            datacentre=datacentre,
+            jobs=jobs,
+            policy=built,
+            backend=SimulatedBackend(),
+            sink=tally,
+        ).run()
         samples.append(time.process_time() - start)
     summary = tally.summary()
     median_s = median(samples)
     return Result(
         f"{policy} + adaba, {network}, {N_JOBS} jobs",
         "s",
-        tuple(samples),
-        f"median at most {TARGET_S:g} s" if policy == "fcfs" else "",
-        median_s <= TARGET_S if policy == "fcfs" else None,
-        {
+        samples=tuple(samples),
+        target=f"median at most {TARGET_S:g} s" if policy == "fcfs" else "",
+        meets=median_s <= TARGET_S if policy == "fcfs" else None,
+        extra={
             "jobs_per_s": round(N_JOBS / median_s),
             "finished": summary.finished,
             "rejected": summary.rejected,

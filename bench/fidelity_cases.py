@@ -102,10 +102,14 @@ def _case(
     return Result(
         name,
         "ratio",
-        tuple(ratios),
-        target,
-        right,
-        {"verdicts": verdicts, "finished": finished, "found": findings_of},
+        samples=tuple(ratios),
+        target=target,
+        meets=right,
+        extra={
+            "verdicts": verdicts,
+            "finished": finished,
+            "found": findings_of,
+        },
     )
 
 
@@ -145,11 +149,11 @@ def _one(
 
         show = LiveRun(lambda _: None, spoiling)
         (recorded,) = run_live(
-            experiment,
-            top,
-            LiveOptions(prefix="hv", force=True),
-            show,
-            ["bench"],
+            experiment=experiment,
+            top=top,
+            options=LiveOptions(prefix="hv", force=True),
+            show=show,
+            command=["bench"],
         )
         return recorded, _findings(recorded.folder.path)
 

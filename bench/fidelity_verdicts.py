@@ -332,11 +332,11 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
         experiment = replace(experiment, policies=policies)
         top = RunFolder.create(Path(folder) / "runs", experiment.name, 1)
         run_live(
-            experiment,
-            top,
-            LiveOptions(prefix="hv", force=True),
-            LiveRun(lambda _: None, spoiling, recorded),
-            ["bench"],
+            experiment=experiment,
+            top=top,
+            options=LiveOptions(prefix="hv", force=True),
+            show=LiveRun(lambda _: None, spoiling, recorded),
+            command=["bench"],
         )
         note(recorded)
     return played
@@ -369,15 +369,15 @@ def _played(
         if ratio is not None:
             ratios[_name(row)] = ratio
     return Played(
-        workload,
-        disturbance.name,
-        ratios,
-        str(summary.fidelity.verdict),
-        tuple(summary.fidelity.reasons),
-        number,
-        disturbance.kind or disturbance.name,
-        _evidence(record.folder.path / "events.jsonl"),
-        os.getloadavg()[0],
+        workload=workload,
+        name=disturbance.name,
+        ratios=ratios,
+        verdict=str(summary.fidelity.verdict),
+        reasons=tuple(summary.fidelity.reasons),
+        number=number,
+        kind=disturbance.kind or disturbance.name,
+        evidence=_evidence(record.folder.path / "events.jsonl"),
+        load=os.getloadavg()[0],
     )
 
 
@@ -479,4 +479,11 @@ def _share(
     share = count / max(1, len(verdicts))
     extra = {"runs": f"{count} of {len(verdicts)}"}
     target = f"at most {most:.0%}"
-    return Result(name, "%", (100 * share,), target, share <= most, extra)
+    return Result(
+        name,
+        "%",
+        samples=(100 * share,),
+        target=target,
+        meets=share <= most,
+        extra=extra,
+    )

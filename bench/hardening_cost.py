@@ -230,8 +230,8 @@ def row(what: str, which: str, samples: Samples) -> Result:
     return Result(
         name,
         "ms",
-        tuple(times_ms),
-        f"median at most {MOST:g} times as before",
-        ratio <= MOST,
-        {"times": round(ratio, 3)},
+        samples=tuple(times_ms),
+        target=f"median at most {MOST:g} times as before",
+        meets=ratio <= MOST,
+        extra={"times": round(ratio, 3)},
     )

@@ -297,10 +297,10 @@ def _result(outcome: Outcome) -> Result:
     return Result(
         f"{outcome.example}, {outcome.policy}",
         "share",
-        (outcome.needs,),
-        "ok, exit code 0",
-        meets,
-        asdict(outcome),
+        samples=(outcome.needs,),
+        target="ok, exit code 0",
+        meets=meets,
+        extra=asdict(outcome),
     )
 
 

@@ -135,12 +135,12 @@ def rows(
             name = f"{mbps} Mbit/s, {attack.name}"
             results.append(
                 _attacked(
-                    name,
-                    kept,
-                    sent.since(before),
-                    attacker,
-                    attack,
-                    link_bps,
+                    name=name,
+                    kept=kept,
+                    sent=sent.since(before),
+                    tenant=attacker,
+                    attack=attack,
+                    link_bps=link_bps,
                 )
             )
     return results
@@ -230,10 +230,10 @@ def loops_row(name: str, rounds: Sequence[LoopRound]) -> Result:
     return Result(
         name,
         "share",
-        tuple(beside),
-        f"of the share alone, in pairs: median {KEEPS:g}, each {least:.4f}",
-        median(ratios) >= KEEPS and min(ratios) >= least,
-        {"pairs": pairs} | former_rule(beside),
+        samples=tuple(beside),
+        target=f"of the share alone, in pairs: median {KEEPS:g}, each {least:.4f}",
+        meets=median(ratios) >= KEEPS and min(ratios) >= least,
+        extra={"pairs": pairs} | former_rule(beside),
     )
 
 
@@ -299,13 +299,13 @@ def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
     )
     rate_bps = link_bps * 3 // 10
     return tenant_plan(
-        emulation.datacentre,
-        emulation.plan,
-        placement,
-        slots,
-        2,
-        "attacker",
-        rate_bps,
+        datacentre=emulation.datacentre,
+        network=emulation.plan,
+        placement=placement,
+        slots=slots,
+        tenant_id=2,
+        job_id="attacker",
+        rate_bps=rate_bps,
     )
 
 
@@ -418,7 +418,11 @@ def _packets(vm: TenantVm) -> int:
 def _row(name: str, kept: list[float]) -> Result:
     meets = min(kept) >= KEEPS
     return Result(
-        name, "share", tuple(kept), "at least 99 % of the guarantee", meets
+        name,
+        "share",
+        samples=tuple(kept),
+        target="at least 99 % of the guarantee",
+        meets=meets,
     )
 
 

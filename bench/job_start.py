@@ -59,7 +59,13 @@ def one_by_one(
         before: dict[str, float] = {}
         for k in range(n_jobs):
             backend.wait(k * every_s)
-            job = JobRequest(f"j{k}", 0.0, VMS, RATE_BPS, 0.1)
+            job = JobRequest(
+                id=f"j{k}",
+                submit_s=0.0,
+                n_vms=VMS,
+                bandwidth_bps=RATE_BPS,
+                duration_s=0.1,
+            )
             backend.start(job, placement, RATE_BPS, "foreground")
             (done,) = backend.wait(None)
             if done.outcome != "finished":
@@ -81,9 +87,9 @@ def one_by_one(
         Result(
             f"{VMS}-VM job, placed to first byte",
             "ms",
-            tuple(1e3 * s for s in started),
-            f"median at most {1e3 * TARGET_S:g} ms",
-            median_s <= TARGET_S,
+            samples=tuple(1e3 * s for s in started),
+            target=f"median at most {1e3 * TARGET_S:g} ms",
+            meets=median_s <= TARGET_S,
         ),
         Result(
             f"{VMS}-VM job, last byte to all removed",
@@ -93,13 +99,13 @@ def one_by_one(
         Result(
             f"growth from job {WARM} to job {n_jobs}",
             "%",
-            tuple(
+            samples=tuple(
                 100 * (after[key] / before[key] - 1) if before[key] else 0.0
                 for key in before
             ),
-            f"at most {GROWTH_TARGET:.0%} each",
-            flat,
-            grown,
+            target=f"at most {GROWTH_TARGET:.0%} each",
+            meets=flat,
+            extra=grown,
         ),
     ]
 

@@ -77,5 +77,14 @@ def run(quick: bool) -> list[Result]:
             "processor_s": cpu_s,
             "peak_mib": round(measurement.peak_mib),
         }
-        rows.append(Result(policy, "s", samples, target, meets, extra))
+        rows.append(
+            Result(
+                policy,
+                "s",
+                samples=samples,
+                target=target,
+                meets=meets,
+                extra=extra,
+            )
+        )
     return rows

@@ -129,7 +129,14 @@ def times_of(lab: Lab) -> list[Result]:
         }
         good, name = took_s <= most_s, f"{_title(lab)}: {what}"
         rows.append(
-            Result(name, "s", (took_s,), f"at most {most_s} s", good, extra)
+            Result(
+                name,
+                "s",
+                samples=(took_s,),
+                target=f"at most {most_s} s",
+                meets=good,
+                extra=extra,
+            )
         )
     return rows
 
@@ -274,9 +281,9 @@ def _rows(
         Result(
             f"{title}: live points",
             "",
-            earned,
-            f"{full:g} each time",
-            {full} == set(earned),
+            samples=earned,
+            target=f"{full:g} each time",
+            meets={full} == set(earned),
         )
     ]
     if (margin := least_margin(rounds)) is not None:
@@ -284,9 +291,9 @@ def _rows(
             Result(
                 f"{title}: least margin",
                 "",
-                (margin,),
-                "above 0",
-                margin > 0,
+                samples=(margin,),
+                target="above 0",
+                meets=margin > 0,
             )
         )
     what = f"{title}: wrong answers not found where they should"
@@ -295,10 +302,10 @@ def _rows(
         Result(
             what,
             "",
-            (float(len(missed)),),
-            f"0 of {len(found_wrong)}",
-            not missed,
-            more,
+            samples=(float(len(missed)),),
+            target=f"0 of {len(found_wrong)}",
+            meets=not missed,
+            extra=more,
         )
     )
     return rows

@@ -148,17 +148,17 @@ def _losses(k: int, n: int) -> list[Result]:
         Result(
             f"k = {k}: moved",
             "ms",
-            tuple(moved),
-            target,
-            max(moved) <= within,
+            samples=tuple(moved),
+            target=target,
+            meets=max(moved) <= within,
         ),
         Result(
             f"k = {k}: goodput",
             "ms",
-            tuple(goodput),
-            target,
-            max(goodput) <= within,
-            extra,
+            samples=tuple(goodput),
+            target=target,
+            meets=max(goodput) <= within,
+            extra=extra,
         ),
     ]
 

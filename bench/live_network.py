@@ -54,7 +54,11 @@ def network(
     with TemporaryDirectory(prefix="hosenet-bench-") as logs:
         options = LiveOptions(prefix=prefix)
         with emulate(
-            datacentre, Scale(), options, Path(logs), "benchmark"
+            datacentre=datacentre,
+            scale=Scale(),
+            options=options,
+            log_dir=Path(logs),
+            name="benchmark",
         ) as emulation:
             yield emulation
 
@@ -106,13 +110,13 @@ def pair(
     vms_on = tuple((server, 1) for server in servers)
     placement = Placement(emulation.datacentre.trees[0].root, vms_on)
     return tenant_plan(
-        emulation.datacentre,
-        emulation.plan,
-        placement,
-        slots,
-        tenant_id,
-        f"pair{tenant_id}",
-        rate_bps,
+        datacentre=emulation.datacentre,
+        network=emulation.plan,
+        placement=placement,
+        slots=slots,
+        tenant_id=tenant_id,
+        job_id=f"pair{tenant_id}",
+        rate_bps=rate_bps,
     )
 
 
@@ -127,13 +131,13 @@ def spread(
         tuple((server, 1) for server in servers),
     )
     return tenant_plan(
-        emulation.datacentre,
-        emulation.plan,
-        placement,
-        tuple(by_server[server][0] for server in servers),
-        tenant_id,
-        f"spread{tenant_id}",
-        rate_bps,
+        datacentre=emulation.datacentre,
+        network=emulation.plan,
+        placement=placement,
+        slots=tuple(by_server[server][0] for server in servers),
+        tenant_id=tenant_id,
+        job_id=f"spread{tenant_id}",
+        rate_bps=rate_bps,
     )
 
 
@@ -228,14 +232,18 @@ def transfer(
         sender, receiver = tenant.vms
         plans = (
             TransferPlan(
-                0,
-                str(sender.ip),
-                PORT,
-                (Outgoing(1, str(receiver.ip), PORT, size),),
-                (),
+                index=0,
+                ip=str(sender.ip),
+                port=PORT,
+                sends=(Outgoing(1, str(receiver.ip), PORT, size),),
+                receives=(),
             ),
             TransferPlan(
-                1, str(receiver.ip), PORT, (), (Incoming(0, size),)
+                index=1,
+                ip=str(receiver.ip),
+                port=PORT,
+                sends=(),
+                receives=(Incoming(0, size),),
             ),
         )
         for vm, plan in zip(tenant.vms, plans, strict=True):

@@ -133,10 +133,42 @@ class Size:
 # The longer the slower: jobs take seconds to start, and all VMs are to send for
 # most of the time.
 SIZES = {
-    4: Size(4, 8, 3, 10.0, 30.0, 2.0, 10.0),
-    6: Size(6, 4, 6, 3.0, 30.0, 1.0, 20.0),
-    8: Size(8, 4, 14, 1.0, 60.0, 0.5, 40.0),
-    10: Size(10, 2, 0, 0.0, 0.0, 0.0, 60.0),
+    4: Size(
+        k=4,
+        slots=8,
+        n_jobs=3,
+        rate_mbps=10.0,
+        duration_s=30.0,
+        first_rate_mbps=2.0,
+        up_down_s=10.0,
+    ),
+    6: Size(
+        k=6,
+        slots=4,
+        n_jobs=6,
+        rate_mbps=3.0,
+        duration_s=30.0,
+        first_rate_mbps=1.0,
+        up_down_s=20.0,
+    ),
+    8: Size(
+        k=8,
+        slots=4,
+        n_jobs=14,
+        rate_mbps=1.0,
+        duration_s=60.0,
+        first_rate_mbps=0.5,
+        up_down_s=40.0,
+    ),
+    10: Size(
+        k=10,
+        slots=2,
+        n_jobs=0,
+        rate_mbps=0.0,
+        duration_s=0.0,
+        first_rate_mbps=0.0,
+        up_down_s=60.0,
+    ),
 }
 """k = 10 is there for its ports alone."""
 
@@ -246,7 +278,13 @@ def _round_trip(size: Size, n_parts: int | None) -> Task:
             network(fat_tree(size.k, LINK_BPS, size.slots)) as emulation,
         ):
             servers = (0, emulation.datacentre.n_servers - 1)
-            tenant = pair(emulation, 1, 0, PROBE_BPS, servers)
+            tenant = pair(
+                emulation=emulation,
+                tenant_id=1,
+                slot=0,
+                rate_bps=PROBE_BPS,
+                servers=servers,
+            )
             if len(tenant.edges) + 1 != WAY:
                 raise RuntimeError(
                     f"the way has {len(tenant.edges) + 1} bridges, not {WAY}"
@@ -291,9 +329,9 @@ def _growth(results: Sequence[Result]) -> Iterator[Result]:
         yield Result(
             "round trip, k=8 over k=4, planned",
             "ratio",
-            (growth,),
-            target,
-            meets,
+            samples=(growth,),
+            target=target,
+            meets=meets,
         )
 
 
@@ -376,11 +414,11 @@ def play(
         show = LiveRun(lambda _: None, sampling)
         try:
             (recorded,) = run_live(
-                experiment,
-                top,
-                LiveOptions(prefix="hb", force=True),
-                show,
-                ["bench"],
+                experiment=experiment,
+                top=top,
+                options=LiveOptions(prefix="hb", force=True),
+                show=show,
+                command=["bench"],
             )
         except RunFailed as error:
             return Played(rate_mbps, reasons=(str(error),))
@@ -393,17 +431,17 @@ def _played(rate_mbps: float, recorded: RunRecord, cost: Cost) -> Played:
         (recorded.folder.path / PROVENANCE).read_text(encoding="utf-8")
     )
     return Played(
-        rate_mbps,
-        tuple(
+        rate_mbps=rate_mbps,
+        ratios=tuple(
             row.ratio
             for row in recorded.results.rows
             if row.ratio is not None
         ),
-        f"{summary.finished} of {summary.jobs}",
-        str(summary.fidelity.verdict),
-        tuple(summary.fidelity.reasons),
-        facts["live"]["switch_parts"],
-        cost,
+        finished=f"{summary.finished} of {summary.jobs}",
+        verdict=str(summary.fidelity.verdict),
+        reasons=tuple(summary.fidelity.reasons),
+        parts=facts["live"]["switch_parts"],
+        cost=cost,
     )
 
 
@@ -444,7 +482,12 @@ def _exactness(name: str, size: Size, played: Played) -> Result:
         **played.to_json(),
     }
     return Result(
-        name, "ratio", played.ratios or (nan,), target, meets, extra
+        name,
+        "ratio",
+        samples=played.ratios or (nan,),
+        target=target,
+        meets=meets,
+        extra=extra,
     )
 
 
@@ -469,10 +512,10 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
             Result(
                 f"{kind}, {name}",
                 "cores",
-                tuple(samples),
-                target,
-                meets,
-                about,
+                samples=tuple(samples),
+                target=target,
+                meets=meets,
+                extra=about,
             )
         )
     pss = tuple(
@@ -483,7 +526,11 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
     return [
         *rows,
         Result(
-            f"an agent's memory (PSS), {name}", "MB", pss, target, meets
+            f"an agent's memory (PSS), {name}",
+            "MB",
+            samples=pss,
+            target=target,
+            meets=meets,
         ),
     ]
 
@@ -592,9 +639,9 @@ def _loads(parts: Sequence[int | None], quick: bool) -> Task:
             Result(
                 "largest exact load of these",
                 "Mbit/s",
-                (best,),
-                target,
-                meets,
+                samples=(best,),
+                target=target,
+                meets=meets,
             ),
         ]
 

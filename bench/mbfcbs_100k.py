@@ -139,11 +139,11 @@ class Played(NamedTuple):
 def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
     policy, count = _Timed(), _Count()
     engine = Engine(
-        flat(hosts, CORES, MEMORY_MIB),
-        jobs,
-        policy,
-        SimulatedBackend(),
-        count,
+        datacentre=flat(hosts, CORES, MEMORY_MIB),
+        jobs=jobs,
+        policy=policy,
+        backend=SimulatedBackend(),
+        sink=count,
     )
     # What was left by drawing the leases is not to be collected in the
     # run's time.
@@ -173,10 +173,10 @@ def run(quick: bool) -> list[Result]:
     large = Result(
         f"{count:,} leases on {hosts:,} hosts",
         "s",
-        (whole_s,),
-        f"<= {TARGET_S:g} s" if not quick else "",
-        whole_s <= TARGET_S if not quick else None,
-        {
+        samples=(whole_s,),
+        target=f"<= {TARGET_S:g} s" if not quick else "",
+        meets=whole_s <= TARGET_S if not quick else None,
+        extra={
             "policy_s": round(policy_s, 2),
             "policy_us_per_lease": round(1e6 * policy_s / count, 1),
             COLLECTOR: round(1e6 * collector_s / count, 1),
@@ -234,9 +234,9 @@ def _verdict(of: str, cost_us: Mapping[int, float]) -> Result:
     return Result(
         f"{of}: growth from {first:,} to {last:,} hosts",
         "x",
-        (cost,),
-        f"<= {logarithm:.2f} (log2 of the hosts)",
-        cost <= logarithm,
+        samples=(cost,),
+        target=f"<= {logarithm:.2f} (log2 of the hosts)",
+        meets=cost <= logarithm,
     )
 
 

@@ -65,10 +65,10 @@ def run(quick: bool) -> list[Result]:
                 Result(
                     f"fat-tree k={k} {name}",
                     "s",
-                    tuple(samples),
-                    target,
-                    meets,
-                    size,
+                    samples=tuple(samples),
+                    target=target,
+                    meets=meets,
+                    extra=size,
                 )
             )
         results[-1].extra["switch_memory_mib"] = rss_mib

@@ -235,7 +235,11 @@ def sampled(
         n_frames = page.script("return window.drawnFrames")
         before_s = time.monotonic()
         yield Sample(
-            at_s, page_mb, nodes, server.memory_info().rss / 1e6, frames
+            at_s=at_s,
+            page_mb=page_mb,
+            nodes=nodes,
+            server_mb=server.memory_info().rss / 1e6,
+            frames=frames,
         )
 
 
@@ -281,9 +285,9 @@ def results(
         Result(
             "page's memory, most",
             "MB",
-            (most_mb,),
-            f"below {MOST_MB:.0f}",
-            most_mb < MOST_MB,
+            samples=(most_mb,),
+            target=f"below {MOST_MB:.0f}",
+            meets=most_mb < MOST_MB,
         )
     )
     frames = {
@@ -295,9 +299,9 @@ def results(
             Result(
                 name,
                 "1/s",
-                (value,),
-                f"at least {LEAST_FRAMES:.0f}",
-                value >= LEAST_FRAMES,
+                samples=(value,),
+                target=f"at least {LEAST_FRAMES:.0f}",
+                meets=value >= LEAST_FRAMES,
             )
         )
     if is_judged:
@@ -316,16 +320,23 @@ def grown(
     return Result(
         name,
         unit,
-        last,
-        f"at most {MOST_GROWTH[kind]:.2f} of the first quarter",
-        growth <= MOST_GROWTH[kind],
-        {"first_quarter": first, "growth": growth},
+        samples=last,
+        target=f"at most {MOST_GROWTH[kind]:.2f} of the first quarter",
+        meets=growth <= MOST_GROWTH[kind],
+        extra={"first_quarter": first, "growth": growth},
     )
 
 
 def unjudged(row: Result) -> Result:
     target = f"{row.target}, from {JUDGED_FROM_MINUTES:.0f} minutes on"
-    return Result(row.name, row.unit, row.samples, target, None, row.extra)
+    return Result(
+        row.name,
+        row.unit,
+        samples=row.samples,
+        target=target,
+        meets=None,
+        extra=row.extra,
+    )
 
 
 def table(rows: Sequence[Result]) -> str:

@@ -49,10 +49,10 @@ def main() -> int:
     )
     for row in [row for row in rounds[0][1] if row in rounds[0][0]]:
         other_medians = [other[row] for other, _ in rounds]
-        here_medians = [here[row] for _, here in rounds]
+        here_medians = [medians[row] for _, medians in rounds]
         ratios = [
-            here / other
-            for other, here in zip(other_medians, here_medians, strict=True)
+            this / other
+            for other, this in zip(other_medians, here_medians, strict=True)
         ]
         low, middle, high = quantiles(ratios, n=4, method="inclusive")
         print(

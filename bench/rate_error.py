@@ -51,11 +51,11 @@ def run(quick: bool) -> list[Result]:
                 for way, demand in WAYS.items():
                     number += 1
                     job = JobRequest(
-                        f"rate{number}",
-                        0.0,
-                        VMS,
-                        mbps * 1_000_000,
-                        duration_s,
+                        id=f"rate{number}",
+                        submit_s=0.0,
+                        n_vms=VMS,
+                        bandwidth_bps=mbps * 1_000_000,
+                        duration_s=duration_s,
                         demand=demand,
                     )
                     results.append(_measured(emulation, number, job, way))
@@ -68,7 +68,13 @@ def _measured(
     rate_bps = job.bandwidth_bps
     tenant = spread(emulation, number, rate_bps, VMS)
     tenant = sending(tenant, job, SCALE, rate_bps)
-    plans = agent_plans(job, tenant, SCALE, number, rate_bps)
+    plans = agent_plans(
+        job=job,
+        tenant=tenant,
+        scale=SCALE,
+        seed=number,
+        granted_bps=rate_bps,
+    )
     if way == ONE_WAY:
         plans = _every_second(plans)
     # A new tenant has new classes: their counters begin at nothing.
@@ -89,10 +95,10 @@ def _measured(
     return Result(
         f"{way}, {rate_bps / 1e6:g} Mbit/s, {job.duration_s:g} s",
         "ratio",
-        (ratio,),
-        "within 0.5 % of 1",
-        abs(ratio - 1) <= WITHIN,
-        extra,
+        samples=(ratio,),
+        target="within 0.5 % of 1",
+        meets=abs(ratio - 1) <= WITHIN,
+        extra=extra,
     )
 
 

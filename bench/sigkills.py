@@ -106,13 +106,21 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         problems += others()
     return [
         Result(
-            "left behind, or of others touched", "", (float(len(problems)),), "nothing",
-            not problems, {"problems": problems[:20]} if problems else {},
+            "left behind, or of others touched",
+            "",
+            samples=(float(len(problems)),),
+            target="nothing",
+            meets=not problems,
+            extra={"problems": problems[:20]} if problems else {},
         ),
         Result("killed after", "s", tuple(moments)),
         Result("clean, afterwards", "s", tuple(cleaned or [0.0])),
-        *([Result("the next run, to its end", "s", tuple(ran))] if ran else []),
-    ]  # fmt: skip
+        *(
+            [Result("the next run, to its end", "s", tuple(ran))]
+            if ran
+            else []
+        ),
+    ]
 
 
 def _testbed(*argv: str) -> subprocess.CompletedProcess[str]:

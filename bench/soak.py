@@ -232,7 +232,16 @@ def rows(samples: Samples, duration_s: float) -> list[Result]:
         flat = last - first <= most_mib
         target = f"last quarter at most {most_mib:g} MiB above the first"
         between = (first, last)
-        results.append(row(process, "MiB", samples, between, target, flat))
+        results.append(
+            row(
+                what=process,
+                unit="MiB",
+                samples=samples,
+                between=between,
+                target=target,
+                meets=flat,
+            )
+        )
     results += journal_rows(samples, duration_s)
     ratios = tuple(ratio for _, ratio in samples["ratio"])
     results.append(Result("measured over reserved", "ratio", ratios))
@@ -248,10 +257,24 @@ def verb_rows(
     first, last = quarters(samples[processor], duration_s, fmean)
     flat = last <= MOST_TIMES * first
     target = f"last quarter at most {MOST_TIMES:g} times the first"
-    judged = row(processor, "ms", samples, (first, last), target, flat)
+    judged = row(
+        what=processor,
+        unit="ms",
+        samples=samples,
+        between=(first, last),
+        target=target,
+        meets=flat,
+    )
 
     between = quarters(samples[verb], duration_s)
-    by_clock = row(verb, "ms", samples, between, "", None)
+    by_clock = row(
+        what=verb,
+        unit="ms",
+        samples=samples,
+        between=between,
+        target="",
+        meets=None,
+    )
     load_first, load_last = quarters(samples["load"], duration_s)
     by_clock.extra["load_first_quarter"] = round(load_first, 2)
     by_clock.extra["load_last_quarter"] = round(load_last, 2)
@@ -263,7 +286,14 @@ def journal_rows(samples: Samples, duration_s: float) -> list[Result]:
     between = quarters(samples["journal"], duration_s)
     small = max(size for _, size in samples["journal"]) <= JOURNAL_KIB
     target = f"at most {JOURNAL_KIB:g} KiB"
-    size = row("journal", "KiB", samples, between, target, small)
+    size = row(
+        what="journal",
+        unit="KiB",
+        samples=samples,
+        between=between,
+        target=target,
+        meets=small,
+    )
 
     # A journal that is written anew is another file in the place of the old.
     n_anew, file_before = 0, None
@@ -275,7 +305,13 @@ def journal_rows(samples: Samples, duration_s: float) -> list[Result]:
     if duration_s >= COMPACTED_BY_S:
         meets = n_anew >= 1
     target = f"at least 1 in an hour (after {COMPACT_AFTER} things gone)"
-    anew = Result("journal anew", "times", (n_anew,), target, meets)
+    anew = Result(
+        "journal anew",
+        "times",
+        samples=(n_anew,),
+        target=target,
+        meets=meets,
+    )
     return [size, anew]
 
 
@@ -293,4 +329,6 @@ def row(
         "first_quarter": round(first, 2),
         "last_quarter": round(last, 2),
     }
-    return Result(what, unit, values, target, meets, extra)
+    return Result(
+        what, unit, samples=values, target=target, meets=meets, extra=extra
+    )

@@ -162,7 +162,7 @@ def row(name: str, times_s: list[float]) -> Result:
     return Result(
         name,
         "s",
-        tuple(times_s),
-        f"each at most {TARGET_S:g} s",
-        max(times_s) <= TARGET_S,
+        samples=tuple(times_s),
+        target=f"each at most {TARGET_S:g} s",
+        meets=max(times_s) <= TARGET_S,
     )

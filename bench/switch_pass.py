@@ -201,13 +201,13 @@ def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
         )
         memory = psutil.Process(pid).memory_info().rss >> 20
         taken_pass = Pass(
-            bridges,
-            ports,
-            trips,
+            bridges=bridges,
+            ports=ports,
+            round_trips_ms=trips,
             # The three pings that find their way cost the daemon as much.
-            1e3 * spent_s / (len(trips) + 3),
-            idle_cores,
-            memory,
+            ms_per_ping=1e3 * spent_s / (len(trips) + 3),
+            idle_cores=idle_cores,
+            memory_mib=memory,
         )
         return _with_tcp(taken_pass, pid, netns) if tcp else taken_pass
 

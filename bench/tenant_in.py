@@ -33,13 +33,13 @@ def run(quick: bool) -> list[Result]:
         )
         for i in range(repeats):
             tenant = tenant_plan(
-                emulation.datacentre,
-                emulation.plan,
-                placement,
-                slots,
-                i + 1,
-                f"t{i}",
-                RATE_BPS,
+                datacentre=emulation.datacentre,
+                network=emulation.plan,
+                placement=placement,
+                slots=slots,
+                tenant_id=i + 1,
+                job_id=f"t{i}",
+                rate_bps=RATE_BPS,
             )
             start = time.perf_counter()
             emulation.admit(tenant)
@@ -66,7 +66,7 @@ def _row(name: str, samples_s: list[float], target_s: float) -> Result:
     return Result(
         name,
         "ms",
-        tuple(1e3 * s for s in samples_s),
-        target,
-        median_s < target_s,
+        samples=tuple(1e3 * s for s in samples_s),
+        target=target,
+        meets=median_s < target_s,
     )

@@ -58,8 +58,8 @@ def _row(name: str, ratios: list[float], retransmits: int) -> Result:
     return Result(
         name,
         "ratio",
-        tuple(ratios),
-        "every one within 1 % of 1",
-        meets,
-        extra,
+        samples=tuple(ratios),
+        target="every one within 1 % of 1",
+        meets=meets,
+        extra=extra,
     )

@@ -123,14 +123,14 @@ def play(viewers: int) -> Round:
         if row.ratio is not None:
             ratios[row.job_id] = row.ratio
     return Round(
-        viewers,
-        ratios,
-        recorded.summary.fidelity.verdict or "none",
-        exit_code,
-        audience.page_s,
-        audience.frames,
-        time.monotonic() - began_s,
-        load_average,
+        viewers=viewers,
+        ratios=ratios,
+        verdict=recorded.summary.fidelity.verdict or "none",
+        exit_code=exit_code,
+        page_s=audience.page_s,
+        frames=audience.frames,
+        wall_s=time.monotonic() - began_s,
+        load_average=load_average,
     )
 
 
@@ -205,10 +205,10 @@ def results(rounds: Sequence[Round]) -> list[Result]:
             Result(
                 f"{job}: measured/estimate, ten viewers",
                 "ratio",
-                tuple(watched),
-                f"median within {MOST_SHIFT:.1%} of the one without",
-                abs(shift) <= MOST_SHIFT,
-                {"shift": shift, "without": without},
+                samples=tuple(watched),
+                target=f"median within {MOST_SHIFT:.1%} of the one without",
+                meets=abs(shift) <= MOST_SHIFT,
+                extra={"shift": shift, "without": without},
             )
         )
     verdicts = {(r.verdict, r.exit_code) for r in rounds}
@@ -217,10 +217,10 @@ def results(rounds: Sequence[Round]) -> list[Result]:
         Result(
             "processor time of the page's server",
             "s",
-            tuple(r.page_s for r in watched_rounds),
-            "all verdicts alike",
-            len(verdicts) == 1,
-            {
+            samples=tuple(r.page_s for r in watched_rounds),
+            target="all verdicts alike",
+            meets=len(verdicts) == 1,
+            extra={
                 "verdicts": sorted(map(list, verdicts)),
                 "frames": [r.frames for r in watched_rounds],
                 "wall_s": [r.wall_s for r in watched_rounds],

@@ -67,11 +67,11 @@ def take(machines: int, path: str) -> int:
     noted = _Noted()
     backend = SimulatedBackend()
     Engine(
-        experiment.datacentre,
-        experiment.jobs,
-        noted,
-        backend,
-        lambda _: None,
+        datacentre=experiment.datacentre,
+        jobs=experiment.jobs,
+        policy=noted,
+        backend=backend,
+        sink=lambda _: None,
     ).run()
     step = -(-len(noted.seen) // MOST_STATES)
     slots, bps = zip(*noted.seen[::step], strict=True)
@@ -123,10 +123,10 @@ def run(quick: bool) -> list[Result]:
                 Result(
                     f"{machines:,} machines, N={N_VMS}",
                     "ms",
-                    samples,
-                    f"median at most {limit_ms:g} ms",
-                    summary(samples)["median"] <= limit_ms,
-                    {
+                    samples=samples,
+                    target=f"median at most {limit_ms:g} ms",
+                    meets=summary(samples)["median"] <= limit_ms,
+                    extra={
                         "placed": timings["placed"],
                         "slots_used": timings["slots_used"],
                     },

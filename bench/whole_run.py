@@ -67,7 +67,16 @@ def results(runs: list[dict[str, float]], *, judged: bool) -> list[Result]:
     if judged:
         target = f"at most {TARGET}"
         meets = sorted(ratios)[len(ratios) // 2] <= TARGET
-    return [*rows, Result("whole over engine", "", ratios, target, meets)]
+    return [
+        *rows,
+        Result(
+            "whole over engine",
+            "",
+            samples=ratios,
+            target=target,
+            meets=meets,
+        ),
+    ]
 
 
 def timed(text: str, base: Path) -> dict[str, float]:
@@ -79,7 +88,14 @@ def timed(text: str, base: Path) -> dict[str, float]:
         experiment = load_experiment(file)
         (policy,) = experiment.policies
         folder = RunFolder.create(base, experiment.name, experiment.seed)
-        begin_folder(folder, experiment, policy, "sim", ["bench"], {})
+        begin_folder(
+            folder=folder,
+            experiment=experiment,
+            policy=policy,
+            backend="sim",
+            command=["bench"],
+            facts={},
+        )
         with _clocked(taken_s, "engine"), folder.open_events() as log:
             play(experiment, policy, simulated(experiment, policy), log)
         with paused_collection():
