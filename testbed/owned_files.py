@@ -26,7 +26,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True)
 class Owner:
-    """Whom the files of a run belong to."""
+    """The user and the group that a run's files belong to."""
 
     uid: int
     gid: int
@@ -45,9 +45,9 @@ def caller(
 
 
 def from_home(path: str, environ: Mapping[str, str] = os.environ) -> str:
-    """A path that begins with ``~`` in full: by sudo from its caller's home.
+    """A path with its ``~`` replaced, under sudo by the caller's home.
 
-    Another path, or one of no user, stays as it is.
+    Another path, or ``~`` of an unknown user, stays as it is.
     """
     owner = caller(environ)
     if owner is not None and path.split("/", 1)[0] == "~":
@@ -57,14 +57,16 @@ def from_home(path: str, environ: Mapping[str, str] = os.environ) -> str:
 
 
 def as_it_leads(path: Path) -> Path:
-    """A path without links, for root, who follows none from now on: those that
-    are there before a command begins are its caller's wish.
+    """For root, a path's target, which no link leads to; else the path itself.
+
+    Links that exist before a command begins are its caller's wish; root follows
+    none that are made later.
     """
-    # With a path that has no link, messages name what was typed.
-    leads = path.resolve()
-    if os.geteuid() != 0 or leads == path.absolute():
+    # A path without a link stays as it was typed, for messages.
+    target = path.resolve()
+    if os.geteuid() != 0 or target == path.absolute():
         return path
-    return leads
+    return target
 
 
 @contextmanager
@@ -77,33 +79,33 @@ def opened_folder(
     ``make``: missing folders are made on the way, and they alone are the
     owner's. Raises OSError; with ELOOP where root meets a link of others.
     """
-    here = os.open("/", os.O_PATH | _FOLDER)
+    folder = os.open("/", os.O_PATH | _FOLDER)
     try:
         for name in path.absolute().parts[1:]:
-            below = _below(here, name, path)
+            below = _below(folder, name, path)
             if below is None:
                 if not make:
                     why = os.strerror(errno.ENOENT)
                     raise FileNotFoundError(errno.ENOENT, why, str(path))
-                below = make_folder(here, name, owner)
-            os.close(here)
-            here = below
-        yield here
+                below = make_folder(folder, name, owner)
+            os.close(folder)
+            folder = below
+        yield folder
     finally:
-        os.close(here)
+        os.close(folder)
 
 
-def _below(here: int, name: str, path: Path) -> int | None:
+def _below(folder: int, name: str, path: Path) -> int | None:
     """A descriptor of a folder in another one; None where there is none."""
     flags = os.O_PATH | _FOLDER
-    if not _trusted(here):
+    if not _trusted(folder):
         flags |= os.O_NOFOLLOW
     try:
-        return os.open(name, flags, dir_fd=here)
+        return os.open(name, flags, dir_fd=folder)
     except FileNotFoundError:
         return None
     except NotADirectoryError:
-        status = os.stat(name, dir_fd=here, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         if not stat.S_ISLNK(status.st_mode):
             raise
         why = f"{name} is a link, which root does not follow"
@@ -111,17 +113,19 @@ def _below(here: int, name: str, path: Path) -> int | None:
 
 
 def _trusted(folder: int) -> bool:
-    """True if whoever makes links in a folder may lead this process."""
+    """True if this process may follow links in a folder."""
     if os.geteuid() != 0:
         return True
     status = os.fstat(folder)
     return status.st_uid == 0 and not status.st_mode & _OTHERS_WRITE
 
 
-def make_folder(here: int, name: str, owner: Owner | None) -> int:
+def make_folder(folder: int, name: str, owner: Owner | None) -> int:
     """A descriptor of a new folder in another one. Raises OSError."""
-    os.mkdir(name, FOLDER_MODE, dir_fd=here)
-    made = os.open(name, os.O_RDONLY | _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+    os.mkdir(name, FOLDER_MODE, dir_fd=folder)
+    made = os.open(
+        name, os.O_RDONLY | _FOLDER | os.O_NOFOLLOW, dir_fd=folder
+    )
     # Explicitly: the umask of root's shell is no business of the results'
     # reader.
     os.fchmod(made, FOLDER_MODE)
@@ -131,9 +135,7 @@ def make_folder(here: int, name: str, owner: Owner | None) -> int:
 
 
 def new_file(path: Path, mode: int, owner: Owner | None) -> int:
-    """A descriptor for a file that was not there before, of that mode and
-    owner.
-    """
+    """A descriptor for a new file of that mode and owner. Raises OSError."""
     with opened_folder(path.parent) as folder:
         return new_file_in(folder, path.name, mode, owner)
 
@@ -150,10 +152,10 @@ def new_file_in(
 
 
 def opened_file(path: Path, *, itself: bool = False) -> int:
-    """A descriptor of a file to be read. Raises OSError; with ELOOP where root
-    meets a link of others, and with ``itself`` for any link in its place.
+    """A descriptor of a file to be read. Opening a FIFO does not block.
 
-    It does not wait for a FIFO's other end.
+    Raises OSError; with ELOOP where root meets a link of others, and with
+    ``itself`` where the file is any link.
     """
     flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
     with opened_folder(path.parent) as folder:
@@ -183,8 +185,8 @@ def remove_folder(path: Path) -> None:
 
 
 def remove_lone_folder(path: Path, name: str) -> None:
-    """Removes a folder with all that is in it where it alone is in another
-    one. Raises OSError.
+    """Removes the folder ``name`` with its content where nothing else is in
+    ``path``. Raises OSError.
     """
     with opened_folder(path) as above:
         if names_in(above) == [name]:
@@ -193,30 +195,30 @@ def remove_lone_folder(path: Path, name: str) -> None:
 
 def names_in(folder: int) -> list[str]:
     """Names of all that is in an open folder, sorted."""
-    here = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
+    opened = os.open(".", os.O_RDONLY | _FOLDER, dir_fd=folder)
     try:
-        with os.scandir(here) as entries:
+        with os.scandir(opened) as entries:
             return sorted(entry.name for entry in entries)
     finally:
-        os.close(here)
+        os.close(opened)
 
 
 def set_aside(
     path: Path, begin: str, kept: str, owner: Owner | None
 ) -> Path:
-    """Moves all that is in a folder into a new one in it, and returns that.
+    """Moves the content of a folder into a new folder in it; that one's path.
 
-    It is named ``begin`` and a number. A file named ``kept`` stays, and so do
-    folders that earlier calls have made. Raises OSError.
+    The new folder is named ``begin`` and a number. A file named ``kept`` stays,
+    and so do folders that earlier calls have made. Raises OSError.
     """
-    with opened_folder(path) as here:
-        names = names_in(here)
+    with opened_folder(path) as folder:
+        names = names_in(folder)
         number = 1
         while f"{begin}{number}" in names:
             number += 1
-        # By its descriptor from here on: its name is the owner's to exchange.
-        aside = make_folder(here, f"{begin}{number}", owner)
-        within = {"src_dir_fd": here, "dst_dir_fd": aside}
+        # Used by its descriptor: the owner may put another folder in its place.
+        aside = make_folder(folder, f"{begin}{number}", owner)
+        within = {"src_dir_fd": folder, "dst_dir_fd": aside}
         try:
             for name in names:
                 if name != kept and not name.startswith(begin):
@@ -230,9 +232,9 @@ def files_in(path: Path) -> list[str]:
     """Names of the files in a folder and below, without links, sorted."""
     names = []
     with opened_folder(path) as top:
-        for below, _, files, here in os.fwalk(".", dir_fd=top):
+        for below, _, files, opened in os.fwalk(".", dir_fd=top):
             for name in files:
-                status = os.stat(name, dir_fd=here, follow_symlinks=False)
+                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     names.append(os.path.normpath(f"{below}/{name}"))
     return sorted(names)
@@ -247,32 +249,31 @@ def make_folders(path: Path, owner: Owner | None) -> None:
 
 
 def give_all(folder: Path, owner: Owner) -> None:
-    """Gives the owner all that root has in a folder, wherever links in it
-    lead.
+    """Gives the owner all files, folders and links of root in a folder.
 
-    A file of root's with another name elsewhere stays root's.
+    Links are not followed. A file that has a second name stays root's: that
+    name may be outside the folder.
     """
     with opened_folder(folder) as top:
-        for _, folders, files, here in os.fwalk(".", dir_fd=top):
+        for _, folders, files, opened in os.fwalk(".", dir_fd=top):
             for name in (*folders, *files):
-                status = os.stat(name, dir_fd=here, follow_symlinks=False)
-                is_alone = status.st_nlink == 1 or stat.S_ISDIR(
-                    status.st_mode
-                )
+                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                is_folder = stat.S_ISDIR(status.st_mode)
+                is_alone = is_folder or status.st_nlink == 1
                 if status.st_uid == 0 and is_alone:
                     os.chown(
                         name,
                         owner.uid,
                         owner.gid,
-                        dir_fd=here,
+                        dir_fd=opened,
                         follow_symlinks=False,
                     )
 
 
 @contextmanager
 def held_folder(path: Path) -> Iterator[Path]:
-    """Another path of a folder, made if it is missing, which leads to it
-    whatever becomes of its name; for this user's other processes too.
+    """A path of a folder that stays valid when the folder is renamed, also for
+    this user's other processes. A missing folder is made.
     """
     with opened_folder(path, make=True) as folder:
         yield Path(f"/proc/{os.getpid()}/fd/{folder}")

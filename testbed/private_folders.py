@@ -29,11 +29,11 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @contextmanager
 def private_folder(prefix: str, *, entered: bool = False) -> Iterator[Path]:
-    """A new folder of this user's with an unpredictable name; removed at the
-    end of the block; those that killed processes left, at its beginning.
+    """A new folder of this user with an unpredictable name, removed at the end
+    of the block. Folders that killed processes left are removed first.
 
-    ``entered``: other users, such as VMs' programs, may open what they know the
-    name of; they cannot list or change it.
+    ``entered``: other users, such as VMs' programs, may open files whose names
+    they know; they cannot list or change the folder.
     """
     base = _base()
     if base is not None:
@@ -66,11 +66,10 @@ def remove_abandoned(
     users: Container[int] = range(1 << 32),
     dry_run: bool = False,
 ) -> list[Path]:
-    """Removes folders that no process holds, as their makers were killed, and
-    returns them; a dry run returns them only.
+    """Removes the folders that killed processes have left; their paths.
 
-    ``age_s``: since when nothing was made in them. ``pattern``: of their names;
-    ``users``: whose they may be.
+    ``age_s``: nothing was made in them for so long. ``pattern``: of their names.
+    ``users``: numbers of their possible owners. A dry run removes nothing.
     """
     until_s = time.time() - age_s
     removed = []
@@ -83,7 +82,7 @@ def remove_abandoned(
             if status.st_mtime >= until_s or status.st_uid not in users:
                 continue
             if not dry_run:
-                # What was opened: its user may put another thing in its place.
+                # By descriptor: its user may put another folder in its place.
                 for name in os.listdir(held):  # noqa: PTH208 - a descriptor
                     _remove_in(held, name)
                 folder.rmdir()
@@ -100,16 +99,16 @@ def _remove_in(folder: int, name: str) -> None:
 
 
 def replaceable(folder: Path) -> Path | None:
-    """The first folder on the way to this one, it included, that another user
-    owns or can rename things in; None where there is none.
+    """The uppermost of a folder and those above it that another user owns or can
+    rename things in; None where there is none.
     """
     path = folder.resolve()
-    for here in (*reversed(path.parents), path):
-        status = here.stat()
+    for ancestor in (*reversed(path.parents), path):
+        status = ancestor.stat()
         is_others = status.st_uid not in (0, os.geteuid())
         sticky = status.st_mode & stat.S_ISVTX
         if is_others or (status.st_mode & _OTHERS_WRITE and not sticky):
-            return here
+            return ancestor
     return None
 
 

@@ -1,7 +1,7 @@
-"""Checks of what a plug-in answers, before the engine carries anything out.
+"""Checks of a policy's list of actions, before the engine carries any out.
 
-Types and values of each action's fields; what the actions mean for jobs and
-reservations is the engine's to check. Numbers of array libraries become
+They cover types and values of each action's fields; the engine checks what the
+actions mean for jobs and reservations. Numbers of array libraries become
 Python's.
 """
 
@@ -26,7 +26,8 @@ MAX_ACTIONS = 1_000_000
 
 
 LONGEST_S = 1e12
-"""A bound on times, 30,000 years: sums of them lose no microsecond that counts.
+"""The largest time, in seconds: 30,000 years. Sums of such times are exact to a
+millisecond.
 """
 
 
@@ -39,7 +40,7 @@ WHOLE_RATE_HINT = (
 
 
 class Nonsense(ValueError):
-    """A fault of an answer, in words, and the hint where there is one."""
+    """A fault of a policy's list of actions; ``hint``: what to do about it."""
 
     def __init__(self, fault: str, hint: str | None = None) -> None:
         super().__init__(fault)
@@ -47,8 +48,8 @@ class Nonsense(ValueError):
 
 
 def checked_actions(answer: object, now_s: float) -> list[act.Action]:
-    """The actions of an answer. Raises Nonsense where it is no list of sound
-    actions.
+    """The actions that a policy returned. Raises Nonsense where that is no list
+    of sound actions.
     """
     # An action is a tuple itself: one alone would pass for the list of its
     # fields.
@@ -68,7 +69,7 @@ def checked_actions(answer: object, now_s: float) -> list[act.Action]:
 
 
 def kind_of(value: object) -> str:
-    """A value that should be another: ``None``, ``a generator``, ``an int``."""
+    """The type of a value, for a message: ``None``, ``a generator``, ``an int``."""
     if value is None:
         return "None"
     kind = type(value).__name__
@@ -149,8 +150,6 @@ def _texts(value: object, now_s: float) -> tuple[str, ...]:
         raise Nonsense(f"{_shown(value)}, not a tuple of job ids")
     for job_id in value:
         _job_id(job_id, now_s)
-    if isinstance(value, tuple):
-        return value
     return tuple(value)
 
 
@@ -247,8 +246,6 @@ def _maybe_time(value: object, _: float) -> float | None:
 def _flag(value: object, _: float) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise Nonsense(f"{_shown(value)}, neither True nor False")
-    if isinstance(value, bool):
-        return value
     return bool(value)
 
 
@@ -290,7 +287,7 @@ def _small(value: object) -> int:
 
 
 def _shown(value: object) -> str:
-    """A value in a message; of an odd one its type."""
+    """A value in a message; its type where it is no number and no text."""
     # Python does not write out an int of more than 4,300 digits: str()
     # would raise in the middle of a message.
     if isinstance(value, int) and abs(value) > MAX_LINK_BPS:

@@ -56,7 +56,7 @@ def within(
     if threading.current_thread() is not threading.main_thread():
         return _measured(limit_s, call, *arguments)
 
-    here = sys._getframe()  # noqa: SLF001 - its only name
+    caller = sys._getframe()  # noqa: SLF001 - its only name
     places: list[str] = []
 
     def ring(_: int, frame: FrameType | None) -> None:
@@ -64,7 +64,7 @@ def within(
             # Machine code of our loops, once for an installation.
             signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         elif not _collects_garbage(frame):
-            places.append(_place_above(here, frame))
+            places.append(_place_above(caller, frame))
             # Later ones may hit while the first is on its way out.
             raise TimeOver(call, limit_s, places[0])
 

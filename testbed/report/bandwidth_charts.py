@@ -86,12 +86,12 @@ def applications(
         duration_s, requested_bps = demands.pop()
         measured.sort(key=lambda row: (row.granted_bps or 0, row.job_id))
         application = Application(
-            name,
-            duration_s,
-            requested_bps,
-            tuple(measured),
-            _stated(expect, name),
-            outside,
+            name=name,
+            duration_s=duration_s,
+            requested_bps=requested_bps,
+            rows=tuple(measured),
+            expected=_stated(expect, name),
+            outside=outside,
         )
         shown.append(application)
     # More colours than can be told apart are no picture.
@@ -141,7 +141,13 @@ def _times(axes: Axes, shown: Sequence[Application]) -> None:
         if application.demand not in demands:
             dashes = DASHES[len(demands) % len(DASHES)]
             colour = TEXT if alone else series_colour(index)
-            _estimates(axes, application, alone, colour, dashes)
+            _estimates(
+                axes=axes,
+                application=application,
+                alone=alone,
+                colour=colour,
+                dashes=dashes,
+            )
             demands.append(application.demand)
         measured = [row.measured_s or 0.0 for row in application.rows]
         axes.plot(

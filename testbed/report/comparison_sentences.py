@@ -67,11 +67,11 @@ def headline(comparison: PolicyComparison) -> list[str]:
         _finished(comparison),
         *_longer(comparison, WAIT, "waited", "they started"),
         *_longer(
-            comparison,
-            RESPONSE,
-            "took",
-            "they finished",
-            " from submission to end",
+            comparison=comparison,
+            metric=RESPONSE,
+            verb="took",
+            clause="they finished",
+            until=" from submission to end",
         ),
     ]
     for name, summary in zip(

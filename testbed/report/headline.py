@@ -158,7 +158,13 @@ def _run_badge(summary: Summary) -> Badge:
     if status == "completed":
         return Badge("Run", status, "good", says)
     how = "not completed" if status == "failed" else status
-    return Badge("Run", status, "bad", says, f"the run was {how}")
+    return Badge(
+        label="Run",
+        answer=status,
+        mood="bad",
+        says=says,
+        news=f"the run was {how}",
+    )
 
 
 def _expectation_badge(results: Results) -> Badge:
@@ -169,10 +175,18 @@ def _expectation_badge(results: Results) -> Badge:
         says = _not_met(verdicts, judged)
         # What only repeats the fidelity verdict is shown once.
         news = "" if _about_fidelity(verdicts) else says
-        return Badge(label, "not met", "bad", says, news)
+        return Badge(
+            label=label, answer="not met", mood="bad", says=says, news=news
+        )
     if verdicts.bad:
         says = f"{_count_bad(verdicts, judged)}, which the file accepts"
-        return Badge(label, "accepted", "doubt", says, says)
+        return Badge(
+            label=label,
+            answer="accepted",
+            mood="doubt",
+            says=says,
+            news=says,
+        )
     bounds = stated_bounds(results.expect)
     if verdicts.judged:
         bounds = bounds or reservation_bounds(results.expect)
@@ -228,9 +242,13 @@ def _fidelity_badge(results: Results) -> Badge:
     news = f"the emulation is {level}{refused}: {reason}"
     if level == "suspect":
         says = "the machine may have changed the times: see below"
-        return Badge(label, level, "doubt", says, news)
+        return Badge(
+            label=label, answer=level, mood="doubt", says=says, news=news
+        )
     says = "the machine did not keep up, do not trust the times: see below"
-    return Badge(label, level, "bad", says, news)
+    return Badge(
+        label=label, answer=level, mood="bad", says=says, news=news
+    )
 
 
 def _audit_badge(audit: Audit) -> Badge:
@@ -244,7 +262,13 @@ def _audit_badge(audit: Audit) -> Badge:
     if failed:
         names = ", ".join(failed)
         news = f"the audit found violations ({names})"
-        return Badge("Audit", "failed", "bad", f"violated: {names}", news)
+        return Badge(
+            label="Audit",
+            answer="failed",
+            mood="bad",
+            says=f"violated: {names}",
+            news=news,
+        )
     kinds = [kind for name, kind in _AUDITED.items() if name in passed]
     says = f"{number_of(len(passed), 'check')} on every event passed"
     if kinds:

@@ -97,11 +97,11 @@ def _series(
         measured |= row.sent_bps is not None
     first = next(iter(by_time.values()))
     return Series(
-        first.link,
-        first.capacity_bps,
-        times,
-        tuple(reserved),
-        tuple(sent) if measured else None,
+        link=first.link,
+        capacity_bps=first.capacity_bps,
+        times_s=times,
+        reserved_bps=tuple(reserved),
+        sent_bps=tuple(sent) if measured else None,
     )
 
 

@@ -112,11 +112,11 @@ def _profile_pictures(run: RecordedRun) -> list[Picture]:
     }
     return [
         Picture(
-            "profile",
-            partial(profile_figure, measured),
-            profile_alt(measured),
-            partial(profile_rows, measured),
-            facts,
+            kind="profile",
+            draw=partial(profile_figure, measured),
+            alt=profile_alt(measured),
+            rows=partial(profile_rows, measured),
+            facts=facts,
         )
     ]
 
@@ -133,12 +133,20 @@ def jobs_picture(
     span_s = max(span_s, summary.span_s)
     facts = {"failures": sentences(failed, MAX_NAMED)}
     if len(run.rows) <= MAX_LANES:
-        picture = partial(gantt_figure, run.rows, all_spans, span_s, failed)
+        picture = partial(
+            gantt_figure,
+            rows=run.rows,
+            all_spans=all_spans,
+            span_s=span_s,
+            failed=failed,
+        )
         alt = (
             f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
         )
         table = partial(stretch_rows, all_spans)
-        return Picture("gantt", picture, alt, table, facts)
+        return Picture(
+            kind="gantt", draw=picture, alt=alt, rows=table, facts=facts
+        )
     slots = sum(run.started.topology["slots"])
     used = labels.share_text(summary.vm_utilisation)
     alt = (
@@ -147,10 +155,21 @@ def jobs_picture(
         f" {sentences(failed)}"
     )
     picture = partial(
-        occupancy_figure, run.rows, all_spans, slots, span_s, failed
+        occupancy_figure,
+        rows=run.rows,
+        all_spans=all_spans,
+        total_slots=slots,
+        span_s=span_s,
+        failed=failed,
     )
     table = partial(occupancy_rows, run.rows, all_spans, span_s)
-    return Picture("occupancy", picture, alt.rstrip(), table, facts)
+    return Picture(
+        kind="occupancy",
+        draw=picture,
+        alt=alt.rstrip(),
+        rows=table,
+        facts=facts,
+    )
 
 
 def _server_pictures(run: RecordedRun) -> list[Picture]:
@@ -166,11 +185,17 @@ def _server_pictures(run: RecordedRun) -> list[Picture]:
     facts = {"shown": len(shown.lanes), "servers": shown.n_used}
     return [
         Picture(
-            "servers",
-            partial(servers_figure, shown, names, run.rows, span_s),
-            servers_alt(shown, names),
-            partial(use_rows, shown.uses, names),
-            facts,
+            kind="servers",
+            draw=partial(
+                servers_figure,
+                shown=shown,
+                names=names,
+                rows=run.rows,
+                span_s=span_s,
+            ),
+            alt=servers_alt(shown, names),
+            rows=partial(use_rows, shown.uses, names),
+            facts=facts,
         )
     ]
 
@@ -195,11 +220,11 @@ def _link_pictures(
     }
     out = [
         Picture(
-            "links",
-            partial(panels_figure, groups, span_s, failed),
-            alt,
-            partial(series_rows, list(chain(*groups))),
-            panels,
+            kind="links",
+            draw=partial(panels_figure, groups, span_s, failed),
+            alt=alt,
+            rows=partial(series_rows, list(chain(*groups))),
+            facts=panels,
         )
     ]
     if len(groups) > MAX_PANELS:
@@ -210,11 +235,11 @@ def _link_pictures(
         }
         out.append(
             Picture(
-                "heat",
-                partial(heat_figure, series, span_s, failed),
-                alt,
-                partial(series_rows, series),
-                rows,
+                kind="heat",
+                draw=partial(heat_figure, series, span_s, failed),
+                alt=alt,
+                rows=partial(series_rows, series),
+                facts=rows,
             )
         )
     return out

@@ -62,7 +62,14 @@ def servers_figure(
         for lane, (placed, n_rows) in enumerate(shown.lanes.values()):
             for part in placed:
                 colour = series_colour(series_of.get(part.use.job_id, 0))
-                _bar(axes, part, lane, n_rows, unit_s, colour)
+                _bar(
+                    axes=axes,
+                    part=part,
+                    lane=lane,
+                    n_rows=n_rows,
+                    unit_s=unit_s,
+                    colour=colour,
+                )
         ends = _ends(axes, shown, unit_s)
         axes.set_yticks(
             range(n_servers),

@@ -157,11 +157,11 @@ def page_layout(topology: Topology) -> PageLayout:
     nodes = _nodes(topology, above, node_of)
     links, link_of = _links(topology, node_of)
     return PageLayout(
-        tuple(nodes),
-        tuple(links),
-        tuple(node_of),
-        tuple(link_of),
-        _capacities(topology, len(link_of)),
+        nodes=tuple(nodes),
+        links=tuple(links),
+        node_of=tuple(node_of),
+        link_of=tuple(link_of),
+        capacity_bps=_capacities(topology, len(link_of)),
     )
 
 
