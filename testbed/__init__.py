@@ -47,25 +47,19 @@ if TYPE_CHECKING:
     __version__: str
 else:
     _MODULES = {
-        **dict.fromkeys(
-            (
-                "BadInput",
-                "DoesNotFit",
-                "MachineCannot",
-                "RunFailed",
-                "TestbedError",
-            ),
-            "errors",
-        ),
-        **dict.fromkeys(
-            ("Comparison", "compare"), "interface.compared_runs"
-        ),
-        **dict.fromkeys(("Run", "open_run"), "interface.finished_run"),
-        **dict.fromkeys(
-            ("Experiment", "load"), "interface.loaded_experiment"
-        ),
-        "Sweep": "sweeps.sweep_folder",
+        "BadInput": "errors",
+        "Comparison": "interface.compared_runs",
+        "DoesNotFit": "errors",
+        "Experiment": "interface.loaded_experiment",
+        "MachineCannot": "errors",
+        "Run": "interface.finished_run",
+        "RunFailed": "errors",
         "SpecErrors": "spec.document",
+        "Sweep": "sweeps.sweep_folder",
+        "TestbedError": "errors",
+        "compare": "interface.compared_runs",
+        "load": "interface.loaded_experiment",
+        "open_run": "interface.finished_run",
         "sweep": "sweeps.python_sweep",
         "up": "standing.standing_network",
     }

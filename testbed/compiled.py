@@ -26,14 +26,14 @@ SILENT_S = 2.0
 
 
 class LazyLoop:
-    """A loop with its two forms, which compute the same to the last bit.
+    """A loop as Python and as machine code, which compute the same to the last
+    bit.
 
-    Small runs never import Numba (half a second), and long ones hardly notice
-    the beginning.
+    Small runs never import Numba, and long ones lose little at their beginning.
     """
 
     patience: ClassVar[int] = 400_000
-    """Steps that take as long in Python as Numba takes to import."""
+    """Steps that take as long in Python as the import of Numba."""
 
     def __init__(self, loop: Callable[..., Any]) -> None:
         self.python = loop
@@ -41,7 +41,7 @@ class LazyLoop:
         self._steps = 0
 
     def __call__(self, steps: int, *arguments: Any) -> Any:
-        """Runs the loop, which will take about so many steps."""
+        """The loop's result. ``steps``: about how many it will take."""
         if self._run is None:
             self._steps += steps
             if self._steps <= self.patience and not _numba_is_there():
@@ -74,17 +74,16 @@ class LazyLoop:
         Inlined at the level of Numba's own code, so that handing on a named
         tuple of many arrays costs nothing.
         """
-        # Compiled parts stand under their names in a scope of its own: the
-        # module keeps Python.
+        # Compiled parts stand under their names in another scope: the module
+        # keeps Python.
         scope = dict(self.python.__globals__)
         for name, part in _called(self.python, {}).items():
-            scope[name] = _compile(_in_scope(part, scope), inline="always")
-        return _compile(_in_scope(self.python, scope), cache=True)
+            scope[name] = _compile(part, scope, inline="always")
+        return _compile(self.python, scope, cache=True)
 
 
 def _raise_interrupt(error: SystemError) -> None:
-    """Raises the interrupt that came during machine code, where that is what
-    the error is about.
+    """Raises the KeyboardInterrupt that an error of machine code stands for.
 
     Numba returns its result although a signal's handler has raised meanwhile,
     which Python then reports as a fault of Numba's. Where one such call was
@@ -98,17 +97,15 @@ def _raise_interrupt(error: SystemError) -> None:
 
 
 def _numba_is_there() -> bool:
-    """True once another loop has imported Numba: then there is nothing to be
-    patient for.
-    """
+    """True once another loop has imported Numba, which takes half a second."""
     return "numba" in sys.modules
 
 
 def _called(
     function: Any, functions: dict[str, FunctionType]
 ) -> dict[str, FunctionType]:
-    """Adds the functions of its own module that a function calls, also
-    indirectly.
+    """``functions`` with those of its own module that a function calls, also
+    indirectly, by name.
     """
     for name in function.__code__.co_names:
         part = function.__globals__.get(name)
@@ -122,29 +119,23 @@ def _called(
     return functions
 
 
-def _in_scope(function: Any, scope: dict[str, Any]) -> FunctionType:
-    return FunctionType(function.__code__, scope, function.__name__)
-
-
-def _compile(
-    function: Callable[..., Any], **options: Any
-) -> Callable[..., Any]:
-    compiler = _numba().njit(nogil=True, **options)
-    machine_code: Callable[..., Any] = compiler(function)
-    return machine_code
+def _compile(function: Any, scope: dict[str, Any], **options: Any) -> Any:
+    """Machine code of a function that finds the names it uses in a scope."""
+    in_scope = FunctionType(function.__code__, scope, function.__name__)
+    return _numba().njit(nogil=True, **options)(in_scope)
 
 
 @cache
 def _numba() -> Any:
     """Numba, which reads no file of the working directory.
 
-    There it looks for its settings at each compiling: another user's could name
-    a folder with machine code of his, which it would run.
+    Numba looks there for its settings at each compiling: a settings file of
+    another user could name a folder with his machine code, which it would run.
     """
     import numba
 
     config: Any = import_module("numba.core.config")
-    config._config_fname = os.devnull  # noqa: SLF001 - no other way
+    config._config_fname = os.devnull  # noqa: SLF001 - it has no setting
     config.reload_config()
     return numba
 

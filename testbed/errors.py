@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class TestbedError(Exception):
-    """An error in one sentence, and the hint."""
+    """An error in one sentence; ``hint``: what to do about it."""
 
     exit_code = 4
     __test__ = False
@@ -16,9 +16,8 @@ class TestbedError(Exception):
         self.message = message
         self.hint = hint
         if hint is not None:
-            self.add_note(
-                f"hint: {hint}"
-            )  # in tracebacks of those who use Python
+            # Shown in tracebacks of those who use Python.
+            self.add_note(f"hint: {hint}")
 
 
 class DoesNotFit(TestbedError):
@@ -52,16 +51,12 @@ class RunFailed(TestbedError):
 
 
 def from_checkout() -> bool:
-    """True unless this is the package of a wheel, which has no ``provision.sh``
-    beside it.
-    """
+    """True unless this package is a wheel's, without ``provision.sh`` beside it."""
     return (Path(__file__).resolve().parents[1] / "provision.sh").is_file()
 
 
 def install_hint() -> str:
-    """The command that installs what the live network needs, and where to call
-    it.
-    """
+    """The command that installs what the live network needs, and its folder."""
     command = "sudo ./provision.sh install"
     if from_checkout():
         return command

@@ -24,9 +24,9 @@ class Band:
             return f"{self.min:g}–{self.max:g}"
         if self.min is not None:
             return f"at least {self.min:g}"
-        if self.max is None:
-            return "anything"
-        return f"at most {self.max:g}"
+        if self.max is not None:
+            return f"at most {self.max:g}"
+        return "anything"
 
 
 @dataclass(frozen=True)

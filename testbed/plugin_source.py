@@ -39,56 +39,75 @@ HINTS = {
     THREAD: "a policy decides in the call that asks it",
 }
 
-_CLOCKS = (
-    "time time_ns monotonic monotonic_ns perf_counter perf_counter_ns"
-    " process_time process_time_ns thread_time thread_time_ns clock_gettime"
-)
-# Full names that no decision may use -> what they do.
+# Full names that no decision may use -> their actions.
 _NAMES = {
-    **{f"time.{name}": CLOCK for name in _CLOCKS.split()},
+    **dict.fromkeys(
+        (
+            "datetime.datetime.now",
+            "datetime.datetime.today",
+            "datetime.datetime.utcnow",
+            "datetime.date.today",
+            "time.clock_gettime",
+            "time.monotonic",
+            "time.monotonic_ns",
+            "time.perf_counter",
+            "time.perf_counter_ns",
+            "time.process_time",
+            "time.process_time_ns",
+            "time.thread_time",
+            "time.thread_time_ns",
+            "time.time",
+            "time.time_ns",
+        ),
+        CLOCK,
+    ),
+    **dict.fromkeys(
+        ("os.urandom", "random.SystemRandom", "uuid.uuid1", "uuid.uuid4"),
+        RANDOM,
+    ),
+    **dict.fromkeys(
+        (
+            "input",
+            "io.open",
+            "numpy.fromfile",
+            "numpy.genfromtxt",
+            "numpy.load",
+            "numpy.loadtxt",
+            "numpy.memmap",
+            "numpy.save",
+            "numpy.savetxt",
+            "open",
+            "print",
+            "sys.stderr",
+            "sys.stdin",
+            "sys.stdout",
+        ),
+        IO,
+    ),
     "time.sleep": WAITS,
-    "datetime.datetime.now": CLOCK,
-    "datetime.datetime.today": CLOCK,
-    "datetime.datetime.utcnow": CLOCK,
-    "datetime.date.today": CLOCK,
-    "os.urandom": RANDOM,
-    "random.SystemRandom": RANDOM,
-    "uuid.uuid1": RANDOM,
-    "uuid.uuid4": RANDOM,
-    "open": IO,
-    "print": IO,
-    "input": IO,
-    "io.open": IO,
-    "sys.stdin": IO,
-    "sys.stdout": IO,
-    "sys.stderr": IO,
-    "numpy.fromfile": IO,
-    "numpy.genfromtxt": IO,
-    "numpy.load": IO,
-    "numpy.loadtxt": IO,
-    "numpy.memmap": IO,
-    "numpy.save": IO,
-    "numpy.savetxt": IO,
 }
 
-# Modules of which a decision may use only what is in ``_PURE`` -> what the rest
-# does.
+# Modules of which a decision may use only what is in ``_PURE`` -> the action of
+# the rest.
 _MODULES = {
-    "asyncio": THREAD,
-    "concurrent.futures": THREAD,
-    "http": IO,
-    "multiprocessing": THREAD,
-    "numpy.random": RANDOM,
-    "os": IO,
-    "random": RANDOM,
-    "secrets": RANDOM,
-    "shutil": IO,
-    "socket": IO,
-    "sqlite3": IO,
-    "subprocess": IO,
-    "tempfile": IO,
-    "threading": THREAD,
-    "urllib.request": IO,
+    **dict.fromkeys(("numpy.random", "random", "secrets"), RANDOM),
+    **dict.fromkeys(
+        (
+            "http",
+            "os",
+            "shutil",
+            "socket",
+            "sqlite3",
+            "subprocess",
+            "tempfile",
+            "urllib.request",
+        ),
+        IO,
+    ),
+    **dict.fromkeys(
+        ("asyncio", "concurrent.futures", "multiprocessing", "threading"),
+        THREAD,
+    ),
 }
 
 _PURE = frozenset(
@@ -107,25 +126,29 @@ _PURE = frozenset(
     }
 )
 
-# Functions that are pure if they get so many arguments, and what they do with
-# fewer.
+# Functions that are pure with so many arguments -> their action with fewer.
 _NEED_ARGUMENTS = {
     # Without a time these take the present one.
-    "time.asctime": (1, CLOCK),
-    "time.ctime": (1, CLOCK),
-    "time.gmtime": (1, CLOCK),
-    "time.localtime": (1, CLOCK),
+    **dict.fromkeys(
+        ("time.asctime", "time.ctime", "time.gmtime", "time.localtime"),
+        (1, CLOCK),
+    ),
     "time.strftime": (2, CLOCK),
     # Without a seed these take one from the system.
-    "random.Random": (1, RANDOM),
-    "numpy.random.MT19937": (1, RANDOM),
-    "numpy.random.PCG64": (1, RANDOM),
-    "numpy.random.PCG64DXSM": (1, RANDOM),
-    "numpy.random.Philox": (1, RANDOM),
-    "numpy.random.RandomState": (1, RANDOM),
-    "numpy.random.SFC64": (1, RANDOM),
-    "numpy.random.SeedSequence": (1, RANDOM),
-    "numpy.random.default_rng": (1, RANDOM),
+    **dict.fromkeys(
+        (
+            "numpy.random.MT19937",
+            "numpy.random.PCG64",
+            "numpy.random.PCG64DXSM",
+            "numpy.random.Philox",
+            "numpy.random.RandomState",
+            "numpy.random.SFC64",
+            "numpy.random.SeedSequence",
+            "numpy.random.default_rng",
+            "random.Random",
+        ),
+        (1, RANDOM),
+    ),
 }
 
 # Methods of ``pathlib.Path``, known by their names alone: the text does not
@@ -137,10 +160,10 @@ _FILE_METHODS = frozenset(
 
 @dataclass(frozen=True, order=True)
 class ImpureUse:
-    """A place at which a decision does what none may do.
+    """A place in a file where a decision does what no decision may do.
 
     ``line`` and ``column`` count from 1; ``name`` is the full name that is used
-    there, ``action`` what it does.
+    there, ``action`` its fault, a key of ``HINTS``.
     """
 
     file: Path
@@ -153,7 +176,7 @@ class ImpureUse:
 def check_source(loaded: Loaded) -> None:
     """Raises PluginError for a policy or embedder whose decisions are impure.
 
-    The error is at the first impure use and names the lines of the others.
+    The error is at the first impure use, and names the lines of the others.
     """
     texts = {file.path: file.text for file in loaded.source.files}
     if not texts and loaded.source.module is not None:
@@ -164,9 +187,9 @@ def check_source(loaded: Loaded) -> None:
     uses = list(impure_uses(texts, classes))
     if not uses:
         return
-    first = uses[0]
+    first, *further = uses
     lines = []
-    for use in uses[1:]:
+    for use in further:
         line = str(use.line)
         if use.file != first.file:
             line = f"{use.file.name}:{line}"
@@ -187,7 +210,7 @@ def impure_uses(
     """Yields the impure uses in decisions and in what they call.
 
     Uses are in the order of files and lines. ``texts``: the source of each
-    file; one that is no Python is left to the loader, which names its fault.
+    file; a file that is no Python is left out, as its loading fails by itself.
     ``classes``: names of the classes whose decisions count; None: all.
     """
     sources = []
@@ -211,9 +234,9 @@ def _called_functions(
 ) -> set[int]:
     """Identities (``id``) of the decisions, and of the functions they reach.
 
-    A name reaches every function that has it: rather one too many than one too
-    few. Methods of other classes that have a decision's name are left out, and
-    so are constructors, which may read files whoever calls them.
+    A name reaches every function that has it: one too many does less harm than
+    one too few. Methods of other classes that have a decision's name are left
+    out, and so are constructors, which may read files whoever calls them.
     """
     decisions = []
     by_name: dict[str, list[Function]] = {}
@@ -286,12 +309,11 @@ class _Source:
             elif isinstance(node, ast.Assign) and isinstance(
                 node.value, ast.Lambda
             ):
-                for target in node.targets:
-                    name = _mentioned(target)
+                for name in map(_mentioned, node.targets):
                     named = _NamedFunction(class_name, name, node.value)
                     self.functions.append(named)
-            for child in ast.iter_child_nodes(node):
-                to_visit.append((child, class_name))
+            children = ast.iter_child_nodes(node)
+            to_visit += [(child, class_name) for child in children]
 
     def _note_imports(self, node: ast.Import | ast.ImportFrom) -> None:
         prefix = ""
@@ -316,9 +338,8 @@ class _Source:
         before_dots = set()
         for node in ast.walk(function):
             if isinstance(node, ast.Call):
-                arguments[id(node.func)] = len(node.args) + len(
-                    node.keywords
-                )
+                passed = [*node.args, *node.keywords]
+                arguments[id(node.func)] = len(passed)
             elif isinstance(node, ast.Attribute):
                 before_dots.add(id(node.value))
         for node in ast.walk(function):
@@ -330,9 +351,12 @@ class _Source:
             name = _full_name(node, full_names)
             action = _action(name, arguments.get(id(node)))
             if action is not None:
-                column = node.col_offset + 1
                 yield ImpureUse(
-                    self.path, node.lineno, column, name, action
+                    file=self.path,
+                    line=node.lineno,
+                    column=node.col_offset + 1,
+                    name=name,
+                    action=action,
                 )
 
 

@@ -19,6 +19,7 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec, spec_from_file_location
+from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from traceback import extract_tb
@@ -119,10 +120,10 @@ class PluginUse:
 
 
 class PluginError(BadInput):
-    """A plug-in that cannot be loaded, or is none; ``line`` 0 where no line of
-    a file is at fault.
+    """A plug-in that cannot be loaded, or an object that is none.
 
-    ``reason`` is the message without its place.
+    ``reason`` is the message without its place. ``line`` and ``column`` count
+    from 1; line 0: no line of a file is at fault.
     """
 
     def __init__(
@@ -145,14 +146,15 @@ class PluginError(BadInput):
 
 
 def raised(error: BaseException, file: Path) -> PluginError:
-    """An exception of somebody's code as a sentence, with the last of the
-    file's lines on its way.
+    """An exception of somebody's code as a sentence, at the last line of the
+    file that it passed through.
 
-    Line 0: the exception did not pass through that file.
+    Line 0: it did not pass through that file.
     """
     text = " ".join(str(error).split())
     message = f"raises {type(error).__name__}: {text}".removesuffix(": ")
-    line = column = 0
+    line = 0
+    column = 0
     if isinstance(error, SyntaxError) and error.filename == str(file):
         line = error.lineno or 0
         column = error.offset or 0
@@ -193,12 +195,12 @@ def shown_value(value: object) -> str:
 def from_file(
     path: Path, name: str, written: str, beside: FindFile | None = None
 ) -> Loaded:
-    """The object ``name`` of a Python file, which is executed once for each of
-    its contents and those of the modules beside it.
+    """The object ``name`` of a Python file, which is executed again when its
+    content or that of the modules beside it has changed.
 
     ``beside`` finds the files of the modules that it imports, by their names
-    relative to its own folder; None: there. Prints go to standard error. Raises
-    PluginError, at the line of the file that raised.
+    relative to its own folder; None: it looks in that folder. Prints go to
+    standard error. Raises PluginError, at the line of the file that raised.
     """
     text = path.read_bytes()
     place = path.resolve()
@@ -208,26 +210,26 @@ def from_file(
     if module is None or not finder.has(vars(module)["__beside__"]):
         module = _executed(path, text, module_name, finder)
     kept = Path(kept_name(written.rpartition(":")[0]))
-    others: Mapping[str, tuple[Path, bytes]] = vars(module)["__beside__"]
-    files = [
-        SourceFile(str(kept.parent / relative), *other)
-        for relative, other in others.items()
-    ]
-    source = Source(written, (SourceFile(str(kept), place, text), *files))
+    files = [SourceFile(str(kept), place, text)]
+    for relative, other in vars(module)["__beside__"].items():
+        files.append(SourceFile(str(kept.parent / relative), *other))
+    source = Source(written, tuple(files))
     return Loaded(_named(module, name, path), source)
 
 
 def kept_name(written: str) -> str:
-    """The name, relative to ``plugins/`` of a run folder, of the copy of a
-    file.
-    """
+    """The name of a file's copy, relative to ``plugins/`` of a run folder."""
     return "/".join(
         part for part in Path(written).parts if part not in ("/", "..")
     )
 
 
 def _found_in(folder: Path) -> FindFile:
-    return lambda name: path if (path := folder / name).is_file() else None
+    def find(name: str) -> Path | None:
+        path = folder / name
+        return path if path.is_file() else None
+
+    return find
 
 
 class _ModulesBeside:
@@ -245,28 +247,27 @@ class _ModulesBeside:
         text.
         """
         # All are looked for: whoever finds a file may keep account of it.
-        places = {name: self.find(name) for name in files}
-        return files == {
-            name: at and (at.resolve(), at.read_bytes())
-            for name, at in places.items()
-        }
+        now = {}
+        for name in files:
+            path = self.find(name)
+            if path is not None:
+                now[name] = (path.resolve(), path.read_bytes())
+        return files == now
 
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> ModuleSpec | None:
-        """The module of that name, unless it belongs to a package that is not
-        here.
-        """
+        """The module of that name, unless it belongs to a package of others."""
         del target
         top, _, _ = name.partition(".")
         if path is not None and top not in self.packages:
             return None
         stem = name.replace(".", "/")
         for file in (f"{stem}.py", f"{stem}/__init__.py"):
-            path_there = self.find(file)
-            if path_there is not None:
+            found_at = self.find(file)
+            if found_at is not None:
                 self.packages.add(top)
-                return self._spec(name, file, path_there)
+                return self._spec(name, file, found_at)
         return None
 
     def _spec(self, name: str, file: str, path: Path) -> ModuleSpec | None:
@@ -284,8 +285,8 @@ class _ModulesBeside:
 
 
 class _Executing(SourceFileLoader):
-    """A loader of a text that was read already; bytecode that lies there may be
-    of another.
+    """A loader of a text that was read already, without the bytecode beside the
+    file, which may be of another text.
     """
 
     text: bytes
@@ -301,7 +302,8 @@ def _executed(
     module = ModuleType(name)
     module.__file__ = str(path)
     vars(module)["__beside__"] = finder.files
-    sys.modules[name] = module  # dataclasses and pickle look there
+    # dataclasses and pickle look there.
+    sys.modules[name] = module
     try:
         with _importing(finder), redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102 - a user's file
@@ -344,42 +346,40 @@ def from_module(name: str, attribute: str, written: str) -> Loaded:
             f"cannot be imported: it {raised_anywhere(error)}"
         ) from error
     path = Path(getattr(module, "__file__", None) or "")
-    files = (
-        (SourceFile(f"{name}.py", path, path.read_bytes()),)
-        if path.is_file()
-        else ()
-    )
+    files: tuple[SourceFile, ...] = ()
+    if path.is_file():
+        files = (SourceFile(f"{name}.py", path, path.read_bytes()),)
     imported_digest(name)
-    return Loaded(
-        _named(module, attribute, path), Source(written, files, module=name)
-    )
+    source = Source(written, files, module=name)
+    return Loaded(_named(module, attribute, path), source)
 
 
 def imported_digest(module: str) -> str:
-    """Digest of the Python sources of the package that a module belongs to.
+    """SHA-256 of the Python sources of the package that a module belongs to.
 
-    Raises PluginError where they are others than when this was first asked
-    after their import.
+    Raises PluginError where they have changed since the first call after their
+    import.
     """
     top = module.partition(".")[0]
     digest = sha256()
     for name, path in _sources(top):
         digest.update(f"{name}\0{file_digest(path)}\n".encode())
     now = digest.hexdigest()
-    if (
-        top in sys.modules
-        and vars(sys.modules[top]).setdefault("__sources__", now) != now
-    ):
-        raise PluginError(
-            f"{top} has changed since it was imported: start Python anew"
-        )
+    if top in sys.modules:
+        first = vars(sys.modules[top]).setdefault("__sources__", now)
+        if first != now:
+            raise PluginError(
+                f"{top} has changed since it was imported: start Python anew"
+            )
     return now
 
 
 def module_files(module: str) -> dict[Path, bytes]:
     """The Python file of a module, by its path; empty where there is none."""
     spec = _spec_of(module)
-    path = Path("" if spec is None else spec.origin or "")
+    if spec is None:
+        return {}
+    path = Path(spec.origin or "")
     if not path.is_file():
         return {}
     return {path: path.read_bytes()}
@@ -406,34 +406,23 @@ def _sources(top: str) -> Iterator[tuple[str, Path]]:
 
 
 def _named(module: ModuleType, name: str, file: Path) -> Any:
+    """The object of a name, which may have dots. Raises PluginError."""
+    # A __getattr__ of somebody's may raise anything.
+    with suppress(Exception):
+        return attrgetter(name)(module)
     known = [
         key for key, part in vars(module).items() if _is_of(part, module)
     ]
-    value: Any = module
-    for part in name.split("."):
-        if not _has(value, part):
-            close = get_close_matches(name, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            holds = f"; it has: {', '.join(known)}" if known else ""
-            raise PluginError(
-                f"there is no {name!r} in {file}{hint}{holds}"
-            )
-        value = getattr(value, part)
-    return value
-
-
-def _has(holder: object, name: str) -> bool:
-    try:
-        return hasattr(holder, name)
-    except Exception:  # noqa: BLE001 - a __getattr__ of somebody's
-        return False
+    close = get_close_matches(name, known, n=1)
+    hint = f" (did you mean {close[0]!r}?)" if close else ""
+    holds = f"; it has: {', '.join(known)}" if known else ""
+    raise PluginError(f"there is no {name!r} in {file}{hint}{holds}")
 
 
 def _is_of(value: object, module: ModuleType) -> bool:
     """True for a class or function that the module itself defines."""
-    return getattr(
-        value, "__module__", None
-    ) == module.__name__ and hasattr(value, "__qualname__")
+    defining = getattr(value, "__module__", None)
+    return defining == module.__name__ and hasattr(value, "__qualname__")
 
 
 # -- installed packages --------------------------------------------------------
@@ -452,18 +441,17 @@ class Installed:
     @property
     def source(self) -> Source:
         """The distribution, its version and the entry point."""
-        dist = self.entries[0].dist
-        known = (
-            ("an unknown package", "")
-            if dist is None
-            else (dist.name, dist.version)
-        )
-        written = f"{' '.join(known)} (entry point {self.name})"
+        entry = self.entries[0]
+        distribution = "an unknown package"
+        version = ""
+        if entry.dist is not None:
+            distribution = entry.dist.name
+            version = entry.dist.version
         return Source(
-            written,
-            (),
-            *known,
-            self.entries[0].value.partition(":")[0].strip(),
+            f"{distribution} {version} (entry point {self.name})",
+            distribution=distribution,
+            version=version,
+            module=entry.value.partition(":")[0].strip(),
         )
 
     def load(self) -> Loaded:
@@ -497,10 +485,9 @@ def installed(group: Group) -> Mapping[str, Installed]:
     The packages are looked at once in a process.
     """
     plugins: dict[str, Installed] = {}
-    for entry in sorted(
+    entries = sorted(
         entry_points(group=f"hosenet.{group}"), key=attrgetter("name")
-    ):
-        name = entry.name
-        others = plugins[name].entries if name in plugins else ()
-        plugins[name] = Installed(name, (*others, entry))
+    )
+    for name, of_name in groupby(entries, key=attrgetter("name")):
+        plugins[name] = Installed(name, tuple(of_name))
     return plugins

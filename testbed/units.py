@@ -6,8 +6,8 @@ plain numbers whose names say the unit. Arithmetic is decimal, so ``0.1 Gbit/s``
 is exactly 100,000,000 bit/s.
 
 ``parse_*`` accept exactly what their pattern says; :class:`UnitError` says what
-to write instead. ``format_*`` write a quantity that parses back to the same
-value. ``human_*`` round for screens.
+to write in place of the rest. ``format_*`` write a quantity that parses back to
+the same value. ``human_*`` round for screens.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ MAX_DURATION_S: Final = 100 * 365 * 86400
 MAX_SIZE_BYTES: Final = 10**18
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
-_LONGEST = 30  # digits stay within what decimal arithmetic holds exactly
+_LONGEST = 30
+"""Characters of a quantity: decimal arithmetic holds so many digits exactly."""
 
 
 class UnitError(ValueError):
@@ -56,53 +57,52 @@ class Dimension:
 
 
 def number_of(count: int, noun: str, several: str = "") -> str:
-    """``1 link``, ``2 links``; ``several`` where it is no ``s`` that is added."""
+    """``1 link``, ``2 links``; ``several``: the plural, where it adds no ``s``."""
     if count == 1:
         return f"{count:,} {noun}"
     return f"{count:,} {several or noun + 's'}"
 
 
-def _powers(base: int, *names: str) -> dict[str, Decimal]:
+def _powers(base: int, *names: str, first: int = 0) -> dict[str, Decimal]:
+    """Powers of a base by the names of units, from exponent ``first`` on."""
     return {
-        name: Decimal(base) ** power for power, name in enumerate(names)
+        name: Decimal(base) ** exponent
+        for exponent, name in enumerate(names, first)
     }
 
 
 def _bytes_per_s() -> Mapping[str, Decimal]:
-    """Spellings of bytes per second, in bit/s; whoever leaves the time out
-    means a second.
-    """
+    """Spellings of bytes per second, in bit/s. The time may be left out."""
     known = {}
     spellings = product(
-        ("B", "byte", "bytes", "Byte", "Bytes"), ("/s", "ps", "/sec", "")
+        enumerate(("", *"kmgt")),
+        ("B", "byte", "bytes", "Byte", "Bytes"),
+        ("/s", "ps", "/sec", ""),
     )
-    tails = ["".join(parts) for parts in spellings]
-    for prefix, factor in _powers(1000, "", "k", "M", "G", "T").items():
-        binary = Decimal(1024) ** "_kMGT".index(prefix or "_")
-        for tail in tails:
-            for written in (prefix.lower(), prefix.upper()):
-                known[f"{written}{tail}"] = 8 * factor
-                if prefix:
-                    known[f"{written}i{tail}"] = 8 * binary
+    for (exponent, letter), noun, per in spellings:
+        for prefix in (letter, letter.upper()):
+            known[f"{prefix}{noun}{per}"] = Decimal(8 * 1000**exponent)
+            if letter:
+                binary = Decimal(8 * 1024**exponent)
+                known[f"{prefix}i{noun}{per}"] = binary
     return known
 
 
 def _binary_bits(*tails: str) -> Mapping[str, Decimal]:
     """Bits counted in powers of 1024, in bits."""
-    powers = _powers(1024, "", "Ki", "Mi", "Gi", "Ti")
+    powers = _powers(1024, "Ki", "Mi", "Gi", "Ti", first=1)
     return {
         f"{prefix}{tail}": factor
         for prefix, factor in powers.items()
         for tail in tails
-        if prefix
     }
 
 
 BANDWIDTH: Final = Dimension(
-    "bandwidth",
-    _powers(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
-    "Mbit/s",
-    {
+    name="bandwidth",
+    units=_powers(1000, "bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"),
+    example_unit="Mbit/s",
+    synonyms={
         **{p.lower(): f"{p}bit/s" for p in "kMGT"},
         **{
             f"{p.lower()}{tail}": f"{p}bit/s"
@@ -110,8 +110,8 @@ BANDWIDTH: Final = Dimension(
             for tail in ("bps", "b/s", "bits/s", "bit", "b")
         },
     },
-    MAX_BANDWIDTH_BPS,
-    {
+    maximum=MAX_BANDWIDTH_BPS,
+    foreign={
         **_bytes_per_s(),
         **_binary_bits("bit/s", "bps", "b/s"),
         "Pbit/s": Decimal(10) ** 15,
@@ -119,8 +119,8 @@ BANDWIDTH: Final = Dimension(
 )
 
 DURATION: Final = Dimension(
-    "time",
-    {
+    name="time",
+    units={
         "us": Decimal("0.000001"),
         "ms": Decimal("0.001"),
         "s": Decimal(1),
@@ -128,8 +128,8 @@ DURATION: Final = Dimension(
         "h": Decimal(3600),
         "d": Decimal(86400),
     },
-    "s",
-    {
+    example_unit="s",
+    synonyms={
         **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
         **dict.fromkeys(("m", "mins", "minute", "minutes"), "min"),
         **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
@@ -137,8 +137,8 @@ DURATION: Final = Dimension(
         **dict.fromkeys(("msec", "millis", "milliseconds"), "ms"),
         **dict.fromkeys(("µs", "μs", "usec"), "us"),
     },
-    MAX_DURATION_S,
-    {
+    maximum=MAX_DURATION_S,
+    foreign={
         "ns": Decimal("1e-9"),
         **dict.fromkeys(("w", "week", "weeks"), Decimal(7 * 86400)),
         **dict.fromkeys(("y", "year", "years"), Decimal(365 * 86400)),
@@ -146,22 +146,20 @@ DURATION: Final = Dimension(
 )
 
 SIZE: Final = Dimension(
-    "size",
-    {
+    name="size",
+    units={
         **_powers(1000, "B", "kB", "MB", "GB", "TB"),
-        **dict(
-            list(_powers(1024, "B", "KiB", "MiB", "GiB", "TiB").items())[1:]
-        ),
+        **_powers(1024, "KiB", "MiB", "GiB", "TiB", first=1),
     },
-    "MB",
-    {
+    example_unit="MB",
+    synonyms={
         **dict.fromkeys(("byte", "bytes"), "B"),
         **{p.lower(): f"{p}B" for p in "kMGT"},
         **{f"{p.lower()}b": f"{p}B" for p in "kMGT"},
         **{f"{p.lower()}ib": f"{p.upper()}iB" for p in "kMGT"},
     },
-    MAX_SIZE_BYTES,
-    {
+    maximum=MAX_SIZE_BYTES,
+    foreign={
         **{
             f"{prefix}{tail}": factor / 8
             for prefix, factor in _powers(1000, "", *"kMGT").items()
@@ -176,22 +174,22 @@ SIZE: Final = Dimension(
 )
 
 PER_HOUR: Final = Dimension(
-    "rate",
-    {
+    name="rate",
+    units={
         "/h": Decimal(1),
         "/min": Decimal(60),
         "/s": Decimal(3600),
         "/d": 1 / Decimal(24),
     },
-    "/h",
-    {
+    example_unit="/h",
+    synonyms={
         **dict.fromkeys(("per hour", "per h", "/hour", "/hr"), "/h"),
         **dict.fromkeys(("per minute", "per min", "/minute"), "/min"),
         **dict.fromkeys(("per second", "per s", "/second"), "/s"),
         **dict.fromkeys(("per day", "per d", "/day"), "/d"),
     },
-    10**9,
-    {},
+    maximum=10**9,
+    foreign={},
 )
 
 SHARE_PATTERN: Final = rf"^{_NUMBER} ?%$"
@@ -222,9 +220,7 @@ def parse_per_hour(value: object) -> float:
 
 
 def parse_share(value: object) -> float:
-    """A ratio from ``12 %`` or from the bare number 0.12. No upper bound: that
-    is the caller's.
-    """
+    """A ratio from ``12 %`` or from the bare number 0.12; it may exceed 1."""
     if _is_number(value):
         return _plain(value, "a share")
     if not isinstance(value, str):
@@ -415,9 +411,7 @@ def _number_text(number: Decimal) -> str:
 
 
 def format_bandwidth(bps: int) -> str:
-    """``750 Mbit/s``: the largest unit in which the number stays short, without
-    losing a bit.
-    """
+    """``750 Mbit/s``: exact, in the largest unit in which the number stays short."""
     return _shortest(BANDWIDTH, Decimal(bps))
 
 
@@ -502,7 +496,7 @@ def human_share(share: float) -> str:
 
 
 def with_tolerance_s(at_s: float) -> float:
-    """Up to when an instant counts as ``at_s`` (at least 0): sums of floats
-    differ in their last digits.
+    """The latest time that counts as ``at_s`` (at least 0), in seconds: sums of
+    floats differ in their last digits.
     """
     return at_s + 1e-9 + 1e-14 * at_s

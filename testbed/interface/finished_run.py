@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
         # A policy that was killed before its first line says nothing of
         # itself.
         if label is not None:
-            parts.append((policy_folder, label, None))
+            parts.append(PolicyRun(policy_folder, label))
     if not parts:
         events = folders[0] / names.EVENTS
         raise BadInput(
@@ -59,14 +59,11 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
     return Run(path, parts)
 
 
-class _PolicyRun:
+class PolicyRun:
     """One policy's folder; what is read of it is read once."""
 
     def __init__(
-        self,
-        path: Path,
-        label: str,
-        record: RunRecord | None,
+        self, path: Path, label: str, record: RunRecord | None = None
     ) -> None:
         self.path = path
         self.label = label
@@ -119,13 +116,9 @@ class Run:
     run of one policy.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        parts: Iterable[tuple[Path, str, RunRecord | None]],
-    ) -> None:
+    def __init__(self, folder: Path, parts: Sequence[PolicyRun]) -> None:
         self._folder = folder
-        self._parts = [_PolicyRun(*part) for part in parts]
+        self._parts = parts
 
     @property
     def folder(self) -> Path:
@@ -155,9 +148,7 @@ class Run:
                 unknown_name("policy", str(policy), self.policies)
             )
         # The part is shared, with all that was read of it.
-        run = Run(parts[0].path, ())
-        run._parts = parts[:1]
-        return run
+        return Run(parts[0].path, parts[:1])
 
     # -- tables
 
@@ -205,18 +196,17 @@ class Run:
 
     @property
     def good(self) -> bool:
-        """All reservations held, all expectations met, and the audits passed."""
+        """True if all reservations held, all expectations were met, and the
+        audits passed.
+        """
         return all(part.record.good for part in self._parts)
 
     def sentences(self) -> list[str]:
         """The verdicts in words, as the commands print them."""
         lines: list[str] = []
         for part in self._parts:
-            prefix = ""
-            if len(self._parts) > 1:
-                prefix = f"{part.label}: "
-            for line in part.record.sentences():
-                lines.append(f"{prefix}{line}")
+            prefix = f"{part.label}: " if len(self._parts) > 1 else ""
+            lines += [f"{prefix}{text}" for text in part.record.sentences()]
         return lines
 
     def audit(self) -> tuple[Audit, ...]:
@@ -236,11 +226,10 @@ class Run:
         from testbed.record.event_file import stream_events
         from testbed.record.job_history import explained
 
-        explanations = []
-        for part in self._parts:
-            history = stream_events(part.path / names.EVENTS)
-            explanations.append(explained(history, job))
-        return tuple(explanations)
+        return tuple(
+            explained(stream_events(part.path / names.EVENTS), job)
+            for part in self._parts
+        )
 
     @property
     def report(self) -> Path:
@@ -277,11 +266,9 @@ class Run:
             )
         known = self._parts[0].pictures
         if picture is None:
-            picture = ""
-            # Many jobs are drawn as what they occupy, and none not at all.
-            for name in ("occupancy", "gantt"):
-                if name in known:
-                    picture = name
+            # Few jobs have the one, many the other, and no jobs neither.
+            of_jobs = ("gantt", "occupancy")
+            picture = next((name for name in of_jobs if name in known), "")
         if picture not in known:
             raise BadInput(
                 unknown_name("picture", picture, tuple(known) or ("none",)),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from testbed.errors import BadInput, MachineCannot
 from testbed.foreign_text import plain_text
-from testbed.interface.finished_run import Run
+from testbed.interface.finished_run import PolicyRun, Run
 from testbed.owned_files import from_home
 from testbed.plan.network_plan import check_prefix
 from testbed.play.playing import (
@@ -31,7 +31,6 @@ from testbed.spec.document import (
     unknown_name,
 )
 from testbed.spec.experiment import Experiment as CheckedExperiment
-from testbed.spec.experiment import PolicySpec
 from testbed.spec.experiment_file import parse_experiment
 from testbed.spec.given_values import yaml_of, yaml_value
 from topologies.datacentre import DataCentre
@@ -39,7 +38,6 @@ from topologies.datacentre import DataCentre
 if TYPE_CHECKING:
     import pandas as pd
 
-    from testbed.backends.emu.emulation import LiveOptions
     from testbed.play.planned import Planned
     from testbed.play.playing import RunRecord
 
@@ -58,10 +56,10 @@ def load(
     """The experiment of a file, or of a dictionary with a file's keys.
 
     ``overrides`` replaces values by dotted key, as ``{"scale.rate": 0.1}``;
-    ``values`` those at the top, as ``policies=["vc", "bl"]``. A text is read as
-    YAML there, as after ``--set``. ``lenient`` leaves out lines of a trace that
-    cannot be read. Files that a dictionary names are looked for from the
-    working directory. Raises SpecErrors with everything that is wrong.
+    ``values`` those at the top, as ``policies=["vc", "bl"]``. Either reads a
+    text as YAML, as ``--set`` does. ``lenient`` leaves out lines of a trace
+    that cannot be read. Paths in a dictionary are relative to the working
+    directory. Raises SpecErrors with everything that is wrong.
     """
     replaced = _overrides(overrides, seed, values, lenient=lenient)
     if isinstance(file, Mapping):
@@ -84,7 +82,7 @@ def _overrides(
     *,
     lenient: bool,
 ) -> dict[str, Any]:
-    """All that is given beside the file, by dotted key; later ones win."""
+    """The values that replace those of the file, by dotted key."""
     replaced = {**(overrides or {}), **values}
     if seed is not None:
         replaced["seed"] = seed
@@ -188,14 +186,12 @@ class Experiment:
         RunFailed.
         """
         top = self._new_run(out, format, progress=progress)
-        shown: Progress = _no_bar
-        if progress:
-            shown = _bar
+        shown: Progress = _bar if progress else _no_bar
         with failing_run(top):
-            recorded = run_simulated(
+            records = run_simulated(
                 self._checked, top, shown, self._command("simulate")
             )
-        return _finished(top, recorded)
+        return _finished(top, records)
 
     def run(
         self,
@@ -222,33 +218,25 @@ class Experiment:
                 "the live network needs root", "start Python by sudo"
             )
         from testbed.backends.emu.emulation import LiveOptions
-
-        live = LiveOptions(
-            prefix=prefix,
-            openflow_port=openflow_port,
-            api_port=api_port,
-            library=controller,
-            force=force,
-            builder=builder,
-        )
-        return self._live(out, format, live, progress=progress)
-
-    def _live(
-        self,
-        out: str | os.PathLike[str] | None,
-        tables: TableFormat,
-        live: LiveOptions,
-        *,
-        progress: bool,
-    ) -> Run:
         from testbed.play.live_run import LiveRun, run_live
 
-        top = self._new_run(out, tables, progress=progress, live=True)
-        shown = LiveRun(
-            _say(progress=progress), lambda *_: nullcontext(_heard)
+        top = self._new_run(out, format, progress=progress, live=True)
+        records = run_live(
+            experiment=self._checked,
+            top=top,
+            options=LiveOptions(
+                prefix=prefix,
+                openflow_port=openflow_port,
+                api_port=api_port,
+                library=controller,
+                force=force,
+                builder=builder,
+            ),
+            show=LiveRun(
+                _say(progress=progress), lambda *_: nullcontext(_heard)
+            ),
+            command=self._command("run"),
         )
-        command = self._command("run")
-        records = run_live(self._checked, top, live, shown, command)
         return _finished(top, records)
 
     def plan(self, policy: str | None = None) -> tuple[Planned, ...]:
@@ -258,20 +246,16 @@ class Experiment:
         """
         from testbed.play.planned import planned
 
-        chosen = self._chosen(policy)
-        return tuple(planned(self._checked, policy) for policy in chosen)
-
-    def _chosen(self, label: str | None) -> list[PolicySpec]:
-        policies = list(self._checked.policies)
-        if label is not None:
-            policies = [
-                policy for policy in policies if policy.label == label
-            ]
-        if not policies:
+        chosen = [
+            spec
+            for spec in self._checked.policies
+            if policy in (None, spec.label)
+        ]
+        if not chosen:
             raise BadInput(
-                unknown_name("policy", str(label), self.policies)
+                unknown_name("policy", str(policy), self.policies)
             )
-        return policies
+        return tuple(planned(self._checked, spec) for spec in chosen)
 
     def _new_run(
         self,
@@ -285,12 +269,9 @@ class Experiment:
             raise BadInput(
                 unknown_name("format", str(tables), ("csv", "parquet"))
             )
-        above: Path | None = None
-        if out is not None:
-            above = Path(out)
         return new_run(
             self._checked,
-            above,
+            None if out is None else Path(out),
             _say(progress=progress),
             tables,
             live=live,
@@ -315,15 +296,16 @@ def _checked(
     overrides: Mapping[str, Any],
     problems: tuple[Problem, ...],
 ) -> CheckedExperiment:
-    """The experiment.
+    """The experiment of a text and its overrides.
 
-    Raises SpecErrors, with ``problems``, in the words of this interface.
+    Raises SpecErrors with all problems, those given among them, in the words of
+    this interface.
     """
     all_problems = list(problems)
     replaced = {}
     for key, value in overrides.items():
-        replaced[key], problems_of_value = yaml_value(value, key)
-        all_problems += problems_of_value
+        replaced[key], of_value = yaml_value(value, key)
+        all_problems += of_value
     # A value that cannot be written as YAML has been reported: what the parser
     # says of the same key would be about its stand-in.
     reported = {problem.path for problem in all_problems}
@@ -356,9 +338,10 @@ def _placed(problem: Problem, path: Path) -> Problem:
 
 
 def _finished(top: RunFolder, records: list[RunRecord]) -> Run:
-    parts = []
-    for record in records:
-        parts.append((record.folder.path, record.policy, record))
+    parts = [
+        PolicyRun(record.folder.path, record.policy, record)
+        for record in records
+    ]
     return Run(top.path, parts)
 
 
