@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -165,8 +166,9 @@ def _files(path: Path) -> list[NamedFile]:
     for name in files_in(path):
         hidden = name.startswith(".") or "/." in name
         if not hidden and name != names.REPORT:
-            # As part of an address `#` and `?` would end the path.
-            files.append((name, quote(name)))
+            # As part of an address `#` and `?` would end the path, and bytes
+            # that are no UTF-8 have no character.
+            files.append((name, quote(os.fsencode(name))))
     return files
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import asdict
 from html.parser import HTMLParser
@@ -347,6 +348,14 @@ def test_a_job_called_markup_is_only_text(tmp_path: Path) -> None:
     page, text, _ = report(tmp_path, renamed)
     assert "img" not in page.tags
     assert EVIL not in text
+
+
+def test_a_file_whose_name_is_no_utf_8_has_a_link(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.sliding())
+    Path(os.fsdecode(os.fsencode(folder.path) + b"/\xff.log")).touch()
+    page = Page(write_report(folder).read_text("utf-8"))
+    assert "%FF.log" in page.references
+    assert r"\udcff.log" in page.text
 
 
 def _rename(event: events.Event) -> events.Event:
