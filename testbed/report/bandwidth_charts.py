@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 from testbed.expectations import ApplicationExpectation, Band, Expectation
@@ -34,9 +35,9 @@ _SHADE: Any = {"color": BAND, "alpha": 0.25, "linewidth": 0}
 
 @dataclass(frozen=True)
 class Application:
-    """One application at several bandwidths: p and b as asked for, its points.
+    """One application at several bandwidths: p and b as asked for, its jobs.
 
-    ``outside``: the jobs that were not as expected.
+    ``outside``: ids of the jobs that were not as expected.
     """
 
     name: str
@@ -139,15 +140,12 @@ def _times(axes: Axes, shown: Sequence[Application]) -> None:
     for index, application in enumerate(shown):
         # Applications with the same demand share one line of estimates.
         if application.demand not in demands:
+            style: Any = {"color": TEXT, "label": "estimate p·b/b'"}
+            if not alone:
+                label = f"{application.name}: {style['label']}"
+                style = {"color": series_colour(index), "label": label}
             dashes = DASHES[len(demands) % len(DASHES)]
-            colour = TEXT if alone else series_colour(index)
-            _estimates(
-                axes=axes,
-                application=application,
-                alone=alone,
-                colour=colour,
-                dashes=dashes,
-            )
+            _estimates(axes, application, linestyle=dashes, **style)
             demands.append(application.demand)
         measured = [row.measured_s or 0.0 for row in application.rows]
         axes.plot(
@@ -168,16 +166,7 @@ def _times(axes: Axes, shown: Sequence[Application]) -> None:
     axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=4)
 
 
-def _estimates(
-    axes: Axes,
-    application: Application,
-    alone: bool,
-    colour: str,
-    dashes: Any,
-) -> None:
-    label = "estimate p·b/b'"
-    if not alone:
-        label = f"{application.name}: {label}"
+def _estimates(axes: Axes, application: Application, **style: Any) -> None:
     # A little beyond the outer points, so that the line does not end in
     # them.
     low_bps = application.least_bps * 0.97
@@ -186,10 +175,8 @@ def _estimates(
     axes.plot(
         [x / 1e6 for x in xs],
         list(map(application.estimate_s, xs)),
-        color=colour,
         linewidth=1.4,
-        linestyle=dashes,
-        label=label,
+        **style,
     )
 
 
@@ -254,16 +241,13 @@ def _rings(
     axes: Axes, application: Application, xs: list[float], ys: list[float]
 ) -> None:
     """A ring around each point that was not as expected."""
-    ringed_x = []
-    ringed_y = []
-    for row, x, y in zip(application.rows, xs, ys, strict=True):
-        if row.job_id in application.outside:
-            ringed_x.append(x)
-            ringed_y.append(y)
-    if ringed_x:
+    outside = [
+        row.job_id in application.outside for row in application.rows
+    ]
+    if any(outside):
         axes.plot(
-            ringed_x,
-            ringed_y,
+            list(compress(xs, outside)),
+            list(compress(ys, outside)),
             markersize=15,
             markeredgecolor=BAD,
             markeredgewidth=1.8,
@@ -273,7 +257,7 @@ def _rings(
 
 def _ticks(axes: Axes, bandwidths_mbps: set[float]) -> None:
     """A tick at each bandwidth that was tried, where they are few."""
-    # The labels of more would run into each other.
+    # The labels of more than 8 would run into each other.
     if len(bandwidths_mbps) <= 8:
         places = sorted(bandwidths_mbps)
         axes.set_xticks(places, [f"{place:g}" for place in places])
@@ -282,12 +266,11 @@ def _ticks(axes: Axes, bandwidths_mbps: set[float]) -> None:
 def _limits(
     ratios: Sequence[float], band: Band | None, below: float | None
 ) -> tuple[float, float]:
-    """Room for the points, for 1, and for the expectation's ends."""
+    """The ends of an axis that holds the points, 1, and the expectation."""
     ends = [below]
     if band is not None:
         ends += [band.min, band.max]
-    values = [1.0, *ratios]
-    values += [end for end in ends if end is not None]
+    values = [1.0, *ratios, *(end for end in ends if end is not None)]
     low = min(values)
     high = max(values)
     # Some height in any case: where all ratios are 1 the ends would
@@ -314,8 +297,8 @@ def scaling_alt(shown: Sequence[Application]) -> str:
 
 
 def profile_figure(measured: MeasuredSweep) -> Figure:
-    """Every run a small point, medians as a line; shaded is what is above the
-    threshold.
+    """Running times against bandwidth: a dash per run, a line of medians, and a
+    shade above the threshold.
     """
     points = measured.points
     with figure(9.4, 3.9) as made:
@@ -349,7 +332,7 @@ def profile_figure(measured: MeasuredSweep) -> Figure:
 def _runs(axes: Axes, points: Sequence[SweepPoint]) -> None:
     for point in points:
         axes.plot(
-            _mbps([point] * len(point.times_s)),
+            [point.bandwidth_bps / 1e6] * len(point.times_s),
             point.times_s,
             color=MUTED,
             linestyle="none",
@@ -392,7 +375,7 @@ def _limited_by_the_network(axes: Axes, measured: MeasuredSweep) -> None:
 
 
 def _between(low_bps: float, high_bps: float) -> list[float]:
-    """Three hundred short pieces look like the hyperbola they are."""
+    """The ends of 300 equal pieces, which look like a hyperbola without corners."""
     return [
         low_bps + (high_bps - low_bps) * step / 300 for step in range(301)
     ]

@@ -1,9 +1,10 @@
-"""Two runs beside each other as cells of text, and as a page with their pictures."""
+"""Two runs compared: rows of text, and a page with their pictures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from testbed.report.pictures import Picture, jobs_picture
 from testbed.report.plot_style import svg
 from testbed.units import human_duration, human_share
 
-_COUNT, _NUMBER = "{:,}".format, "{:,.2f}".format
+_COUNT = "{:,}".format
+_NUMBER = "{:,.2f}".format
 _METRICS: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("finished", _COUNT),
     ("rejected", _COUNT),
@@ -59,13 +61,13 @@ _CAPTIONS = {
     " that did not finish.",
     "occupancy": "VM slots in use by application; below them the jobs that waited, if any did.",
 }
-SIDES = "first", "second"
+SIDES = ("first", "second")
 """Names of both runs' files."""
 
 
 @dataclass(frozen=True)
 class RunFigure:
-    """A run's picture: whose, its words, its image, its caption."""
+    """A run's picture; ``alt``: its description in words."""
 
     name: str
     alt: str
@@ -75,7 +77,7 @@ class RunFigure:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of a page: what it is, its headings, its lines of text."""
+    """A table of a page."""
 
     caption: str
     columns: Sequence[str]
@@ -144,12 +146,9 @@ def most_different(
 
 def job_cells(pair: JobPair) -> list[str]:
     """A job's name, its times in both runs, how far the second differs."""
-    cells = [pair.job_id]
-    for outcome, start_s, end_s in zip(
-        pair.outcomes, pair.start_s, pair.end_s, strict=True
-    ):
-        cells.append(_times(outcome, start_s, end_s))
-    return [*cells, longer_text(pair), later_text(pair)]
+    sides = zip(pair.outcomes, pair.start_s, pair.end_s, strict=True)
+    times = starmap(_times, sides)
+    return [pair.job_id, *times, longer_text(pair), later_text(pair)]
 
 
 def job_columns(comparison: PolicyComparison) -> tuple[str, ...]:
@@ -216,8 +215,7 @@ def _pair(
     number: int,
     n_jobs: int,
 ) -> ComparedPair:
-    """A policy's part of the page."""
-    jobs = list(map(job_cells, most_different(comparison, n_jobs)))
+    """The part of the page on one policy."""
     verdicts = {
         summary.fidelity.verdict for summary in comparison.summaries
     }
@@ -243,7 +241,7 @@ def _pair(
             PageTable(
                 "Jobs, the most different first, from start to end",
                 job_columns(comparison),
-                jobs,
+                list(map(job_cells, most_different(comparison, n_jobs))),
             ),
         ],
     )
@@ -275,10 +273,9 @@ def _drawn(
         if picture is not None:
             made = picture.draw()
             made.set_figwidth(PICTURE_IN)
-            text = svg(made, f"{side}-{number}")
-            inline = Markup(text)  # noqa: S704 - drawn here
+            image = Markup(svg(made, f"{side}-{number}"))  # noqa: S704 - drawn here
             caption = _CAPTIONS[picture.kind]
-            drawn.append(RunFigure(name, picture.alt, inline, caption))
+            drawn.append(RunFigure(name, picture.alt, image, caption))
     return drawn
 
 
@@ -290,20 +287,17 @@ def run_pictures(
     Both over the longer span: a second is as wide in both.
     """
     span_s = max(comparison.both("span_s"))
-    pictures: list[Picture | None] = []
-    for run in runs:
-        picture = None
-        if run.rows:
-            picture = jobs_picture(run, span_s=span_s)
-        pictures.append(picture)
-    return pictures
+    return [
+        jobs_picture(run, span_s=span_s) if run.rows else None
+        for run in runs
+    ]
 
 
 def write_comparison_pictures(
     compared: Sequence[tuple[PolicyComparison, RecordedRun, RecordedRun]],
     to: Path,
 ) -> list[Path]:
-    """Writes the pictures of runs compared into a folder, which is made; the
+    """Writes the pictures of runs compared into a folder, which is made; their
     files.
 
     Names begin with the number of the pair where there are several policies.

@@ -21,7 +21,6 @@ MOST_NAMED = 10
 """Jobs that a sentence names."""
 ALIKE = 0.00005
 """Shares below this are printed as 0.00 %."""
-WAIT, RESPONSE = "wait_mean_s", "response_mean_s"
 
 
 @dataclass(frozen=True)
@@ -42,10 +41,13 @@ class NamedJobs:
 
 
 def sentences(comparison: PolicyComparison) -> list[str]:
-    """All of them, as a terminal prints them."""
-    lines = [*headline(comparison), *decision_sentences(comparison)]
-    lines += [jobs.sentence for jobs in named_jobs(comparison)]
-    return [*lines, *details(comparison)]
+    """All sentences on two runs, as a terminal prints them."""
+    return [
+        *headline(comparison),
+        *decision_sentences(comparison),
+        *(jobs.sentence for jobs in named_jobs(comparison)),
+        *details(comparison),
+    ]
 
 
 def short_names(comparison: PolicyComparison) -> tuple[str, ...]:
@@ -60,15 +62,15 @@ def short_names(comparison: PolicyComparison) -> tuple[str, ...]:
 
 
 def headline(comparison: PolicyComparison) -> list[str]:
-    """Same jobs or not, who finished more, who waited longer; fidelity that is
-    not ok.
+    """Sentences on the jobs, on who finished more and who waited longer, and on
+    fidelity that is not ok.
     """
     lines = [
         _finished(comparison),
-        *_longer(comparison, WAIT, "waited", "they started"),
+        *_longer(comparison, "wait_mean_s", "waited", "they started"),
         *_longer(
             comparison=comparison,
-            metric=RESPONSE,
+            metric="response_mean_s",
             verb="took",
             clause="they finished",
             until=" from submission to end",
@@ -198,7 +200,7 @@ def first_difference(comparison: PolicyComparison) -> str:
 
 
 def _times(comparison: PolicyComparison) -> str:
-    """The times of decisions that are the same otherwise."""
+    """The times of decisions that are the same otherwise: ``at the same times``."""
     if comparison.moved is None:
         return "at the same times"
     first, second = comparison.moved
@@ -271,13 +273,11 @@ def named_jobs(comparison: PolicyComparison) -> list[NamedJobs]:
 
 
 def details(comparison: PolicyComparison) -> list[str]:
-    """Distances of jobs' times and of success rates."""
+    """Sentences on the differences of jobs' times and of success rates."""
     lines = [*_running_times(comparison), *_ends(comparison)]
-    points = comparison.success_points
-    if points is not None:
-        lines.append(
-            f"success rate: {difference(comparison, 'success_rate')}"
-        )
+    if comparison.success_points is not None:
+        rates = difference(comparison, "success_rate")
+        lines.append(f"success rate: {rates}")
     return lines
 
 
@@ -294,7 +294,7 @@ def _running_times(comparison: PolicyComparison) -> Iterator[str]:
     if not completion.max:
         yield f"{jobs} that finished in both ran equally long"
         return
-    most = max(apart, key=_completion)
+    most = max(apart, key=lambda pair: abs(pair.completion_difference or 0))
     close = "equally long"
     if completion.median > ALIKE:
         close += f" within {100 * completion.median:.2f} %"
@@ -303,10 +303,6 @@ def _running_times(comparison: PolicyComparison) -> Iterator[str]:
         f" difference: {most.job_id} ran {longer_text(most)} with"
         f" {short_names(comparison)[1]}"
     )
-
-
-def _completion(pair: JobPair) -> float:
-    return abs(pair.completion_difference or 0.0)
 
 
 def longer_text(pair: JobPair) -> str:

@@ -16,17 +16,16 @@ from testbed.report.plot_style import BAD, MUTED
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+# matplotlib draws bars at 1 and curves at 2: bands are below, lines above.
+_BAND: Any = {"facecolor": BAD, "linewidth": 0, "zorder": 0.5}
+_LINE: Any = {"linewidth": 1.1, "zorder": 3}
 _LOOKS: dict[str, Any] = {
-    "link lost": {"facecolor": BAD, "alpha": 0.13, "linewidth": 0},
-    "server lost": {"facecolor": BAD, "alpha": 0.28, "linewidth": 0},
-    "switch restarted": {
-        "color": BAD,
-        "linewidth": 1.1,
-        "linestyle": (0, (5, 2)),
-    },
+    "link lost": {**_BAND, "alpha": 0.13},
+    "server lost": {**_BAND, "alpha": 0.28},
+    "switch restarted": {**_LINE, "color": BAD, "linestyle": (0, (5, 2))},
     "controller killed": {
+        **_LINE,
         "color": MUTED,
-        "linewidth": 1.1,
         "linestyle": (0, (1, 1.5)),
     },
 }
@@ -42,22 +41,19 @@ def draw(
     labels: Mapping[str, str] = KIND_LABELS,
     **extent: Any,
 ) -> None:
-    """Bands below what is drawn and lines above, one of each kind with a label
-    for the legend.
+    """Draws bands below the other marks and lines above them. The first of each
+    kind has a label for the legend.
 
-    ``labels``: of each kind; ``extent``: where they reach less far than the
-    axes.
+    ``labels``: of each kind. ``extent``: matplotlib's limits of a band that does
+    not reach over all of the axes.
     """
-    # Labels from before count: the rows of a heat map are drawn one call
-    # each on the same axes.
+    # Labels of earlier calls count: a heat map's rows are drawn by a call each.
     labelled = set(axes.get_legend_handles_labels()[1])
     for outage in failed:
-        looks = {"zorder": 3, **_LOOKS[outage.kind], **extent}
-        if outage.lasting:
-            # matplotlib draws bars at 1 and curves at 2.
-            looks["zorder"] = 0.5
         label = labels[outage.kind]
-        looks["label"] = "" if label in labelled else label
+        looks = {**_LOOKS[outage.kind], "label": label, **extent}
+        if label in labelled:
+            looks["label"] = ""
         labelled.add(label)
         begin = outage.begin_s / unit_s
         if outage.lasting:
@@ -70,24 +66,20 @@ def of_link(failed: Iterable[Outage], *links: str) -> list[Outage]:
     """Failures of any of these directed links, ``a -> b``."""
     # Without an order: a link that is lost is lost in both directions.
     ends = [set(link.split(" -> ")) for link in links]
-    shown = []
-    for outage in failed:
-        if (
-            outage.kind == "link lost"
-            and set(outage.part.split(" – ")) in ends
-        ):
-            shown.append(outage)
-    return shown
+    lost = [outage for outage in failed if outage.kind == "link lost"]
+    return [
+        outage for outage in lost if set(outage.part.split(" – ")) in ends
+    ]
 
 
 def restarts(failed: Iterable[Outage]) -> list[Outage]:
-    """Those that take no time."""
+    """Failures that take no time."""
     return [outage for outage in failed if not outage.lasting]
 
 
 def band_labels(failed: Iterable[Outage]) -> dict[str, str]:
-    """Labels of kinds for a legend: the part of a kind's only failure, else
-    their number, and whether what was lost came back.
+    """A legend's label of each kind: the part of its only failure, else their
+    number; for what was lost also its return.
     """
     of_kind = defaultdict(list)
     for outage in failed:
@@ -134,7 +126,7 @@ def clause(outage: Outage) -> str:
 
 
 def sentences(failed: Sequence[Outage], most: int | None = None) -> str:
-    """The bands and lines in words; ``most``: only so many of them."""
+    """Failures in words; of more than ``most`` the first ones and a count."""
     texts = [f"{capital(clause(outage))}." for outage in failed[:most]]
     if most is not None and len(failed) > most:
         texts.append(f"And {len(failed) - most:,} more.")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 MAX_LANES = 60
 POINTS = 600
+RUNNING = ("running", "cut")
 OTHERS = "others"
 """The label of a series that several applications share."""
 _ENDS = {
@@ -47,8 +48,8 @@ _PALE: Any = {"alpha": 0.3, "linewidth": 0}
 
 
 def colours(rows: Sequence[JobRow]) -> dict[str, int]:
-    """Application to series number, in order of first submission; the others
-    share the last one.
+    """The number of each application's series, in order of first submission.
+    Those beyond the last colour share its number.
     """
     names = dict.fromkeys(map(application_name, rows))
     last = len(SERIES) - 1
@@ -128,13 +129,17 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
-            _draw_estimate(axes, lane, estimated)
-            shown["estimated end"] = legend_key(
-                "|", TEXT, "estimated end", 9
+            axes.plot(
+                [estimated, estimated],
+                [lane - 0.42, lane + 0.42],
+                color=TEXT,
+                linewidth=1.6,
             )
+            label = "estimated end"
+            shown[label] = legend_key("|", TEXT, label, 9)
         if row.deadline_s is not None:
-            # A deadline may be days behind the run's end, and would squeeze
-            # the run into a corner.
+            # A deadline days behind the run's end would squeeze the run into a
+            # corner.
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= last:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
@@ -145,15 +150,6 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
             ended = min(row.end_s / unit_s, last)
             shown[row.outcome] = _drawn_end(axes, lane, ended, row.outcome)
     return list(shown.values())
-
-
-def _draw_estimate(axes: Axes, lane: int, place: float) -> None:
-    axes.plot(
-        [place, place],
-        [lane - 0.42, lane + 0.42],
-        color=TEXT,
-        linewidth=1.6,
-    )
 
 
 def _drawn_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
@@ -185,13 +181,18 @@ def _handles(
     all_spans: Sequence[Stretch],
     index_of: dict[str, int],
 ) -> list[Any]:
-    """The legend of the lanes: of what they show alone."""
+    """The legend's keys of the phases that the lanes show."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    seen = [span for span in all_spans if span.end_s > span.start_s]
-    phases = {span.phase for span in seen}
-    ran = _ran(rows, seen, index_of)
+    row_of = {row.job_id: row for row in rows}
+    phases = set()
+    ran = set()
+    for span in all_spans:
+        if span.end_s > span.start_s:
+            phases.add(span.phase)
+            if span.phase in RUNNING:
+                ran.add(index_of[application_name(row_of[span.job_id])])
     handles: list[Any] = []
     for index, name in enumerate(series_labels(index_of)):
         label = f"{shortened(name)} runs"
@@ -213,22 +214,8 @@ def _handles(
     return handles
 
 
-def _ran(
-    rows: Sequence[JobRow],
-    spans: Sequence[Stretch],
-    index_of: Mapping[str, int],
-) -> set[int]:
-    """The series of jobs that ran."""
-    row_of = {row.job_id: row for row in rows}
-    ran = set()
-    for span in spans:
-        if span.phase in ("running", "cut"):
-            ran.add(index_of[application_name(row_of[span.job_id])])
-    return ran
-
-
 def _legend(axes: Axes, handles: list[Any]) -> int:
-    """Above the lanes; failures have their labels with them already. Its lines."""
+    """Draws the legend above the lanes, with the failures; its number of lines."""
     handles = handles + axes.get_legend_handles_labels()[0]
     if not handles:
         return 1
@@ -259,17 +246,16 @@ def occupancy_figure(
     span_s: float,
     failed: Sequence[Outage] = (),
 ) -> Figure:
-    """VM slots in use by application, and jobs waiting, as means over six
-    hundred intervals.
+    """VM slots in use by application, and jobs waiting: means over 600
+    intervals.
     """
     means = _means(rows, all_spans, span_s)
     most_wait = max(means.waiting)
     labels = list(map(shortened, means.labels))
     with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
         if most_wait > 0:
-            heights = [2.2, 1]
             above, below = made.subplots(
-                2, 1, sharex=True, height_ratios=heights
+                2, 1, sharex=True, height_ratios=[2.2, 1]
             )
         else:
             above = below = made.subplots()
@@ -333,7 +319,7 @@ def _means(
     for span in all_spans:
         series = waiting
         amount = 1.0
-        if span.phase in ("running", "cut"):
+        if span.phase in RUNNING:
             row = row_of[span.job_id]
             series = use[index_of[application_name(row)]]
             amount = row.n_vms
@@ -346,17 +332,17 @@ def _means(
 
 
 def _full(axes: Axes, total_slots: int) -> None:
-    """Where every slot would be taken."""
+    """Draws a line where every slot would be taken."""
     axes.axhline(
         total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2))
     )
-    near: Any = {
-        "xy": (0, total_slots),
-        "xytext": (4, 3),
-        "textcoords": "offset points",
-    }
     axes.annotate(
-        number_of(total_slots, "VM slot"), color=MUTED, fontsize=9, **near
+        number_of(total_slots, "VM slot"),
+        color=MUTED,
+        fontsize=9,
+        xy=(0, total_slots),
+        xytext=(4, 3),
+        textcoords="offset points",
     )
     axes.set(ylim=(0, total_slots * 1.12), ylabel="VM slots in use")
 
@@ -364,7 +350,9 @@ def _full(axes: Axes, total_slots: int) -> None:
 def gantt_alt(
     rows: Sequence[JobRow], all_spans: Sequence[Stretch] = ()
 ) -> str:
-    """The picture in words, a sentence a job; times when it was cut."""
+    """The picture in words: a sentence for each job, and for each time that it
+    was cut off.
+    """
     sentences = []
     for row in rows:
         start = "did not start"

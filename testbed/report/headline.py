@@ -1,4 +1,4 @@
-"""Headline of a run's page: its outcome in a few sentences, and the answers that
+"""Headline of a run's page: its outcome in a few sentences, and the badges that
 they rest on.
 """
 
@@ -40,10 +40,10 @@ _AUDITED = {
 
 @dataclass(frozen=True)
 class Badge:
-    """One of the answers a reader looks for first.
+    """One of the results that a reader looks for first.
 
-    ``says``: in its tile; ``news``: in the headline, of bad and doubtful
-    answers.
+    ``says``: in its tile; ``news``: in the headline, where the mood is bad or
+    doubt.
     """
 
     label: str
@@ -55,7 +55,7 @@ class Badge:
 
 @dataclass(frozen=True)
 class Headline:
-    """The sentences on top, and the answers they rest on."""
+    """The sentences at the top of a page, and the badges that they rest on."""
 
     mood: Mood
     sentence: str
@@ -77,8 +77,8 @@ def headline(
     audit: Audit,
     in_progress: RunningRun | None = None,
 ) -> Headline:
-    """The verdict of the whole run: as good as its worst part; none of a run in
-    progress.
+    """The verdict of the whole run, which is that of its worst part; a run in
+    progress has none.
 
     Bad news come first, then the results.
     """
@@ -89,9 +89,11 @@ def headline(
     expectation = _expectation_badge(results)
     fidelity = _fidelity_badge(results)
     checked = _audit_badge(audit)
-    news = [badge.news for badge in (run, fidelity, expectation, checked)]
     texts = [
-        *news,
+        run.news,
+        fidelity.news,
+        expectation.news,
+        checked.news,
         outcome_clause(results),
         failures_clause(results.failures),
         _stated_clause(results),
@@ -114,19 +116,18 @@ def _worst(badges: tuple[Badge, ...], verdicts: Verdicts) -> Mood:
 
 
 def is_unfinished(summary: Summary, in_progress: RunningRun | None) -> bool:
-    """True for the policy that a run in progress plays now."""
+    """True for the policy that a run in progress is at."""
     return in_progress is not None and summary.status == "interrupted"
 
 
 def _unfinished(run: RunningRun) -> Headline:
     """The headline of a run in progress: its audit and verdicts are to come."""
-    first, *rest = sentences(run)
+    first, second, *_ = sentences(run)
     badges = [Badge("Run", IN_PROGRESS, "open", first)]
     for label in ("Expectation", "Fidelity", "Audit"):
-        badges.append(
-            Badge(label, "to come", "open", "when the run has ended")
-        )
-    return Headline("open", _joined([first, rest[0]]), tuple(badges))
+        says = "when the run has ended"
+        badges.append(Badge(label, "to come", "open", says))
+    return Headline("open", _joined([first, second]), tuple(badges))
 
 
 def _joined(texts: list[str]) -> str:
@@ -134,7 +135,7 @@ def _joined(texts: list[str]) -> str:
 
 
 def _stated_clause(results: Results) -> str:
-    """The expectations that all judged jobs kept to; else empty."""
+    """The expectations that all judged jobs met; empty where some did not."""
     verdicts = results.verdicts
     if verdicts.bad:
         return ""
@@ -158,13 +159,7 @@ def _run_badge(summary: Summary) -> Badge:
     if status == "completed":
         return Badge("Run", status, "good", says)
     how = "not completed" if status == "failed" else status
-    return Badge(
-        label="Run",
-        answer=status,
-        mood="bad",
-        says=says,
-        news=f"the run was {how}",
-    )
+    return Badge("Run", status, "bad", says, news=f"the run was {how}")
 
 
 def _expectation_badge(results: Results) -> Badge:
@@ -175,18 +170,10 @@ def _expectation_badge(results: Results) -> Badge:
         says = _not_met(verdicts, judged)
         # What only repeats the fidelity verdict is shown once.
         news = "" if _about_fidelity(verdicts) else says
-        return Badge(
-            label=label, answer="not met", mood="bad", says=says, news=news
-        )
+        return Badge(label, "not met", "bad", says, news=news)
     if verdicts.bad:
         says = f"{_count_bad(verdicts, judged)}, which the file accepts"
-        return Badge(
-            label=label,
-            answer="accepted",
-            mood="doubt",
-            says=says,
-            news=says,
-        )
+        return Badge(label, "accepted", "doubt", says, news=says)
     bounds = stated_bounds(results.expect)
     if verdicts.judged:
         bounds = bounds or reservation_bounds(results.expect)
@@ -242,33 +229,19 @@ def _fidelity_badge(results: Results) -> Badge:
     news = f"the emulation is {level}{refused}: {reason}"
     if level == "suspect":
         says = "the machine may have changed the times: see below"
-        return Badge(
-            label=label, answer=level, mood="doubt", says=says, news=news
-        )
+        return Badge(label, level, "doubt", says, news=news)
     says = "the machine did not keep up, do not trust the times: see below"
-    return Badge(
-        label=label, answer=level, mood="bad", says=says, news=news
-    )
+    return Badge(label, level, "bad", says, news=news)
 
 
 def _audit_badge(audit: Audit) -> Badge:
-    failed = []
-    passed = []
-    for result in audit.results:
-        if result.status == "failed":
-            failed.append(result.name)
-        elif result.status == "passed":
-            passed.append(result.name)
+    failed = [row.name for row in audit.results if row.status == "failed"]
+    passed = [row.name for row in audit.results if row.status == "passed"]
     if failed:
         names = ", ".join(failed)
         news = f"the audit found violations ({names})"
-        return Badge(
-            label="Audit",
-            answer="failed",
-            mood="bad",
-            says=f"violated: {names}",
-            news=news,
-        )
+        says = f"violated: {names}"
+        return Badge("Audit", "failed", "bad", says, news=news)
     kinds = [kind for name, kind in _AUDITED.items() if name in passed]
     says = f"{number_of(len(passed), 'check')} on every event passed"
     if kinds:

@@ -64,13 +64,12 @@ def write_report(
 ) -> Path:
     """Builds ``report.html`` from what lies in the folder.
 
-    Several policies get one each and an overview above. ``checked`` and
-    ``file`` spare a single run its audit and its events' parsing where
-    that has just been done. Raises BadInput where the folder is no run folder
-    or damaged.
+    Several policies get a page each, and an overview above. ``checked`` and
+    ``file``: the audit and the parsed events of a single run, where they are
+    there already. Raises BadInput where the folder is no run folder or damaged.
     """
     folders = policy_folders(folder.path)
-    # As of before its files are read; who has audited a run has ended it.
+    # Asked before its files are read. A run whose audit is there has ended.
     in_progress = running_in(folder.path) if checked is None else None
     if folders == [folder.path]:
         run = load_run(folder.path, file)
@@ -131,7 +130,9 @@ def _name_more_than_jobs(rows: Sequence[Verdict]) -> bool:
 def _so_far(
     run: RecordedRun, in_progress: RunningRun | None
 ) -> dict[str, str]:
-    """Jobs that have not ended, of a run in progress, by id: have they begun?"""
+    """Words on each job that has not ended, by id; none for a run that is not in
+    progress.
+    """
     if not is_unfinished(run.summary, in_progress):
         return {}
     states = {}
@@ -152,23 +153,17 @@ def _rejections(run: RecordedRun) -> list[tuple[str, int]]:
 
 
 def _gravity(note: FidelityNoted) -> int:
-    """The place of a note: the worst first, unknown levels among them."""
+    """A note's sort key: the worst first, unknown levels among them."""
     return {"suspect": 1, "ok": 2}.get(note.level, 0)
 
 
-NamedFile = tuple[str, str]
-"""A file's path in the run folder, and the same as part of an address."""
-
-
-def _files(path: Path) -> list[NamedFile]:
+def _files(path: Path) -> list[str]:
     """All files of a run but hidden ones and the page itself."""
     files = []
     for name in files_in(path):
         hidden = name.startswith(".") or "/." in name
         if not hidden and name != names.REPORT:
-            # As part of an address `#` and `?` would end the path, and bytes
-            # that are no UTF-8 have no character.
-            files.append((name, quote(os.fsencode(name))))
+            files.append(name)
     return files
 
 
@@ -176,8 +171,8 @@ def write_overview(
     folder: RunFolder,
     runs: Sequence[tuple[Results, Audit]],
 ) -> Path:
-    """Builds the page above several policies at their run's end, from what was
-    just written of each.
+    """Builds the page above several policies at their run's end, from their
+    results.
     """
     entries: list[OverviewEntry] = []
     for results, checked in runs:
@@ -209,14 +204,14 @@ def _overview(
     )
 
 
-def _by_folder(files: list[NamedFile]) -> list[tuple[str, list[NamedFile]]]:
+def _by_folder(files: list[str]) -> dict[str, list[str]]:
     """The files in sub-folders, by the uppermost folder."""
-    folders: dict[str, list[NamedFile]] = {}
-    for name, address in files:
+    folders: dict[str, list[str]] = {}
+    for name in files:
         folder, slash, _ = name.partition("/")
         if slash:
-            folders.setdefault(folder, []).append((name, address))
-    return list(folders.items())
+            folders.setdefault(folder, []).append(name)
+    return folders
 
 
 def overview_page(
@@ -231,7 +226,7 @@ def overview_page(
         checked = audits[str(run.path)]
         top = headline(Results.of(run), checked, in_progress)
         entries.append((run, top))
-    # The list above policies is written when the last has ended.
+    # The list of policies is written, and audited, when the last has ended.
     above = None if in_progress else audits.get(str(path))
     planned = len(in_progress.policies if in_progress else runs)
     return _overview(entries, planned, above)
@@ -335,9 +330,7 @@ _SPELT = {
 def _label(key: str) -> str:
     """``userspace_tso`` as ``Userspace TSO``."""
     words = [_SPELT.get(word, word) for word in key.split("_")]
-    label = " ".join(words)
-    # Not capitalize(): that makes all other letters small.
-    return labels.capital(label)
+    return labels.capital(" ".join(words))
 
 
 def _flat(value: Any) -> str:
@@ -359,14 +352,13 @@ def _packages(run: RecordedRun) -> list[tuple[str, str]]:
     packages = (
         known(run.provenance, "python.packages", dict[str, str]) or {}
     )
-    first = [name for name in SHOWN_PACKAGES if name in packages]
-    order = dict.fromkeys([*first, *packages])
-    return [(name, packages[name]) for name in order]
+    order = dict.fromkeys([*SHOWN_PACKAGES, *packages])
+    return [(name, packages[name]) for name in order if name in packages]
 
 
 def _reproduce(run: RecordedRun) -> list[str]:
-    """The command that works inside this folder, and the command line that was
-    typed.
+    """A command that repeats the run, for use inside its folder; the command
+    line that was typed, if it is known.
     """
     spec = names.SPEC
     # Of several policies, each has its own copy or shares the one above.
@@ -376,7 +368,7 @@ def _reproduce(run: RecordedRun) -> list[str]:
     overrides = (run.resolved or {}).get("overrides")
     if isinstance(overrides, dict):
         for key, value in overrides.items():
-            # The seed stands in the command already, from wherever it came.
+            # The command has the seed already.
             if key != "seed":
                 again += f" --set {shlex.quote(f'{key}={value}')}"
     typed = known(run.provenance, "command", list[str])
@@ -397,17 +389,23 @@ def _verb(run: RecordedRun) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A value as a page shows it; what is marked as made here stays."""
-    # By this method markup says that it is to be taken as it is: jinja asks
-    # for it too.
+    """A value as a page shows it; one that is marked safe stays as it is."""
+    # jinja marks by this method.
     if hasattr(value, "__html__"):
         return value
     return plain_text(str(value))
 
 
+def _address(name: str) -> str:
+    """A file's name as part of an address."""
+    # `#` and `?` would end the path, and bytes that are no UTF-8 have no
+    # character.
+    return quote(os.fsencode(name))
+
+
 def rendered(name: str, **context: Any) -> str:
-    """A template with everything escaped but the pictures and the style sheet,
-    made here.
+    """A page by its template. All values are escaped but those marked safe: the
+    pictures and the style sheet.
     """
     templates = Environment(
         loader=PackageLoader("testbed.report"),
@@ -417,9 +415,10 @@ def rendered(name: str, **context: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        # On each value before it is escaped.
+        # Applied to each value before it is escaped.
         finalize=_shown,
     )
+    templates.filters["address"] = _address
     return templates.get_template(f"{name}.html.j2").render(
         labels=labels,
         number_of=number_of,

@@ -1,6 +1,4 @@
-"""The pictures of one run: which there are, how each is drawn, what it says in
-words.
-"""
+"""The pictures of one run, with their descriptions and their values."""
 
 from __future__ import annotations
 
@@ -59,15 +57,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture that can be drawn, its description in words, the values that
-    its caption names.
+    """A picture of a run.
+
+    ``alt``: its description in words. ``rows``: its values as a table, headings
+    first. ``facts``: the values that its caption names.
     """
 
     kind: str
     draw: Callable[[], Figure]
     alt: str
     rows: Callable[[], Iterable[Sequence[Any]]]
-    """Its values as a table, headings first."""
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -106,17 +105,16 @@ def _profile_pictures(run: RecordedRun) -> list[Picture]:
     if record is None:
         return []
     measured = stored_sweep(record, path)
-    facts = {
-        "sentence": measured.sentence(),
-        "model": measured.model_sentence(),
-    }
     return [
         Picture(
             kind="profile",
             draw=partial(profile_figure, measured),
             alt=profile_alt(measured),
             rows=partial(profile_rows, measured),
-            facts=facts,
+            facts={
+                "sentence": measured.sentence(),
+                "model": measured.model_sentence(),
+            },
         )
     ]
 
@@ -133,43 +131,37 @@ def jobs_picture(
     span_s = max(span_s, summary.span_s)
     facts = {"failures": sentences(failed, MAX_NAMED)}
     if len(run.rows) <= MAX_LANES:
-        picture = partial(
-            gantt_figure,
-            rows=run.rows,
-            all_spans=all_spans,
-            span_s=span_s,
-            failed=failed,
-        )
-        alt = (
-            f"{gantt_alt(run.rows, all_spans)} {sentences(failed)}".rstrip()
-        )
-        table = partial(stretch_rows, all_spans)
         return Picture(
-            kind="gantt", draw=picture, alt=alt, rows=table, facts=facts
+            kind="gantt",
+            draw=partial(gantt_figure, run.rows, all_spans, span_s, failed),
+            alt=_with_failures(gantt_alt(run.rows, all_spans), failed),
+            rows=partial(stretch_rows, all_spans),
+            facts=facts,
         )
     slots = sum(run.started.topology["slots"])
     used = labels.share_text(summary.vm_utilisation)
     alt = (
         f"On average {used} of {number_of(slots, 'VM slot')} were in use; "
         f"{number_of(summary.finished, 'job')} finished, {summary.rejected:,} rejected."
-        f" {sentences(failed)}"
     )
-    picture = partial(
-        occupancy_figure,
-        rows=run.rows,
-        all_spans=all_spans,
-        total_slots=slots,
-        span_s=span_s,
-        failed=failed,
-    )
-    table = partial(occupancy_rows, run.rows, all_spans, span_s)
     return Picture(
         kind="occupancy",
-        draw=picture,
-        alt=alt.rstrip(),
-        rows=table,
+        draw=partial(
+            occupancy_figure,
+            rows=run.rows,
+            all_spans=all_spans,
+            total_slots=slots,
+            span_s=span_s,
+            failed=failed,
+        ),
+        alt=_with_failures(alt, failed),
+        rows=partial(occupancy_rows, run.rows, all_spans, span_s),
         facts=facts,
     )
+
+
+def _with_failures(alt: str, failed: Sequence[Outage]) -> str:
+    return f"{alt} {sentences(failed)}".rstrip()
 
 
 def _server_pictures(run: RecordedRun) -> list[Picture]:
@@ -181,8 +173,6 @@ def _server_pictures(run: RecordedRun) -> list[Picture]:
     shown = server_lanes(tally.uses.until(tally.lives.now_s))
     if not shown.lanes:
         return []
-    span_s = run.summary.span_s
-    facts = {"shown": len(shown.lanes), "servers": shown.n_used}
     return [
         Picture(
             kind="servers",
@@ -191,11 +181,11 @@ def _server_pictures(run: RecordedRun) -> list[Picture]:
                 shown=shown,
                 names=names,
                 rows=run.rows,
-                span_s=span_s,
+                span_s=run.summary.span_s,
             ),
             alt=servers_alt(shown, names),
             rows=partial(use_rows, shown.uses, names),
-            facts=facts,
+            facts={"shown": len(shown.lanes), "servers": shown.n_used},
         )
     ]
 
@@ -203,43 +193,41 @@ def _server_pictures(run: RecordedRun) -> list[Picture]:
 def _link_pictures(
     run: RecordedRun, failed: Sequence[Outage]
 ) -> list[Picture]:
-    """Panels of the busiest links; where those are not all, how full each link
-    was too.
+    """Panels of the busiest links; where those are not all, also the heat map of
+    all links.
     """
     series = link_series(link_rows(run.file.tally))
     span_s = run.summary.span_s
     groups = alike(series)
     if not groups:
         return []
-    alt = f"{links_alt(groups)} {sentences(failed)}".rstrip()
-    facts = {"failures": sentences(failed, MAX_NAMED)}
-    panels = {
-        "shown": min(MAX_PANELS, len(groups)),
-        "groups": len(groups),
-        **facts,
-    }
+    alt = _with_failures(links_alt(groups), failed)
+    failures = sentences(failed, MAX_NAMED)
     out = [
         Picture(
             kind="links",
             draw=partial(panels_figure, groups, span_s, failed),
             alt=alt,
             rows=partial(series_rows, list(chain(*groups))),
-            facts=panels,
+            facts={
+                "shown": min(MAX_PANELS, len(groups)),
+                "groups": len(groups),
+                "failures": failures,
+            },
         )
     ]
     if len(groups) > MAX_PANELS:
-        rows = {
-            "shown": min(MAX_HEAT_LINKS, len(series)),
-            "links": len(series),
-            **facts,
-        }
         out.append(
             Picture(
                 kind="heat",
                 draw=partial(heat_figure, series, span_s, failed),
                 alt=alt,
                 rows=partial(series_rows, series),
-                facts=rows,
+                facts={
+                    "shown": min(MAX_HEAT_LINKS, len(series)),
+                    "links": len(series),
+                    "failures": failures,
+                },
             )
         )
     return out
