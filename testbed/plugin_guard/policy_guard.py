@@ -1,9 +1,9 @@
 """Guard around a policy from outside: a fault of it ends the run in a sentence.
 
-A decision that takes too long, raises an exception or answers what is no list
-of sound actions is a :class:`~testbed.errors.RunFailed` that names policy,
-time, occasion and place. Nothing of that decision is carried out; what was
-reserved before stays as it is. Its source was checked when it was loaded
+A decision that takes too long, raises an exception or returns no list of sound
+actions raises :class:`~testbed.errors.RunFailed` with policy, time, occasion
+and place. Nothing of that decision is carried out; earlier reservations stay.
+The policy's source was checked when it was loaded
 (:mod:`testbed.plugin_source`).
 """
 
@@ -41,7 +41,9 @@ LIMIT_S = 10.0
 """Wall time for one decision: a live run's jobs end meanwhile, unseen."""
 
 IDLE_WAKES = 1_000_000
-"""Times in a row that a policy may be woken and do nothing, for ever else."""
+"""Times in a row that a policy may be woken and do nothing. Without an end the
+run would have none.
+"""
 
 CHANGE_HINT = "a policy answers with actions; the engine reserves"
 LONGEST_TEXT = 300
@@ -81,7 +83,7 @@ def _embed_within(
 
 
 class _Guarded:
-    """A guarded policy: decides as the policy in it does, or ends the run."""
+    """A policy that decides as the one in it does, or ends the run."""
 
     def __init__(self, policy: Policy, label: str, limit_s: float) -> None:
         self.name = label
@@ -89,7 +91,7 @@ class _Guarded:
         self._limit_s = limit_s
         self._plug_in_view: PlugInView | None = None
         self._engine_view: View | None = None
-        # Digests of the jobs that it was shown, until they have ended.
+        # Digests of the jobs that the policy was shown, until they have ended.
         self._shown: dict[str, int] = {}
         self._idle_wakes = 0
         self._forbidden_change: str | None = None
@@ -129,8 +131,7 @@ class _Guarded:
         cause: BaseException | None = None
         try:
             answer = within(self._limit_s, call, *arguments)
-        # Neither is the policy's fault: an embedder's error names the
-        # embedder.
+        # Neither is the policy's fault.
         except (KeyboardInterrupt, EmbedderFailed):
             raise
         except TimeOver as late:
@@ -138,7 +139,7 @@ class _Guarded:
         except BaseException as error:  # noqa: BLE001 - sys.exit() and what a plug-in thinks of
             fault = f"raised {_in_words(error)}{_last_place(error)}"
             cause = error
-        # A plug-in may have caught the exception that told it so.
+        # The plug-in may have caught the exception of a forbidden change.
         if self._forbidden_change is not None:
             raise RunFailed(sentence(self._forbidden_change), CHANGE_HINT)
         if fault is not None:
@@ -148,7 +149,7 @@ class _Guarded:
     # -- before and after ------------------------------------------------------
 
     def _shown_view(self, view: View) -> View:
-        """The view to decide from."""
+        """The plug-in's view at the present decision."""
         if self._plug_in_view is None or self._engine_view is not view:
             self._engine_view = view
             self._plug_in_view = PlugInView(view, self._refuse_change)
@@ -171,7 +172,9 @@ class _Guarded:
     def _check_progress(
         self, event: act.PolicyEvent, actions: list[act.Action]
     ) -> None:
-        """Raises Nonsense where a policy has itself woken for ever."""
+        """Raises Nonsense where a policy is woken again and again and does
+        nothing.
+        """
         # A policy may well wake itself a million times and start something
         # now and then; only idle wakes in a row have no end.
         idle = all(type(action) in _IDLE_ACTIONS for action in actions)
@@ -186,7 +189,7 @@ class _Guarded:
 
 
 class _GuardedCharging(_Guarded):
-    """The same of a policy that charges."""
+    """A guarded policy that charges for jobs."""
 
     def price(self, job: JobRequest, ran_s: float) -> float:
         """The policy's price. Raises RunFailed as :meth:`decide` does."""

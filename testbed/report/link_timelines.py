@@ -51,7 +51,7 @@ class Series:
 
 
 Alike = list[Series]
-"""Links that had exactly the same reservation all the time."""
+"""Links whose reservations were the same at all times."""
 
 
 def title(group: Alike) -> str:
@@ -62,9 +62,9 @@ def title(group: Alike) -> str:
 
 
 def link_series(rows: Iterable[LinkRow]) -> list[Series]:
-    """Every link that ever had a reservation or traffic, busiest first.
+    """The directed links that had a reservation or traffic, busiest first.
 
-    A sample that leaves a link out says that nothing was there.
+    Links that a sample leaves out had neither.
     """
     # A dict as an ordered set: the samples' times in the order of the file.
     times: dict[float, None] = {}
@@ -85,20 +85,15 @@ def _series(
 ) -> Series:
     reserved = []
     sent = []
-    measured = False
     for time_s in times:
         row = by_time.get(time_s)
-        if row is None:
-            reserved.append(0.0)
-            sent.append(0.0)
-            continue
-        reserved.append(row.reserved_bps)
-        sent.append(row.sent_bps or 0.0)
-        measured |= row.sent_bps is not None
-    first = next(iter(by_time.values()))
+        reserved.append(0.0 if row is None else row.reserved_bps)
+        sent.append(0.0 if row is None else row.sent_bps or 0.0)
+    rows = list(by_time.values())
+    measured = any(row.sent_bps is not None for row in rows)
     return Series(
-        link=first.link,
-        capacity_bps=first.capacity_bps,
+        link=rows[0].link,
+        capacity_bps=rows[0].capacity_bps,
         times_s=times,
         reserved_bps=tuple(reserved),
         sent_bps=tuple(sent) if measured else None,
@@ -111,17 +106,16 @@ def alike(series: Sequence[Series]) -> list[Alike]:
     for link in series:
         # To the bit: in a symmetric pattern the links of a level have the
         # very same reservations.
-        groups.setdefault(
-            (link.capacity_bps, link.reserved_bps), []
-        ).append(link)
+        key = (link.capacity_bps, link.reserved_bps)
+        groups.setdefault(key, []).append(link)
     return list(groups.values())
 
 
 def panels_figure(
     groups: Sequence[Alike], span_s: float, failed: Sequence[Outage] = ()
 ) -> Figure:
-    """The busiest groups, reserved as a step, sent as a line with its spread
-    over the group.
+    """A panel for each of the busiest groups: reserved rates, and the mean and
+    the spread of the sent ones.
     """
     shown = groups[:MAX_PANELS]
     columns = 2 if len(shown) > 1 else 1
@@ -134,7 +128,10 @@ def panels_figure(
         for index, (axes, group) in enumerate(
             zip(panels, shown, strict=False)
         ):
-            _timeline(axes, group, span_s, failed)
+            unit_s = time_axis(axes, span_s)
+            _panel(axes, group, unit_s)
+            of_group = of_link(failed, *(series.link for series in group))
+            draw(axes, of_group + restarts(failed), unit_s)
             # The time stands below the lowest panel of a column, which is not
             # always in the last line.
             if index + columns < len(shown):
@@ -143,16 +140,6 @@ def panels_figure(
                 axes.tick_params(labelbottom=True)
         _legend(made, panels)
         return made
-
-
-def _timeline(
-    axes: Axes, group: Alike, span_s: float, failed: Sequence[Outage]
-) -> None:
-    """A group's panel, and what failed of it."""
-    unit_s = time_axis(axes, span_s)
-    _panel(axes, group, unit_s)
-    of_group = of_link(failed, *(series.link for series in group))
-    draw(axes, of_group + restarts(failed), unit_s)
 
 
 def _legend(made: Figure, panels: Sequence[Axes]) -> None:
@@ -223,7 +210,7 @@ def _sent(axes: Axes, group: Alike, xs: list[float]) -> None:
 
 
 def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
-    """The capacity as a line, unless what happens would be lost at its foot."""
+    """The capacity as a line, unless the rates would be too low to see below it."""
     capacity = series.capacity_bps / 1e6
     if peak_bps >= 0.35 * series.capacity_bps:
         axes.axhline(
@@ -239,14 +226,14 @@ def _capacity(axes: Axes, series: Series, peak_bps: float) -> None:
 
 
 def _steps(values_bps: Sequence[float]) -> list[float]:
-    """Mbit/s for a step drawn backwards from each time, the first value twice."""
+    """Mbit/s for steps that end at each time; the first value stands twice."""
     return [value / 1e6 for value in (*values_bps[:1], *values_bps)]
 
 
 def heat_figure(
     series: Sequence[Series], span_s: float, failed: Sequence[Outage] = ()
 ) -> Figure:
-    """The busiest links, a row each; the darker, the more of its capacity is
+    """A row for each of the busiest links, darker where more of its capacity is
     reserved.
     """
     shown = list(series[:MAX_HEAT_LINKS])
@@ -269,14 +256,9 @@ def heat_figure(
         draw(axes, restarts(failed), unit_s)
         if failed:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
-        bar = made.colorbar(
-            # A bar of ten rows' height: that of the whole map would be a
-            # picture of its own.
-            image,
-            ax=axes,
-            shrink=min(1.0, 10 / n),
-            pad=0.01,
-        )
+        # Ten rows high: a bar beside the whole map would be a second picture.
+        height = min(1.0, 10 / n)
+        bar = made.colorbar(image, ax=axes, shrink=height, pad=0.01)
         bar.set_label("share of capacity reserved")
         bar.outline.set_edgecolor(MUTED)
         return made
@@ -307,15 +289,14 @@ def _heat(axes: Axes, shown: Sequence[Series], width: float) -> AxesImage:
 
 
 def _ramp() -> Colormap:
-    """One hue, from nothing to all of it: it reads the same in grey, on a dark
+    """A blue, from transparent to opaque: it reads the same in grey, on a dark
     page and to the colour-blind.
     """
     from matplotlib.colors import LinearSegmentedColormap
 
-    nothing = (0.11, 0.48, 0.78, 0.0)
-    full = (0.11, 0.48, 0.78, 1.0)
+    blue = (0.11, 0.48, 0.78)
     return LinearSegmentedColormap.from_list(
-        "load", [(0.0, nothing), (1.0, full)]
+        "load", [(*blue, 0.0), (*blue, 1.0)]
     )
 
 

@@ -32,6 +32,7 @@ COLOURS = (
 )
 NEUTRAL = MUTED
 
+
 _FILE_STYLE: Any = {
     **STYLE,
     "axes.facecolor": PAPER,
@@ -51,20 +52,16 @@ def file_figure(
 
 def files(made: Figure) -> dict[str, bytes]:
     """The figure as ``svg`` and ``png``, the same bytes each time."""
+    # matplotlib notes its version and, in an SVG, the date unless the key is
+    # None.
+    metadata = {
+        "svg": {"Date": None, "Creator": None},
+        "png": {"Software": None},
+    }
     saved = {}
-    for kind, without in (
-        ("svg", ("Date", "Creator")),
-        ("png", ("Software",)),
-    ):
+    for kind, without in metadata.items():
         out = io.BytesIO()
-        made.savefig(
-            # matplotlib notes its version and, in an SVG, the date unless
-            # the key is None.
-            out,
-            format=kind,
-            dpi=150,
-            metadata=dict.fromkeys(without),
-        )
+        made.savefig(out, format=kind, dpi=150, metadata=without)
         saved[kind] = out.getvalue()
     return saved
 

@@ -8,6 +8,7 @@ notebook.
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -152,19 +153,15 @@ _TIME_UNITS = (
     (2 * 86_400, "days", 86_400.0),
     (2 * 3600, "h", 3600.0),
     (10 * 60, "min", 60.0),
+    (-math.inf, "s", 1.0),
 )
 """The span in s above which a unit fits, the unit's name, its length in s."""
 
 
 def time_axis(axes: Axes, span_s: float) -> float:
     """Labels the x axis in the unit that fits the span; its length in s."""
-    name = "s"
-    unit_s = 1.0
-    for above_s, longer_name, longer_s in _TIME_UNITS:
-        if span_s > above_s:
-            name = longer_name
-            unit_s = longer_s
-            break
+    fitting = (unit for unit in _TIME_UNITS if span_s > unit[0])
+    _, name, unit_s = next(fitting)
     axes.set_xlabel(f"time since the run began [{name}]")
     axes.set_xlim(0, span_s / unit_s if span_s > 0 else 1)
     return unit_s

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from testbed.foreign_text import plain_text
+from testbed.record.conclusion import Results
 from testbed.record.metrics import (
     LIVE,
     JobRow,
@@ -16,6 +17,7 @@ from testbed.record.metrics import (
     quantile,
     severity,
 )
+from testbed.record.reading import RecordedRun
 from testbed.report.labels import listed, ratio_text, seconds_text
 from testbed.report.metric_words import MetricScale, time_scale
 from testbed.report.plot_style import MARKERS, figure, series_colour, svg
@@ -42,24 +44,20 @@ MARGIN = 0.02
 """Room before zero, so that a curve on it is not on the axis."""
 
 
-class PolicyRows(Protocol):
-    """A policy's run: its jobs, and their summary."""
-
-    @property
-    def rows(self) -> tuple[JobRow, ...]: ...
-
-    @property
-    def summary(self) -> Summary: ...
+PolicyRun: TypeAlias = Results | RecordedRun
+"""A policy's run, of which the ``rows`` and their ``summary`` are used."""
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A quantity of a job; seconds where it is a time."""
+    """A quantity of a job; seconds where it is a time.
+
+    ``clause``: the jobs that have it, as a relative clause.
+    """
 
     title: str
     label: str
     clause: str
-    """The jobs that have it, as a relative clause."""
     value: Callable[[JobRow], float | None]
     is_time: bool = True
 
@@ -89,7 +87,7 @@ QUANTITIES = (
 
 @dataclass(frozen=True)
 class Curve:
-    """A policy's sorted values, of those of its ``n_jobs`` jobs that have one."""
+    """The sorted values of a policy's jobs; some of its ``n_jobs`` have none."""
 
     policy: str
     values: tuple[float, ...]
@@ -172,7 +170,7 @@ class PolicyCurves:
                 yield curve.policy, value, share
 
 
-def policies_sentence(runs: Sequence[PolicyRows]) -> str:
+def policies_sentence(runs: Sequence[PolicyRun]) -> str:
     """The outcome over all policies in some sentences, bad news first."""
     summaries = [run.summary for run in runs]
     first = summaries[0]
@@ -209,13 +207,8 @@ def _finished(summaries: Sequence[Summary]) -> str:
     least = min(summary.finished for summary in summaries)
     if most == least:
         return f"Every policy finished {most:,} of {jobs}"
-    best = []
-    worst = []
-    for summary in summaries:
-        if summary.finished == most:
-            best.append(summary.policy)
-        elif summary.finished == least:
-            worst.append(summary.policy)
+    best = [row.policy for row in summaries if row.finished == most]
+    worst = [row.policy for row in summaries if row.finished == least]
     return (
         f"{listed(best)} finished the most jobs: {most:,} of"
         f" {summaries[0].jobs:,}; {listed(worst)} the fewest: {least:,}"
@@ -224,7 +217,7 @@ def _finished(summaries: Sequence[Summary]) -> str:
 
 def _waited(summaries: Sequence[Summary]) -> str:
     """The shortest and the longest mean wait; nothing where they are alike."""
-    # Alike is what reads alike: waits that differ in a rounding are a tie.
+    # Waits with the same text are a tie: they differ in a rounding.
     policies: dict[str, list[str]] = {}
     by_wait = [summary for summary in summaries if summary.finished]
     by_wait.sort(key=lambda summary: summary.wait_mean_s or 0.0)
@@ -242,8 +235,8 @@ def _waited(summaries: Sequence[Summary]) -> str:
     )
 
 
-def distributions(runs: Sequence[PolicyRows]) -> list[PolicyCurves]:
-    """Those of each quantity in which jobs or policies differ."""
+def distributions(runs: Sequence[PolicyRun]) -> list[PolicyCurves]:
+    """The curves of each quantity in which jobs or policies differ."""
     shown: list[PolicyCurves] = []
     for quantity in QUANTITIES:
         curves = _curves(runs[:MAX_POLICIES], quantity)
@@ -259,7 +252,7 @@ def _differ(curves: Curves) -> bool:
     return most - least > ROUNDING * abs(most)
 
 
-def _curves(runs: Sequence[PolicyRows], quantity: Quantity) -> Curves:
+def _curves(runs: Sequence[PolicyRun], quantity: Quantity) -> Curves:
     curves = []
     for run in runs:
         values = []

@@ -1,6 +1,4 @@
-"""Tables for a terminal: verdicts of a run, policies beside each other, a job
-profile.
-"""
+"""Tables for a terminal: a run's verdicts, several policies, a job profile."""
 
 from __future__ import annotations
 
@@ -21,18 +19,14 @@ from testbed.report.labels import (
     ratio_text,
     seconds_text,
 )
-from testbed.units import (
-    human_duration,
-    human_share,
-    number_of,
-)
+from testbed.units import human_duration, human_share, number_of
 
 MAX_ROWS = 60
 _STYLES = {"ok": "green", "held": "green", "open": "dim"}
 
 
 def verdict_table(results: Results) -> Table:
-    """Application, b', estimate, measured, ratio, verdict: one line a job.
+    """A line for each job: application, b', estimate, measured, ratio, verdict.
 
     Of more than ``MAX_ROWS`` jobs the bad ones come first, and the caption
     counts those left out.
@@ -67,20 +61,18 @@ def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
         # Stable: within the bad ones, and within the others, jobs stay in
         # order of submission.
         return sorted(rows, key=lambda row: not row.bad)
-    first: dict[str, int] = {}
-    for row in rows:
-        first.setdefault(row.application, len(first))
-    return sorted(rows, key=lambda row: first[row.application])
+    names = list(dict.fromkeys(row.application for row in rows))
+    return sorted(rows, key=lambda row: names.index(row.application))
 
 
 def _cells(row: Verdict) -> list[Text]:
-    """Cells as rich texts, so that no name in a file is taken for markup."""
-    answer: str = row.verdict
+    """A line's texts; as rich's Text no name in a file is taken for markup."""
+    word: str = row.verdict
     if row.bad:
-        answer = answer.upper()
-    elif answer == "open":
-        answer = "–"
-    verdict = Text(answer, _STYLES.get(row.verdict, "bold red"))
+        word = word.upper()
+    elif word == "open":
+        word = "–"
+    verdict = Text(word, _STYLES.get(row.verdict, "bold red"))
     if row.verdict not in ("ok", "held"):
         verdict.append(f"  {row.why}", style="default")
     return [
@@ -109,7 +101,7 @@ _COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "mean wait": ("wait_mean_s", human_duration),
     "took": ("wall_s", human_duration),
 }
-"""The key of a summary and its text, by heading."""
+"""By heading, the key of a summary and the form of its value."""
 
 
 def comparison_rows(
@@ -118,18 +110,20 @@ def comparison_rows(
     """The headings, and a line of texts for each summary."""
     rows: list[Sequence[str]] = [list(_COLUMNS)]
     for summary in summaries:
-        cells = []
-        for key, text in _COLUMNS.values():
-            cells.append(or_dash(text)(summary.get(key)))
-        rows.append(cells)
+        rows.append(
+            [
+                or_dash(text)(summary.get(key))
+                for key, text in _COLUMNS.values()
+            ]
+        )
     return rows
 
 
 def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
     """Outcomes of each policy's jobs, its use of the data centre, its revenue.
 
-    One line a policy; where that is wider than ``width`` characters, one column
-    a policy.
+    A line for each policy; where that is wider than ``width`` characters, a
+    column for each.
     """
     rows = comparison_rows(map(vars, summaries))
     if _width(rows) > width:
@@ -149,16 +143,14 @@ def comparison_table(summaries: Sequence[Summary], width: int) -> Table:
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
     """Characters that a table of these rows takes."""
-    width = 1
-    for column in zip(*rows, strict=True):
-        # Three go to a column's border and padding.
-        width += 3 + max(map(cell_len, column))
-    return width
+    # Three go to a column's border and padding.
+    columns = zip(*rows, strict=True)
+    return 1 + sum(3 + max(map(cell_len, column)) for column in columns)
 
 
 def profile_table(measured: MeasuredSweep) -> Table:
-    """One line a bandwidth: median, spread, the model's time, the time over the
-    threshold's.
+    """A line for each bandwidth: median, spread, the model's time, and the time
+    over that at the threshold.
     """
     title = Text(f"profile of {measured.application}")
     table = Table(title=title, title_justify="left")

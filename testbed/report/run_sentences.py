@@ -1,9 +1,10 @@
-"""Outcome of a run in sentences: its jobs, their times, what was stated of them."""
+"""Outcome of a run in sentences: its jobs, their times, its expectations."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from statistics import mode
 
 from testbed.expectations import ApplicationExpectation, Band, Expectation
 from testbed.record.conclusion import Results
@@ -53,22 +54,19 @@ def _jobs_clause(summary: Summary, rows: Sequence[JobRow]) -> str:
 
 def _reason(rows: Sequence[JobRow], outcome: str) -> str:
     """The commonest reason of an outcome, in brackets; nothing without one."""
-    reasons = []
-    for row in rows:
-        if row.outcome == outcome and row.reason:
-            reasons.append(row.reason)
+    reasons = [
+        row.reason for row in rows if row.outcome == outcome and row.reason
+    ]
     if not reasons:
         return ""
-    kinds = Counter(map(kind_of_reason, reasons))
-    commonest = kinds.most_common(1)[0][0]
-    example = next(
-        reason for reason in reasons if kind_of_reason(reason) == commonest
-    )
-    # Its first part: further ones say what was tried besides.
+    kinds = list(map(kind_of_reason, reasons))
+    commonest = mode(kinds)
+    example = reasons[kinds.index(commonest)]
+    # Its first part: further parts are about other attempts.
     text = shortened(reason_text(example.split("; ")[0]), MAX_REASON)
     if len(set(reasons)) == 1:
         return f" ({text})"
-    how_often = "most often " if len(kinds) > 1 else ""
+    how_often = "most often " if len(set(kinds)) > 1 else ""
     return f" ({how_often}such as: {text})"
 
 
@@ -109,7 +107,7 @@ def failures_clause(failures: Sequence[Outage]) -> str:
 
 
 def stated_bounds(expect: Expectation) -> str:
-    """The bounds of a file on measured over estimated time; empty: it has none."""
+    """The bounds of a file on measured over estimated time; empty without any."""
     bounds = []
     band = expect.estimate_ratio
     if band is not None:
@@ -139,7 +137,7 @@ def _application_bounds(expectation: ApplicationExpectation) -> str:
 
 
 def reservation_bounds(expect: Expectation) -> str:
-    """The bounds on a live job of which the file states nothing."""
+    """The bounds on a live job for which the file states none."""
     return str(Band(expect.early_below, expect.late_above))
 
 
@@ -152,11 +150,15 @@ def kept_clause(results: Results) -> str:
     if len(judged) < results.summary.jobs:
         jobs += " judged"
     kinds = {row.verdict for row in judged}
+    of_reservations = reservation_bounds(results.expect)
     if kinds == {"held"}:
-        bounds = reservation_bounds(results.expect)
-        return f"{jobs} kept to the bounds of live reservations (measured/estimate {bounds})"
+        return (
+            f"{jobs} kept to the bounds of live reservations"
+            f" (measured/estimate {of_reservations})"
+        )
     bounds = stated_bounds(results.expect)
-    others = ""
     if "held" in kinds:
-        others = f"; others {reservation_bounds(results.expect)}"
-    return f"{jobs} kept to what the file expects (measured/estimate {bounds}{others})"
+        bounds += f"; others {of_reservations}"
+    return (
+        f"{jobs} kept to what the file expects (measured/estimate {bounds})"
+    )

@@ -5,7 +5,7 @@ they left.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from testbed.foreign_text import plain_text
@@ -70,30 +70,41 @@ def servers_figure(
                     unit_s=unit_s,
                     colour=colour,
                 )
-        ends = _ends(axes, shown, unit_s)
+        early = _early_ends(shown, unit_s)
+        for end, (xs, ys) in early.items():
+            marker, colour, _ = _MARKS[end]
+            axes.plot(
+                xs,
+                ys,
+                marker,
+                color=colour,
+                markersize=5,
+                linestyle="none",
+                clip_on=False,
+            )
         axes.set_yticks(
             range(n_servers),
             [_name(names, server) for server in shown.lanes],
         )
         axes.set_ylim(n_servers - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
-        _legend(axes, named, shown, ends)
+        _legend(axes, named, shown, early)
         return made
 
 
 def _colours(
     rows: Sequence[JobRow],
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Names of the series, and each job's: its own of few jobs, else its
-    application's.
+    """The number of each series by its name, and by the jobs in it.
+
+    Each of few jobs is a series; of many each application.
     """
     if len(rows) <= len(SERIES):
         of_jobs = {row.job_id: index for index, row in enumerate(rows)}
         return of_jobs, of_jobs
     index_of = colours(rows)
-    return index_of, {
-        row.job_id: index_of[application_name(row)] for row in rows
-    }
+    of_jobs = {row.job_id: index_of[application_name(row)] for row in rows}
+    return index_of, of_jobs
 
 
 def _name(names: Sequence[str], server: int) -> str:
@@ -110,7 +121,7 @@ def _bar(
     unit_s: float,
     colour: str,
 ) -> None:
-    """A job's slots of a server; a background job's hatched."""
+    """Draws a job's slots of a server; a background job's are hatched."""
     use = part.use
     looks: dict[str, Any] = {"color": colour}
     if use.tier != FOREGROUND:
@@ -118,36 +129,19 @@ def _bar(
     row = LANE / n_rows
     top = lane - LANE / 2 + part.first * row
     height = part.n_rows * row * 0.92
+    begin = use.start_s / unit_s
     axes.barh(
         top,
         (use.end_s - use.start_s) / unit_s,
-        left=use.start_s / unit_s,
+        left=begin,
         height=height,
         align="edge",
         **looks,
     )
-    # Parts a job from the one before it, of the same colour maybe.
-    begin = [use.start_s / unit_s] * 2
-    axes.plot(begin, [top, top + height], color=TEXT, linewidth=0.8)
-
-
-def _ends(
-    axes: Axes, shown: ServerLanes, unit_s: float
-) -> dict[UseEnd, tuple[str, str, str]]:
-    """Marks where VMs left before their job's end; those that were needed."""
-    places = _early_ends(shown, unit_s)
-    for end, (xs, ys) in places.items():
-        marker, colour, _ = _MARKS[end]
-        axes.plot(
-            xs,
-            ys,
-            marker,
-            color=colour,
-            markersize=5,
-            linestyle="none",
-            clip_on=False,
-        )
-    return {end: _MARKS[end] for end in places}
+    # Separates a job from the job before it, which may have the same colour.
+    axes.plot(
+        [begin, begin], [top, top + height], color=TEXT, linewidth=0.8
+    )
 
 
 def _early_ends(
@@ -169,7 +163,7 @@ def _legend(
     axes: Axes,
     index_of: Mapping[str, int],
     shown: ServerLanes,
-    ends: Mapping[UseEnd, tuple[str, str, str]],
+    early: Iterable[UseEnd],
 ) -> None:
     from matplotlib.patches import Patch
 
@@ -180,8 +174,8 @@ def _legend(
     if any(use.tier != FOREGROUND for use in shown.uses):
         label = "in the background tier"
         handles.append(Patch(edgecolor=MUTED, label=label, **HATCHED))
-    for marker, colour, label in ends.values():
-        handles.append(legend_key(marker, colour, label, 6))
+    for end in early:
+        handles.append(legend_key(*_MARKS[end], size=6))
     axes.legend(
         handles=handles, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5
     )

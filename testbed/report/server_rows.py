@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import NamedTuple
 
 from testbed.record.server_use import ServerUse
@@ -18,9 +19,7 @@ MAX_ROWS = 64
 
 
 class SlotRows(NamedTuple):
-    """A use in the rows of its server, ``n_rows`` of them together from
-    ``first`` on.
-    """
+    """A use in ``n_rows`` neighbouring rows of its server, from ``first`` on."""
 
     use: ServerUse
     first: int
@@ -28,20 +27,18 @@ class SlotRows(NamedTuple):
 
 
 def in_rows(uses: Iterable[ServerUse]) -> tuple[list[SlotRows], int]:
-    """Uses of one server in rows of a slot each, the lowest free ones first;
-    how many rows there are.
+    """Uses of one server in rows of a slot each, lowest free rows first; the
+    number of rows.
 
-    Jobs of the background tier stand in rows of their own, though they take no
-    slot.
+    Jobs of the background tier take no slot, and have rows all the same.
     """
     free_from_s: list[float] = []
     placed = []
-    for use in sorted(uses, key=_by_start):
+    for use in sorted(uses, key=attrgetter("start_s", "job_id")):
         rows: list[int] = []
         n_wanted = min(use.n_slots, MAX_ROWS)
         for row, free_s in enumerate(free_from_s):
-            # Free at the very instant at which its use ends: the next one
-            # may begin then.
+            # A row is free from the instant at which its use ends.
             if free_s <= use.start_s and len(rows) < n_wanted:
                 rows.append(row)
         while len(rows) < n_wanted:
@@ -53,12 +50,8 @@ def in_rows(uses: Iterable[ServerUse]) -> tuple[list[SlotRows], int]:
     return placed, len(free_from_s)
 
 
-def _by_start(use: ServerUse) -> tuple[float, str]:
-    return use.start_s, use.job_id
-
-
 def _together(use: ServerUse, rows: list[int]) -> list[SlotRows]:
-    """Rows that lie beside each other as one."""
+    """A use's rows, those beside each other as one part."""
     parts: list[SlotRows] = []
     for row in rows:
         if parts and parts[-1].first + parts[-1].n_rows == row:
@@ -82,11 +75,13 @@ class ServerLanes:
     @property
     def uses(self) -> list[ServerUse]:
         """Uses of the servers that are shown, each once."""
-        uses: dict[ServerUse, None] = {}
-        for placed, _ in self.lanes.values():
-            for part in placed:
-                uses[part.use] = None
-        return list(uses)
+        return list(
+            dict.fromkeys(
+                part.use
+                for placed, _ in self.lanes.values()
+                for part in placed
+            )
+        )
 
 
 def server_lanes(uses: Sequence[ServerUse]) -> ServerLanes:

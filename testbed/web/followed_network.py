@@ -48,8 +48,8 @@ class LinkRates:
 class FollowedNetwork:
     """A standing network up to the last line of its feed.
 
-    Seconds count from the first sample on. ``trouble``: why nothing follows;
-    empty.
+    Seconds count from the first sample on. ``trouble``: why there is no further
+    line, or empty.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ class FollowedNetwork:
         self._reader.join()
 
     def refresh(self) -> bool:
-        """Takes in the lines since the last call; False where there were none."""
+        """Reads the lines since the last call; False where there were none."""
         if self.trouble or not self._waiting:
             return False
         while self._waiting and not self.trouble:
@@ -155,21 +155,19 @@ class FollowedNetwork:
         return header
 
     def _totals_of(self, line: dict[str, Any]) -> dict[str, float]:
-        """Sizes that the page draws over time."""
-        reserved_bps = sum(line["reserved_bps"])
-        sent_bps = sum(line["sent_bps"])
-        # A flat network has no links.
-        capacity_bps = 1.0
+        """Metrics that the page draws over time, at ``t``."""
+        capacity_bps = 0.0
         if self.layout is not None:
-            total_bps = float(self.layout.capacity_bps.sum())
-            capacity_bps = max(capacity_bps, total_bps)
+            capacity_bps = float(self.layout.capacity_bps.sum())
+        # A flat network has no links.
+        capacity_bps = max(1.0, capacity_bps)
         return {
             "t": self._now_s,
             "running": len(line["tenants"]),
             "waiting": 0,
             "slots_used": line["slots_taken"],
-            "reserved_share": reserved_bps / capacity_bps,
-            "sent_share": sent_bps / capacity_bps,
+            "reserved_share": sum(line["reserved_bps"]) / capacity_bps,
+            "sent_share": sum(line["sent_bps"]) / capacity_bps,
         }
 
     def frame(self) -> dict[str, Any]:
@@ -211,7 +209,7 @@ class FollowedNetwork:
         return [(self._now_s, shown(text)) for text in troubles if text]
 
     def _parts(self) -> str:
-        """The controller and the switches in a sentence."""
+        """The controller, and the switches, in words."""
         switches = self.last.get("switches", ())
         dead = [
             switch["name"] for switch in switches if not switch["forwards"]
@@ -245,23 +243,18 @@ class FollowedNetwork:
         return self._node(self.layout, number)
 
     def _tenant(self, name: str) -> dict[str, Any]:
-        tenant = self._state_of_tenant(name)
+        tenants = self.last.get("tenants", ())
+        by_name = {tenant["name"]: tenant for tenant in tenants}
+        if name not in by_name:
+            raise BadInput(f"there is no tenant {shown(name)}")
         return {
             "title": f"tenant {shown(name)}",
-            "facts": _tenant_facts(tenant),
+            "facts": _tenant_facts(by_name[name]),
             "lines": [],
-            # Not by `shown`, which cuts at 300 characters: the feed has cut
-            # it.
+            # Not by `shown`: the feed has cut it already, at its own length.
             "text": plain_text(self._texts.get(name, "")),
             "command": f"sudo testbed tenant show {shlex.quote(name)}",
         }
-
-    def _state_of_tenant(self, name: str) -> dict[str, Any]:
-        for tenant in self.last.get("tenants", ()):
-            if tenant["name"] == name:
-                state: dict[str, Any] = tenant
-                return state
-        raise BadInput(f"there is no tenant {shown(name)}")
 
     def _link(self, layout: PageLayout, number: int) -> dict[str, Any]:
         link = layout.links[number]
@@ -296,25 +289,20 @@ class FollowedNetwork:
         ]
 
     def _curve(
-        self,
-        layout: PageLayout,
-        directed: int,
-        name: str,
+        self, layout: PageLayout, directed: int, name: str
     ) -> dict[str, Any]:
-        curve: dict[str, Any] = {
+        rates = list(self._rates)
+        return {
             "name": shown(name),
             "capacity_bps": float(layout.capacity_bps[directed]),
-            "t": [],
-            "reserved_bps": [],
-            "sent_bps": [],
+            "t": [second.t for second in rates],
+            "reserved_bps": [
+                float(second.reserved_bps[directed]) for second in rates
+            ],
+            "sent_bps": [
+                float(second.sent_bps[directed]) for second in rates
+            ],
         }
-        for rates in self._rates:
-            curve["t"].append(rates.t)
-            curve["reserved_bps"].append(
-                float(rates.reserved_bps[directed])
-            )
-            curve["sent_bps"].append(float(rates.sent_bps[directed]))
-        return curve
 
     def _node(self, layout: PageLayout, number: int) -> dict[str, Any]:
         node = layout.nodes[number]
@@ -331,24 +319,24 @@ class FollowedNetwork:
 
     def _on_link(self, number: int) -> str:
         """The tc text of a link of the data centre, of both its ends."""
-        ports = set()
-        for end in ("lower_ports", "upper_ports"):
-            ports.add(self._first[end][number])
+        first = self._first
+        ports = (first["lower_ports"][number], first["upper_ports"][number])
         return plain_text(installed_on(self._texts, (), ports))
 
     def _on_node(self, layout: PageLayout, number: int) -> str:
         """The flows and the tc text on the switches that are drawn as one."""
-        bridges = set()
-        for bridge, node in self._first["bridges"].items():
-            if layout.node_of[node] == number:
-                bridges.add(bridge)
+        bridges = {
+            bridge
+            for bridge, node in self._first["bridges"].items()
+            if layout.node_of[node] == number
+        }
         return plain_text(installed_on(self._texts, bridges, ()))
 
 
 def _tenant_facts(tenant: dict[str, Any]) -> list[tuple[str, str]]:
-    places = []
-    for server, count in tenant["placed"].items():
-        places.append(f"{server} × {count}")
+    places = [
+        f"{server} × {count}" for server, count in tenant["placed"].items()
+    ]
     return [
         ("VMs", str(tenant["n_vms"])),
         ("placed", shown(", ".join(places))),

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -38,7 +37,7 @@ Curve = dict[str, list[float | None]]
 class FollowedRun:
     """One policy's run folder: its events so far and the state at their end.
 
-    ``trouble``: the sentence about a folder that can no longer be read; empty.
+    ``trouble``: why the folder can no longer be read, in a sentence, or empty.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -48,10 +47,9 @@ class FollowedRun:
         self.trouble = ""
         self._tail = EventTail(folder / EVENTS)
         self._uses = ServerUses()
-        self._n_in_lanes = -1
-        self._lanes: dict[str, Any] = {}
-        self._n_in_curves = 0
-        self._curves: dict[int, Curve] = {}
+        # Kept until there are more events.
+        self._lanes: dict[str, Any] | None = None
+        self._curves: dict[int, Curve] | None = None
 
     def refresh(self) -> bool:
         """Takes in what was written since; False where nothing was."""
@@ -69,6 +67,9 @@ class FollowedRun:
                 life = jobs[event.job_id]
                 self._uses.follow(event.t, type(event), life)
         self.events += new
+        if new:
+            self._lanes = None
+            self._curves = None
         return bool(new)
 
     @property
@@ -77,10 +78,10 @@ class FollowedRun:
 
     @property
     def status(self) -> Status:
-        """``interrupted``: it has no end, and nobody writes to it."""
+        """``interrupted``: it has no end, and no process writes to it."""
         if self.trouble:
             return "damaged"
-        # Before the look at its process, which writes tables and report after
+        # Whether or not its process lives, which writes tables and report after
         # the last event.
         if self.ended:
             return "finished"
@@ -115,10 +116,15 @@ class FollowedRun:
 
     def header(self) -> dict[str, Any]:
         """The layout, and all that a page needs once."""
+        started = self.state.tally.started
         header: dict[str, Any] = {
             "kind": "layout",
             "of": "run",
-            **self._origin(),
+            "name": shown(started.run),
+            "policy": shown(started.policy),
+            "backend": started.backend,
+            "seed": started.seed,
+            "folder": shown(self.folder),
             "status": self.status,
             "trouble": shown(self.trouble),
             "begin_s": self.begin_s,
@@ -128,17 +134,6 @@ class FollowedRun:
         if self.state.layout is not None:
             header["layout"] = self.state.layout.to_json()
         return header
-
-    def _origin(self) -> dict[str, Any]:
-        """Name, policy, backend, seed and folder, as the page's head has them."""
-        started = self.state.tally.started
-        return {
-            "name": shown(started.run),
-            "policy": shown(started.policy),
-            "backend": started.backend,
-            "seed": started.seed,
-            "folder": shown(self.folder),
-        }
 
     @property
     def begin_s(self) -> float:
@@ -150,9 +145,8 @@ class FollowedRun:
 
         Without lanes where there are too many jobs to tell them apart.
         """
-        if self._n_in_lanes == len(self.events):
+        if self._lanes is not None:
             return self._lanes
-        self._n_in_lanes = len(self.events)
         uses: list[ServerUse] = []
         if len(self.state.tally.lives.jobs) <= MAX_JOBS:
             uses = self._uses.until(self.state.now_s)
@@ -187,12 +181,11 @@ class FollowedRun:
     def _job(self, job_id: str) -> dict[str, Any]:
         explanation = explained(self.events, job_id)
         lines = [(step.t, shown(step.says)) for step in explanation.steps]
-        facts = asdict(explanation)
         return {
             "title": f"job {shown(job_id)}",
             "facts": [
                 ("asks for", explanation.asked),
-                ("outcome", shown(facts["outcome"])),
+                ("outcome", shown(explanation.outcome)),
                 ("waited", f"{explanation.waited_s:.6g} s"),
                 ("overtaken by", str(len(explanation.overtaken_by))),
             ],
@@ -219,27 +212,22 @@ class FollowedRun:
 
     def _curve(self, directed: int) -> dict[str, Any]:
         """A directed link with its rates over time, for the page."""
+        # Rates between two samples follow from all reservations before: one
+        # pass gives those of all links.
+        if self._curves is None:
+            self._curves = link_curves(self.events)
         links = described_links(self.state.tally.started.topology)
         name, capacity_bps = links[directed]
         head = {"name": shown(name), "capacity_bps": capacity_bps}
-        return head | self._rates(directed)
-
-    def _rates(self, directed: int) -> Curve:
-        """A directed link's reserved and sent rates over time."""
-        # Rates between two samples follow from all reservations before: one
-        # pass gives those of all links, kept until there are more events.
-        if self._n_in_curves != len(self.events):
-            self._n_in_curves = len(self.events)
-            self._curves = link_curves(self.events)
-        empty: Curve = {"t": [], "reserved_bps": [], "sent_bps": []}
-        return self._curves.get(directed, empty)
+        return head | self._curves.get(directed, _empty_curve())
 
     def _node(self, layout: PageLayout, number: int) -> dict[str, Any]:
         node = layout.nodes[number]
-        inside = set()
-        for server, drawn in enumerate(layout.node_of):
-            if drawn == number:
-                inside.add(server)
+        inside = {
+            server
+            for server, drawn in enumerate(layout.node_of)
+            if drawn == number
+        }
         return {
             "title": shown(node.name),
             "facts": node.facts(),
@@ -275,18 +263,23 @@ class FollowedRun:
 def _bar(part: SlotRows) -> list[Any]:
     """Job, first row, number of rows, tier, begin and end in s, why it ends."""
     use = part.use
-    times = (use.start_s, use.end_s)
-    job = shown(use.job_id)
-    return [job, part.first, part.n_rows, use.tier, *times, use.end]
+    return [
+        shown(use.job_id),
+        part.first,
+        part.n_rows,
+        use.tier,
+        use.start_s,
+        use.end_s,
+        use.end,
+    ]
 
 
 def _line(event: JobEvent) -> list[tuple[float, str]]:
-    """Time and sentence of an event; none where it says nothing of its own."""
+    """Time and sentence of an event; nothing of one without a sentence."""
     sentence = event_sentence(event)
     # A reservation that names no servers says nothing of this node.
-    if isinstance(event, JobReserved) and not event.vms_on:
-        return []
-    if not sentence:
+    nowhere = isinstance(event, JobReserved) and not event.vms_on
+    if nowhere or not sentence:
         return []
     return [(event.t, shown(f"{event.job_id} {sentence}"))]
 
@@ -304,13 +297,15 @@ def drawn_number(
     raise BadInput(f"there is no {kind} {shown(name)}")
 
 
+def _empty_curve() -> Curve:
+    return {"t": [], "reserved_bps": [], "sent_bps": []}
+
+
 def link_curves(stream: Sequence[Event]) -> dict[int, Curve]:
     """Rates of the used directed links over time, as ``links.csv`` has them."""
     curves: dict[int, Curve] = {}
     for row in link_rows(tally(stream, recording=True)):
-        curve = curves.setdefault(
-            row.directed_link, {"t": [], "reserved_bps": [], "sent_bps": []}
-        )
+        curve = curves.setdefault(row.directed_link, _empty_curve())
         curve["t"].append(row.time_s)
         curve["reserved_bps"].append(row.reserved_bps)
         curve["sent_bps"].append(row.sent_bps)
@@ -347,7 +342,7 @@ class Player:
             self._n_followed += 1
 
     def step(self, elapsed_s: float) -> None:
-        """Moves on by what passed of the viewer's time."""
+        """Moves on by ``elapsed_s`` seconds of the viewer's time."""
         self.seek(self.at_s + self.speed * elapsed_s)
         if self.at_end:
             self.speed = 0.0
@@ -366,8 +361,8 @@ class Player:
 class FollowedFolder:
     """The runs of a folder, one a policy; of a run in progress more may come.
 
-    ``growing``: its process is known to live, though it has written nothing.
-    Raises BadInput where the folder is no run's.
+    ``growing``: its process is known to live, though it may have written
+    nothing yet. Raises BadInput where the folder is no run's.
     """
 
     def __init__(self, path: Path, *, growing: bool = False) -> None:
@@ -381,25 +376,22 @@ class FollowedFolder:
 
     @property
     def is_small(self) -> bool:
-        """True if reading its events takes no time worth a word."""
-        size_bytes = 0
-        for folder in self._folders:
-            size_bytes += (folder / EVENTS).stat().st_size
-        return size_bytes < SMALL_BYTES
+        """True if its events are read in a moment."""
+        sizes = [
+            (folder / EVENTS).stat().st_size for folder in self._folders
+        ]
+        return sum(sizes) < SMALL_BYTES
 
     def new_runs(self) -> list[FollowedRun]:
         """Runs that were not there at the last call."""
         if self._growing:
             self._look()
-        new = []
-        for folder in self._folders:
-            if folder not in self._known:
-                self._known.add(folder)
-                new.append(FollowedRun(folder))
-        return new
+        new = [path for path in self._folders if path not in self._known]
+        self._known.update(new)
+        return list(map(FollowedRun, new))
 
     def _look(self) -> None:
-        # Its cells' folders are there with --keep-runs alone.
+        # A sweep has folders of runs with --keep-runs alone.
         if (self.path / SWEEP).is_file():
             raise BadInput(
                 f"{self.path} is a sweep's folder, which has no page of its runs",

@@ -1,5 +1,5 @@
-"""A sweep that the page shows: on its way by its table so far, or finished by its
-folder.
+"""A sweep that the page shows: in progress by its table so far, or finished by
+its folder.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from testbed.web.gauges import Gauge
 from testbed.web.run_state import shown
 
 STATES = ("asked", "computed", "kept", "failed")
-"""Numbers of a sweep's cells."""
+"""States of a sweep's runs, as its file counts them."""
 
 
 class FollowedSweep:
-    """The table of a sweep. ``path``: the file of one on its way, which may not
-    be there yet, or the folder of a finished one.
+    """The table of a sweep. ``path``: the file of a sweep in progress, which may
+    not exist yet, or the folder of a finished one.
 
-    ``trouble``: the sentence about what cannot be read; empty.
+    ``trouble``: what cannot be read, in a sentence, or empty.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,16 +67,15 @@ class FollowedSweep:
         return True
 
     def _look_for_end(self) -> bool:
-        """True where the sweep's folder is there: its file has gone with it."""
+        """True if the sweep's folder has taken the place of its file."""
         name = self._table.name if self._table is not None else ""
         folders = []
         for path in self.path.parent.glob("*-sweep*"):
             written = path / SWEEP
             # A folder's name begins with the time, without a hyphen, as in
             # 20261120T141500Z-NAME-sweep.
-            if written.is_file() and path.name.partition("-")[2].startswith(
-                f"{name}-sweep"
-            ):
+            _, _, named = path.name.partition("-")
+            if written.is_file() and named.startswith(f"{name}-sweep"):
                 folders.append((written.stat().st_mtime, path))
         # An older folder is an earlier sweep's of the same name. A second
         # of grace, as files' times are coarser than the clock.
@@ -175,16 +174,16 @@ def _finished(folder: Path) -> dict[str, Any]:
     cells = written.get("cells")
     if not isinstance(cells, dict):
         raise BadInput(f"{folder / SWEEP} does not say how many cells")
-    numbers = {}
+    counts = {}
     for state in STATES:
         count = cells.get(state)
-        numbers[state] = count if isinstance(count, int) else 0
+        counts[state] = count if isinstance(count, int) else 0
     table = stored_table(folder)
     metrics = list(dict.fromkeys(chain(*table.means.values())))
     return {
         "name": str(written.get("name", "")),
         "backend": str(written.get("backend", "")),
-        **numbers,
+        **counts,
         "n_keys": len(table.keys),
         "columns": list(map(shown, (*table.keys, *metrics))),
         "rows": list(_rows(table, metrics)),
@@ -192,7 +191,7 @@ def _finished(folder: Path) -> dict[str, Any]:
 
 
 def _rows(table: SweepTable, metrics: Sequence[str]) -> Iterator[list[str]]:
-    """The combinations as people read them; of many the first."""
+    """The table's rows as people read them, the first ``MOST_ROWS``."""
     for values, means in islice(table.means.items(), MOST_ROWS):
         row = list(map(shown, values))
         for metric in metrics:

@@ -1,4 +1,4 @@
-"""Gauges of runs and of the network that is up: what ``/metrics`` says of them."""
+"""Gauges of runs and of the network that is up, for ``/metrics``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LabelValues = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Gauge:
-    """A gauge with its samples. ``name`` without its unit, which follows it."""
+    """A gauge with its samples. ``name`` is without the unit."""
 
     name: str
     unit: str
@@ -45,12 +45,7 @@ def run_gauges(state: RunState) -> Iterator[Gauge]:
     yield from _failures(state)
 
 
-def _single(
-    name: str,
-    unit: str,
-    text: str,
-    value: float,
-) -> Gauge:
+def _single(name: str, unit: str, text: str, value: float) -> Gauge:
     gauge = Gauge(name, unit, text)
     gauge.add(value)
     return gauge
@@ -76,8 +71,8 @@ def _jobs(state: RunState, totals: Mapping[str, float]) -> Gauge:
 
 
 def _link_rates(state: RunState) -> dict[str, NDArray[np.float64]]:
+    """Rates by directed link; a simulated run has no sent ones."""
     rates = {"reserved": state.reserved_bps()}
-    # A simulated run has no samples, and so no series of what was sent.
     sent = state.sent_bps()
     if sent is not None:
         rates["sent"] = sent
@@ -94,10 +89,10 @@ _RATES = {
 def _link_gauges(
     layout: PageLayout, rates: Mapping[str, NDArray[np.float64]]
 ) -> Iterator[Gauge]:
-    """Rates of the links as the page draws them; of a rack's, the fullest."""
+    """Rates of the links that the page draws; of a rack's, that of the fullest."""
     capacity_bps = layout.drawn_capacity_bps
-    # As for the page, no scrape has 8,000 servers' links; a rack's fullest
-    # share times its capacity is the rate of a link that is there.
+    # As on the page, there are no links of 8,000 servers. The rate of a rack's
+    # fullest link is its share times its capacity.
     drawn = {"capacity": capacity_bps}
     for name, rates_bps in rates.items():
         drawn[name] = layout.shares(rates_bps) * capacity_bps
@@ -170,7 +165,7 @@ def network_gauges(
 def _tenant_gauges(
     tenants: Sequence[Mapping[str, Any]], interval_s: float
 ) -> Iterator[Gauge]:
-    """Gauges by tenant; of one that came since the last sample 0."""
+    """Gauges by tenant; 0 for a tenant that came since the last sample."""
     for key, (name, unit, text) in _OF_TENANTS.items():
         gauge = Gauge(name, unit, text, ("tenant",))
         for tenant in tenants:

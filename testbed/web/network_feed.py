@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from testbed.errors import TestbedError
 from testbed.plan.installation import tenant_text
@@ -63,25 +64,21 @@ def started_feed() -> int:
 
 
 def _write_lines(first: dict[str, Any], write_fd: int) -> NoReturn:
-    """The feed's process. It ends when nobody reads any more."""
+    """Runs the feed's process, which ends when nobody reads any more."""
     # Ctrl-C ends the page, and with it the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with os.fdopen(write_fd, "w", encoding="utf-8") as pipe:
             for line in _lines(first):
-                _write(pipe, line)
-    except BaseException:  # noqa: BLE001 - nobody is left to be told
+                json.dump(line, pipe, separators=(",", ":"))
+                pipe.write("\n")
+                # A second is shown when it is over, not when 8 KiB are full.
+                pipe.flush()
+    except BaseException:  # noqa: BLE001 - there is nobody to report it to
         os._exit(1)
     # Not by sys.exit: the handlers of the command's end are the other
     # process's to run, once.
     os._exit(0)
-
-
-def _write(pipe: IO[str], line: dict[str, Any]) -> None:
-    json.dump(line, pipe, separators=(",", ":"))
-    pipe.write("\n")
-    # A second is shown when it is over, not when 8 KiB are full.
-    pipe.flush()
 
 
 def _lines(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -122,12 +119,10 @@ def _first_line() -> dict[str, Any]:
 
 
 def standing_topology(
-    plan: NetworkPlan,
-    names: dict[str, str],
-    scale_rate: float,
+    plan: NetworkPlan, names: dict[str, str], scale_rate: float
 ) -> dict[str, Any]:
-    """A network as it was built, in the form that ``run_started`` has; capacities
-    in the experiment's bit/s.
+    """A network as it was built, in the form of ``run_started``; capacities in
+    the experiment's bit/s. ``names``: of its nodes, by bridge.
     """
     return {
         "names": _node_names(plan, names),
@@ -137,7 +132,7 @@ def standing_topology(
 
 
 def _node_names(plan: NetworkPlan, names: dict[str, str]) -> list[str]:
-    """Names by node. ``names``: those of people, by bridge."""
+    """Names by the number of the node."""
     n_nodes = 1 + max(bridge.node for bridge in plan.bridges)
     name_of = [""] * n_nodes
     for bridge in plan.bridges:
@@ -146,7 +141,7 @@ def _node_names(plan: NetworkPlan, names: dict[str, str]) -> list[str]:
 
 
 def _slots(plan: NetworkPlan) -> list[int]:
-    """Slots by server; one without is in no slot's plan."""
+    """Number of slots by server; the plan has no servers without slots."""
     n_servers = 1 + max(plan.slots_of_server, default=-1)
     slots = [0] * n_servers
     for server, of_server in plan.slots_of_server.items():
@@ -177,7 +172,7 @@ def _link_columns(
 def sample_line(
     state: NetworkState, sample: TrafficSample
 ) -> dict[str, Any]:
-    """A second of the network: rates by directed link, tenants, troubles."""
+    """A second of the network: rates by directed link, tenants, its trouble."""
     links = [asdict(link) for link in sample.links]
     line: dict[str, Any] = {"interval_s": sample.interval_s}
     for column in ("reserved_bps", "sent_bps", "queued_bytes", "dropped"):
@@ -194,29 +189,22 @@ def sample_line(
 def _tenants(
     state: NetworkState, sample: TrafficSample
 ) -> list[dict[str, Any]]:
-    """Each tenant with its rates, which one that has just come has not."""
-    traffic = {tenant.name: tenant for tenant in sample.tenants}
-    lines = []
-    for tenant in state.tenants:
-        line = _tenant(tenant)
-        rates = traffic.get(tenant.name)
-        if rates is not None:
-            line.update(asdict(rates))
-        lines.append(line)
-    return lines
+    """Each tenant with its rates; a tenant that has just come has none yet."""
+    rates = {tenant.name: asdict(tenant) for tenant in sample.tenants}
+    return [
+        _tenant(tenant) | rates.get(tenant.name, {})
+        for tenant in state.tenants
+    ]
 
 
 def _tenant(tenant: TenantState) -> dict[str, Any]:
-    placed: dict[str, int] = {}
-    for place in tenant.vms:
-        placed[place.server] = placed.get(place.server, 0) + 1
     return {
         "name": tenant.name,
         "bandwidth_bps": tenant.bandwidth_bps,
         "enforcement": tenant.enforcement,
         "trouble": tenant.trouble,
         "n_vms": len(tenant.vms),
-        "placed": placed,
+        "placed": Counter(place.server for place in tenant.vms),
     }
 
 
@@ -235,11 +223,10 @@ def _texts() -> dict[str, str]:
 
 def _parts(lower_ports: list[str]) -> dict[str, Any]:
     """Links that are down, by number, and the Open vSwitches."""
-    switches = []
-    for switch in ask(ShowSwitches(), tuple[SwitchState, ...]):
-        switches.append(
-            {"name": switch.name, "forwards": switch.pid is not None}
-        )
+    switches = [
+        {"name": switch.name, "forwards": switch.pid is not None}
+        for switch in ask(ShowSwitches(), tuple[SwitchState, ...])
+    ]
     return {"down": _down(lower_ports), "switches": switches}
 
 
@@ -248,10 +235,8 @@ def _down(lower_ports: list[str]) -> list[int]:
     number_of = {port: number for number, port in enumerate(lower_ports)}
     down = []
     for link in ask(ShowLinks(), tuple[LinkState, ...]):
-        if link.up:
-            continue
-        for port in link.ports:
+        if not link.up:
             # A VM's cable is none of the data centre's links.
-            if port in number_of:
-                down.append(number_of[port])
+            ports = [port for port in link.ports if port in number_of]
+            down += [number_of[port] for port in ports]
     return down

@@ -53,11 +53,11 @@ class PageNode:
 
 @dataclass(frozen=True)
 class PageLink:
-    """A link between two drawn nodes; the links inside a rack are one, with both
-    ends there.
+    """A link between two drawn nodes, or all links inside a rack, with the rack
+    at both ends.
 
-    ``lower`` and ``upper``: nodes; ``number``: of the link, of the first of
-    several.
+    ``lower`` and ``upper``: drawn nodes. ``number``: that of the data centre's
+    link, or of the first of several.
     """
 
     name: str
@@ -71,10 +71,11 @@ class PageLink:
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Nodes and links of the page, and where the data centre's belong.
+    """Nodes and links of the page, and those of the data centre that they show.
 
     ``node_of``: drawn node of each node of the data centre. ``link_of``: drawn
-    link of each link.
+    link of each link. ``capacity_bps``: of each directed link, upward ones at
+    even indices.
     """
 
     nodes: tuple[PageNode, ...]
@@ -82,7 +83,6 @@ class PageLayout:
     node_of: tuple[int, ...]
     link_of: tuple[int, ...]
     capacity_bps: NDArray[np.float64] = field(repr=False)
-    """Of each directed link."""
 
     @cached_property
     def _drawn(self) -> NDArray[np.int64]:
@@ -94,7 +94,7 @@ class PageLayout:
         return drawn
 
     def shares(self, rates_bps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Used shares of the capacities of the drawn directed links: of several
+        """The used share of each drawn directed link's capacity; of several
         links, that of the fullest.
         """
         # A damaged folder has capacities of 0.
@@ -121,10 +121,8 @@ class PageLayout:
     @cached_property
     def drawn_capacity_bps(self) -> NDArray[np.float64]:
         """Capacity of each drawn directed link; of several links, of the first."""
-        capacities = []
-        for link in self.links:
-            capacities += [link.up_bps, link.down_bps]
-        return np.array(capacities, float)
+        capacities = [(link.up_bps, link.down_bps) for link in self.links]
+        return np.array(capacities, float).reshape(-1)
 
     def directed_names(self) -> list[str]:
         """Names of the drawn directed links: ``server 0 -> edge 0``."""
@@ -214,14 +212,14 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
 
 
 def _nodes(
-    topology: Topology,
-    above: list[int],
-    node_of: list[int],
+    topology: Topology, above: list[int], node_of: list[int]
 ) -> list[PageNode]:
+    """The drawn nodes. ``above``: the node above each node of the data centre."""
     members: dict[int, list[int]] = {}
     for node, drawn in enumerate(node_of):
         members.setdefault(drawn, []).append(node)
     levels = _levels(topology)
+    slots = topology["slots"]
     nodes = []
     for inside in members.values():
         # Of a rack the switch, whose number is above its servers'.
@@ -229,42 +227,28 @@ def _nodes(
         parent = above[top]
         if parent != NO_PARENT:
             parent = node_of[parent]
-        nodes.append(_node(topology, inside, parent, levels[top]))
+        # Servers have the first numbers.
+        servers = [node for node in inside if node < len(slots)]
+        node = PageNode(
+            name=_name(topology["names"], inside, len(slots)),
+            parent=parent,
+            level=levels[top],
+            servers=len(servers),
+            slots=sum(slots[server] for server in servers),
+        )
+        nodes.append(node)
     return nodes
 
 
-def _node(
-    topology: Topology,
-    inside: list[int],
-    parent: int,
-    level: int,
-) -> PageNode:
-    """The drawn node of some nodes of the data centre."""
-    slots = topology["slots"]
-    # Servers have the first numbers.
-    servers = [node for node in inside if node < len(slots)]
-    return PageNode(
-        name=_name(topology["names"], inside, len(slots)),
-        parent=parent,
-        level=level,
-        servers=len(servers),
-        slots=sum(slots[server] for server in servers),
-    )
-
-
-def _name(
-    names: list[str],
-    inside: list[int],
-    n_servers: int,
-) -> str:
-    """A rack's is that of its switch; of a group its servers' names."""
+def _name(names: list[str], inside: list[int], n_servers: int) -> str:
+    """A node's own name, a rack's switch, or a group's first and last server."""
     if len(inside) == 1 or inside[-1] >= n_servers:
         return names[inside[-1]]
     return f"{names[inside[0]]} to {names[inside[-1]]}"
 
 
 def _levels(topology: Topology) -> list[int]:
-    """Height of each node over what is below it; 0 for servers."""
+    """Each node's number of links above the servers, by its longest way down."""
     levels = [0] * len(topology["names"])
     # A link's ends differ by a level or more; a damaged folder has circles.
     for _ in range(MAX_LEVELS):
@@ -281,7 +265,7 @@ def _levels(topology: Topology) -> list[int]:
 def _links(
     topology: Topology, node_of: list[int]
 ) -> tuple[list[PageLink], list[int]]:
-    """Drawn links, and the one of each link."""
+    """The drawn links, and the number of each link's drawn link."""
     links = topology["links"]
     drawn: list[PageLink] = []
     inside: dict[int, int] = {}
@@ -333,7 +317,7 @@ def _link(
 
 
 def _downward_bps(topology: Topology) -> Sequence[int]:
-    """Capacities downward; runs of before there were two have one."""
+    """Capacities downward; older runs have one for both directions."""
     links = topology["links"]
     downward: Sequence[int] = links.get(
         "capacity_down_bps", links["capacity_bps"]

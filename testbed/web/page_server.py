@@ -32,8 +32,8 @@ from testbed.web.openmetrics import CONTENT_TYPE, Measured, metrics_text
 
 LOOPBACK = "127.0.0.1"
 HOSTS = frozenset((LOOPBACK, "localhost", "[::1]"))
-"""Names by which the page is reached. Any other name is that of a site which has
-it resolve to loopback.
+"""Names by which the page is reached. A request with another name comes from a
+site that has its own name resolve to loopback.
 """
 FOLLOW_MS = 1_000.0
 PLAY_MS = 100.0
@@ -50,10 +50,11 @@ FOREIGN_HOST = (
     " that testbed watch printed"
 )
 STATIC = {
-    "": ("page.html", "text/html; charset=utf-8"),
-    "page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "page.css": ("page.css", "text/css; charset=utf-8"),
+    "": ("page.html", "text/html"),
+    "page.js": ("page.js", "text/javascript"),
+    "page.css": ("page.css", "text/css"),
 }
+"""Name and type of the page's files, by path."""
 HEADERS = {
     # Nothing that stands in the page itself or comes from elsewhere; `data:`
     # is for pictures within uPlot and the style sheet.
@@ -143,16 +144,16 @@ _MESSAGE: TypeAdapter[Message] = TypeAdapter(
 def static_files() -> dict[str, tuple[bytes, str]]:
     """The page's files by path, with their types; read before root is dropped."""
     folder = files("testbed.web") / "static"
-    contents = {}
-    for path, (name, content_type) in STATIC.items():
-        contents[path] = ((folder / name).read_bytes(), content_type)
-    return contents
+    return {
+        path: ((folder / name).read_bytes(), f"{kind}; charset=utf-8")
+        for path, (name, kind) in STATIC.items()
+    }
 
 
 class PageServer:
     """Sources, and the viewers that look at them.
 
-    ``folder``: the run's, in which further sources may appear.
+    ``folder``: that of the run, which may get further sources.
     """
 
     def __init__(self, token: str) -> None:
@@ -175,14 +176,17 @@ class PageServer:
                 (r"/(.*)", StaticFile, {"contents": self._files}),
             ],
             websocket_max_message_size=LONGEST_MESSAGE_BYTES,
-            # A browser that has vanished without closing (asleep, its
-            # tunnel cut) answers no ping, and is let go.
+            # The connection of a browser that has vanished without closing
+            # (asleep, its tunnel cut) is closed after a ping without a reply.
             websocket_ping_interval=30,
             log_function=_log_nothing,
         )
 
     def follow(self) -> None:
-        """Takes in what is new, and sends it to those who follow it."""
+        """Reads what is new in the sources, and sends it to their viewers.
+
+        All viewers get the list of sources where a status has changed.
+        """
         if self.folder is not None:
             self.sources += self.folder.new_runs()
         for number, source in enumerate(self.sources):
@@ -192,17 +196,12 @@ class PageServer:
                 continue
             if source.refresh():
                 self._send_frames(number, source)
-        self._send_statuses()
-
-    def _send_statuses(self) -> None:
-        """Sends the list of sources to all viewers if a status has changed."""
         statuses = [source.status for source in self.sources]
-        if statuses == self._statuses:
-            return
-        self._statuses = statuses
-        # A copy: a viewer whose connection has ended leaves the set.
-        for viewer in list(self.viewers):
-            viewer.send(self.contents())
+        if statuses != self._statuses:
+            self._statuses = statuses
+            # A copy: a viewer whose connection has ended leaves the set.
+            for viewer in list(self.viewers):
+                viewer.send(self.contents())
 
     def _send_frames(self, number: int, source: PageSource) -> None:
         """Sends the latest state to the source's viewers without a player."""
@@ -214,7 +213,7 @@ class PageServer:
         if not viewers:
             return
         # Encoded once for all.
-        text = json.dumps(source.frame(), separators=(",", ":"))
+        text = _encoded(source.frame())
         for viewer in viewers:
             # The run had not begun when the viewer came.
             if not viewer.has_layout:
@@ -224,10 +223,14 @@ class PageServer:
 
     def contents(self) -> dict[str, Any]:
         """The message with all sources, and the status of each."""
-        listed = []
-        for source in self.sources:
-            state = {"status": source.status, "trouble": source.trouble}
-            listed.append({**source.label(), **state})
+        listed = [
+            {
+                **source.label(),
+                "status": source.status,
+                "trouble": source.trouble,
+            }
+            for source in self.sources
+        ]
         return {"kind": "sources", "sources": listed}
 
     def play(self) -> None:
@@ -241,7 +244,11 @@ class PageServer:
 
 
 def _log_nothing(_: object) -> None:
-    """A request's line would only repeat what the viewer sees."""
+    """Logs no request: the line would repeat what the viewer sees."""
+
+
+def _encoded(value: dict[str, Any]) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
 class _Guarded(RequestHandler):
@@ -374,37 +381,29 @@ class Viewer(WebSocketHandler):
                 self.number = max(0, min(last, message.number))
                 self.show()
             case Seek() | Play():
-                self._move(source, message)
+                if isinstance(source, FollowedRun):
+                    self._move(source, message)
             case Follow():
                 self.show()
             case Lanes():
                 if isinstance(source, FollowedRun):
                     self.send(source.lanes())
             case Ask():
-                self._answer(source, message)
+                item = source.item(message.of, message.name)
+                # The viewer may have chosen another item meanwhile: this one's
+                # name is in the message.
+                asked = {"of": message.of, "name": message.name}
+                self.send({"kind": "item", **asked, **item})
 
-    def _move(self, source: PageSource, message: Seek | Play) -> None:
-        player = self._player_of(source)
-        if player is None:
-            return
-        if isinstance(message, Seek):
-            player.seek(message.at_s)
-        else:
-            player.speed = message.speed
-        self.send(player.frame())
-
-    def _answer(self, source: PageSource, message: Ask) -> None:
-        item = source.item(message.of, message.name)
-        # The viewer may have chosen another item meanwhile: this one's name is
-        # in the message.
-        asked = {"of": message.of, "name": message.name}
-        self.send({"kind": "item", **asked, **item})
-
-    def _player_of(self, source: PageSource) -> Player | None:
-        """The viewer's player; None for what is no run."""
-        if self.player is None and isinstance(source, FollowedRun):
+    def _move(self, source: FollowedRun, message: Seek | Play) -> None:
+        """Moves the viewer's player, which is made where there is none."""
+        if self.player is None:
             self.player = Player(source)
-        return self.player
+        if isinstance(message, Seek):
+            self.player.seek(message.at_s)
+        else:
+            self.player.speed = message.speed
+        self.send(self.player.frame())
 
     def show(self) -> None:
         """Sends the source's header and latest state; no player from now on."""
@@ -423,13 +422,11 @@ class Viewer(WebSocketHandler):
             self.send(source.frame())
 
     def send(self, value: dict[str, Any], *, always: bool = True) -> None:
-        self.send_text(
-            json.dumps(value, separators=(",", ":")), always=always
-        )
+        self.send_text(_encoded(value), always=always)
 
     def send_text(self, text: str, *, always: bool = False) -> None:
-        """Sends a message. Unless it is to be sent ``always``, it is left out
-        while the message before it is on its way.
+        """Sends a message. Without ``always`` it is left out while the message
+        before it is on its way.
         """
         # Frames for a slow viewer would wait in this process's memory. Each
         # of them has all that the one before it has.
@@ -453,11 +450,9 @@ async def _sending(written: Any) -> None:
 
 
 async def serve_page(
-    page: PageServer,
-    listening: socket,
-    stop: asyncio.Event,
+    page: PageServer, listening: socket, stop: asyncio.Event
 ) -> None:
-    """Serves until ``stop`` is set."""
+    """Serves the page on a listening socket until ``stop`` is set."""
     # No request has a body.
     server = HTTPServer(page.application(), max_body_size=0)
     server.add_socket(listening)

@@ -22,7 +22,7 @@ SHOWN_REASONS = 12
 LOG_LINES = 40
 LONGEST_TEXT = 300
 NOT_JUDGED = "not judged yet"
-"""In place of a live run's fidelity before its end."""
+"""The fidelity of a live run before its end."""
 
 FAILING_PARTS = {
     events.LinkFailed: "link",
@@ -56,12 +56,7 @@ class SlotUse:
         self._node_of = layout.node_of
         self._counts: dict[int, Counter[str]] = {}
 
-    def add(
-        self,
-        server: int,
-        name: str,
-        count: int,
-    ) -> None:
+    def add(self, server: int, name: str, count: int) -> None:
         # A damaged run folder may name servers that do not exist.
         if 0 <= server < len(self._node_of):
             node = self._node_of[server]
@@ -69,10 +64,10 @@ class SlotUse:
 
     def to_json(self) -> dict[int, list[list[Any]]]:
         """Drawn node -> pairs of name and number of VMs, in order of adding."""
-        pairs: dict[int, list[list[Any]]] = {}
-        for node, counts in self._counts.items():
-            pairs[node] = [[name, count] for name, count in counts.items()]
-        return pairs
+        return {
+            node: list(map(list, counts.items()))
+            for node, counts in self._counts.items()
+        }
 
 
 class RunState:
@@ -100,7 +95,9 @@ class RunState:
         return self.tally.lives.now_s
 
     def follow(self, event: events.Event) -> None:
-        """Takes an event in, in O(1); a run's first one also lays out its page."""
+        """Adds an event to the state, in O(1); the run's first event also gives
+        the layout.
+        """
         self.tally.feed(event)
         if isinstance(event, events.LinkSample):
             self._sample = event
@@ -125,11 +122,10 @@ class RunState:
         if event.outcome == "rejected":
             self.rejections[kind_of_reason(event.reason)] += 1
         elif event.outcome != "finished":
-            sentence = event_sentence(event)
-            self._note(f"{event.job_id} {sentence}")
+            self._note(f"{event.job_id} {event_sentence(event)}")
 
     def _follow_network(self, event: events.Event) -> None:
-        """Takes in what happens to the network, and to the run's fidelity."""
+        """Adds an event of the network or of the run's fidelity to the state."""
         kind = FAILING_PARTS.get(type(event))
         if kind is not None:
             self._fail_or_restore(event, kind)
@@ -206,9 +202,9 @@ class RunState:
 
     def _reserved_share(self) -> float:
         """Share of all links' capacity that is reserved; 0 without links."""
-        capacity_bps = 0.0
-        if self.layout is not None:
-            capacity_bps = float(self.layout.capacity_bps.sum())
+        if self.layout is None:
+            return 0.0
+        capacity_bps = float(self.layout.capacity_bps.sum())
         if capacity_bps == 0:
             return 0.0
         return float(self.reserved_bps().sum()) / capacity_bps
@@ -237,7 +233,7 @@ class RunState:
             "ended": dict(self.ended),
             "jobs": self._jobs(),
             "more_jobs": max(0, len(self._active) - SHOWN_JOBS),
-            "recent": self._recently_ended(),
+            "recent": [self._row(life) for life in reversed(self._recent)],
             "rejections": self._rejections(),
             "log": list(self._log),
             "fidelity": self._fidelity_and_notes(),
@@ -249,27 +245,23 @@ class RunState:
 
     def _drawing(self, layout: PageLayout) -> dict[str, Any]:
         """Use of each drawn link, VMs by drawn node, and the parts that are down."""
-        drawing: dict[str, Any] = {
+        sent = self.sent_bps()
+        return {
             "reserved": layout.use(self.reserved_bps()),
-            "sent": None,
+            "sent": None if sent is None else layout.use(sent),
             "placed": self._placed(layout),
             "down": self._down(layout),
         }
-        sent = self.sent_bps()
-        if sent is not None:
-            drawing["sent"] = layout.use(sent)
-        return drawing
 
     def _jobs(self) -> list[list[Any]]:
         """Rows of the first jobs: running before waiting ones, which may be
         thousands.
         """
         # False, for those that hold something, comes before True.
-        ordered = sorted(self._active.values(), key=_holds_nothing)
+        ordered = sorted(
+            self._active.values(), key=lambda life: life.hold is None
+        )
         return [self._row(life) for life in ordered[:SHOWN_JOBS]]
-
-    def _recently_ended(self) -> list[list[Any]]:
-        return [self._row(life) for life in reversed(self._recent)]
 
     def _row(self, life: JobLife) -> list[Any]:
         """The fields of ``ROW`` in the page's script."""
@@ -292,7 +284,7 @@ class RunState:
         ]
 
     def _progress(self, life: JobLife) -> float | None:
-        """The share of a job that is done: of its volume if that is measured,
+        """The share of a job that is done: of its volume where it reports that,
         else of its estimated time.
         """
         if life.share is not None:
@@ -333,9 +325,9 @@ class RunState:
         return [(shown(reason), count) for reason, count in common]
 
     def fidelity(self) -> str | None:
-        """The verdict on a live run; None for another backend's.
+        """The fidelity verdict on a live run; None for a simulated one.
 
-        Only the run's end has it: notes made before are then weighed against
+        It is there at the run's end alone, which weighs earlier notes against
         the evidence of all jobs.
         """
         if self.tally.started.backend == LIVE and self.tally.ended is None:
@@ -343,10 +335,10 @@ class RunState:
         return self.tally.fidelity().verdict
 
     def _fidelity_and_notes(self) -> dict[str, Any]:
-        notes = []
-        for note in self.tally.notes[-LOG_LINES:]:
-            check = shown(note.check)
-            notes.append((note.t, note.level, check, shown(note.reason)))
+        notes = [
+            (note.t, note.level, shown(note.check), shown(note.reason))
+            for note in self.tally.notes[-LOG_LINES:]
+        ]
         return {"verdict": self.fidelity(), "notes": notes}
 
     def _restarts(self) -> str:
@@ -363,10 +355,6 @@ class RunState:
 def times(n: int) -> str:
     """``once`` or ``3 times``."""
     return "once" if n == 1 else f"{n} times"
-
-
-def _holds_nothing(life: JobLife) -> bool:
-    return life.hold is None
 
 
 def samples_over_time(
