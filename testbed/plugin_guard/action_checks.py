@@ -128,13 +128,13 @@ def _contradiction(action: act.Action) -> str | None:
 
 def _job_id(value: object, _: float) -> str:
     if not isinstance(value, str):
-        raise Nonsense(f"{_shown(value)}, not a job's id")
+        raise Nonsense(f"{shown(value)}, not a job's id")
     return value
 
 
 def _text(value: object, _: float) -> str:
     if not isinstance(value, str) or not value:
-        raise Nonsense(f"{_shown(value)}, not a reason in words")
+        raise Nonsense(f"{shown(value)}, not a reason in words")
     # A text of Python's may hold half of a surrogate pair, which has no
     # UTF-8.
     if (
@@ -147,7 +147,7 @@ def _text(value: object, _: float) -> str:
 
 def _texts(value: object, now_s: float) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise Nonsense(f"{_shown(value)}, not a tuple of job ids")
+        raise Nonsense(f"{shown(value)}, not a tuple of job ids")
     for job_id in value:
         _job_id(job_id, now_s)
     return tuple(value)
@@ -158,19 +158,19 @@ def _whole(value: Any) -> int:
     if type(value) is int:
         return value
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
-        raise Nonsense(f"{_shown(value)}, not a whole number")
+        raise Nonsense(f"{shown(value)}, not a whole number")
     return int(value)
 
 
 def _rate(value: object, _: float) -> int:
     if isinstance(value, float | np.floating):
         raise Nonsense(
-            f"{_shown(value)}, not a whole number of bit/s", WHOLE_RATE_HINT
+            f"{shown(value)}, not a whole number of bit/s", WHOLE_RATE_HINT
         )
     rate_bps = _whole(value)
     if not 0 <= rate_bps <= MAX_LINK_BPS:
         raise Nonsense(
-            f"{_shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s"
+            f"{shown(value)}, not from 0 to {MAX_LINK_BPS:,} bit/s"
         )
     return rate_bps
 
@@ -189,7 +189,7 @@ def _number(value: Any) -> float:
         return value
     known = isinstance(value, int | float | np.integer | np.floating)
     if not known or isinstance(value, bool):
-        raise Nonsense(f"{_shown(value)}, not a number")
+        raise Nonsense(f"{shown(value)}, not a number")
     try:
         # An int of hundreds of digits has no float.
         number = float(value)
@@ -245,7 +245,7 @@ def _maybe_time(value: object, _: float) -> float | None:
 
 def _flag(value: object, _: float) -> bool:
     if not isinstance(value, bool | np.bool_):
-        raise Nonsense(f"{_shown(value)}, neither True nor False")
+        raise Nonsense(f"{shown(value)}, neither True nor False")
     return bool(value)
 
 
@@ -254,7 +254,7 @@ _TIERS = get_args(act.Tier)
 
 def _tier(value: object, _: float) -> act.Tier:
     if not isinstance(value, str) or value not in _TIERS:
-        raise Nonsense(f"{_shown(value)}, not one of {', '.join(_TIERS)}")
+        raise Nonsense(f"{shown(value)}, not one of {', '.join(_TIERS)}")
     return value  # type: ignore[return-value]
 
 
@@ -281,12 +281,12 @@ def _small(value: object) -> int:
     number = _whole(value)
     if abs(number) > 1 << 31:
         raise Nonsense(
-            f"{_shown(number)}, which is no server's number and no count"
+            f"{shown(number)}, which is no server's number and no count"
         )
     return number
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     """A value in a message; its type where it is no number and no text."""
     # Python does not write out an int of more than 4,300 digits: str()
     # would raise in the middle of a message.

@@ -31,6 +31,7 @@ from testbed.plugin_guard.action_checks import (
     Nonsense,
     checked_actions,
     kind_of,
+    shown,
 )
 from testbed.plugin_guard.decision_limit import OURS, TimeOver, within
 from testbed.plugin_guard.plug_in_view import PlugInView
@@ -205,11 +206,16 @@ class _GuardedCharging(_Guarded):
             raise RunFailed(
                 sentence(f"answered {kind_of(price)} instead of dollars")
             )
-        if not math.isfinite(price):
+        try:
+            # An int of hundreds of digits has no float.
+            dollars = float(price)
+        except OverflowError:
+            dollars = math.inf
+        if not math.isfinite(dollars):
             raise RunFailed(
-                sentence(f"answered {price} instead of dollars")
+                sentence(f"answered {shown(price)} instead of dollars")
             )
-        return float(price)
+        return dollars
 
 
 def _digest(view: View, job_id: str) -> int:

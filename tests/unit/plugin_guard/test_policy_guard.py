@@ -542,6 +542,10 @@ def test_a_policy_that_wakes_itself_for_ever_ends(
         ("None", "answered None instead of dollars"),
         ("float('nan')", "answered nan instead of dollars"),
         (
+            "10**5000",
+            "answered a number far too large instead of dollars",
+        ),
+        (
             "1 / 0",
             "raised ZeroDivisionError: division by zero (mine.py:15)",
         ),
