@@ -1,9 +1,8 @@
-"""The one typed stream that feeds progress, metrics, report and audit
-(``events.jsonl``).
+"""The events of a run, from which progress, metrics, report and audit follow.
 
-One JSON object a line: ``{"t": seconds since the run began, "event": NAME,
-...}``. Rates and times are in experiment units; raw figures of the emulated
-wire end in ``_raw``.
+``events.jsonl`` has a JSON object a line: ``{"t": seconds since the run began,
+"event": NAME, ...}``. Rates and times are in experiment units; raw values of
+the emulated wire end in ``_raw``.
 """
 
 from __future__ import annotations
@@ -19,15 +18,13 @@ from annotated_types import Len
 from pydantic import AfterValidator, ConfigDict, Field
 
 LARGEST = 10**30
-"""Above all that is counted here, and far below where arithmetic with floats
-ends in an error.
-"""
+"""A bound on all numbers, far below where arithmetic with floats overflows."""
 
 OUTLASTED = "its reservation ended before it did"
 NOT_STARTED = "it could not be started"
 FAILED = "stopped by a failure"
-"""Reasons of a kill that neither the policy nor the running job's own failure
-made.
+"""Reasons of kills that neither the policy nor a failure of the running job's
+program caused.
 """
 
 Int = Annotated[int, Field(strict=True, gt=-LARGEST, lt=LARGEST)]
@@ -47,7 +44,7 @@ Sample = Annotated[list[Number], Len(3, 3), AfterValidator(_of_a_link)]
 
 @dataclass(frozen=True)
 class Event:
-    """``t`` is experiment time in seconds; ``name`` is the class's, in snake
+    """``t``: experiment time in seconds. ``name``: the class's name in snake
     case.
     """
 
@@ -60,17 +57,16 @@ class Event:
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
 
     def to_json(self) -> dict[str, Any]:
-        """The record as :func:`dataclasses.asdict` has it, in a tenth of the
-        time. Its lists are the event's own: to be written down, not to be
-        changed.
+        """The record, as :func:`dataclasses.asdict` has it, in a tenth of the
+        time. It shares its lists with the event: do not change them.
         """
         return {"t": self.t, "event": self.name, **vars(self)}
 
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """``topology``: slots, links (lower, upper, capacity) and trees, as the
-    audit needs them.
+    """``topology``: names, slots, links (lower, upper, capacities) and trees, as
+    audit and page need them.
     """
 
     run: str
@@ -132,8 +128,8 @@ class JobReserved(JobEvent):
 class JobWaits(JobEvent):
     """The reason for which a job waits from now on; written when it changes.
 
-    ``behind``: jobs that it waits for; ``until_s``: its earliest start by what
-    the policy knows.
+    ``behind``: ids of jobs that it waits for. ``until_s``: its earliest start as
+    far as the policy knows.
     """
 
     reason: str
@@ -157,7 +153,7 @@ class JobRescaled(JobEvent):
 
 @dataclass(frozen=True)
 class JobProgress(JobEvent):
-    """Bytes of payload received so far over all VMs, and the share of the job's
+    """``received_bytes``: payload so far over all VMs. ``share``: of the job's
     volume.
     """
 
@@ -167,8 +163,8 @@ class JobProgress(JobEvent):
 
 @dataclass(frozen=True)
 class JobEnded(JobEvent):
-    """``outcome``: finished, rejected, killed, unfinished. Its reservation is
-    free from ``t``.
+    """``outcome``: finished, rejected, killed, unfinished. The job's reservation
+    is free from ``t``.
     """
 
     outcome: str
@@ -178,8 +174,8 @@ class JobEnded(JobEvent):
 
     @property
     def killed_by_policy(self) -> bool:
-        """True for a Kill among its actions; a job that failed while it ran has
-        a detail.
+        """True for a Kill of the policy's; jobs that failed while they ran have a
+        detail.
         """
         forced = self.detail or self.reason.startswith(
             (OUTLASTED, NOT_STARTED, FAILED)
@@ -189,8 +185,8 @@ class JobEnded(JobEvent):
 
 @dataclass(frozen=True)
 class JobShortened(JobEvent):
-    """Its reservation ends at ``until_s`` now: there it is preempted if it has
-    not ended.
+    """The reservation now ends at ``until_s``, when a job that has not ended is
+    preempted.
     """
 
     until_s: Number
@@ -217,7 +213,8 @@ class JobResumed(JobEvent):
 @dataclass(frozen=True)
 class JobMigrated(JobEvent):
     """It resumes elsewhere; its first ``cost_s`` there make no progress.
-    ``end_s`` as above.
+
+    ``end_s``: until when it is reserved there; None until the job ends.
     """
 
     reason: str
@@ -238,7 +235,7 @@ class JobTierSwitched(JobEvent):
 
 @dataclass(frozen=True)
 class JobRerooted(JobEvent):
-    """The same nodes, below another root from now on; ``links`` of its
+    """The same nodes, from now on below another root. ``links``: those of its
     reservation there.
     """
 
@@ -268,8 +265,8 @@ class JobRequeued(JobEvent):
 
 @dataclass(frozen=True)
 class LinkFailed(Event):
-    """Carries nothing from now on, in both directions. ``link``: an undirected
-    link's number.
+    """The link carries nothing from now on, in both directions. ``link``: an
+    undirected link's number.
     """
 
     link: Int
@@ -306,8 +303,8 @@ class ControllerKilled(Event):
 
 @dataclass(frozen=True)
 class LinkSample(Event):
-    """Rates on directed links: [[id, mean sent since the last sample, reserved
-    now]].
+    """Rates on directed links in bit/s: [[id, mean sent since the last sample,
+    reserved now]].
     """
 
     interval_s: Number
@@ -316,9 +313,7 @@ class LinkSample(Event):
 
 @dataclass(frozen=True)
 class FidelityNoted(Event):
-    """An observation about fidelity: ``level`` ok, suspect or invalid, with its
-    reason.
-    """
+    """An observation about fidelity. ``level``: ok, suspect or invalid."""
 
     level: str
     check: str

@@ -43,7 +43,7 @@ def plain_text(text: str) -> str:
 
 
 def csv_text(text: str) -> str:
-    """The text as a cell of a table: plain, and no spreadsheet's formula."""
+    """The text as a field of a CSV file: plain, and no spreadsheet's formula."""
     if not (text.isascii() and text.isprintable()):
         # Readers take a lone carriage return for a line end, and the csv
         # module does not quote it.

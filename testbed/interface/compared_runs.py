@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ from testbed.record.frames import records_frame, summary_record
 from testbed.record.reading import load_run
 from testbed.record.run_names import run_folder
 from testbed.report.comparison_sentences import sentences
+from testbed.report.labels import or_dash
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,6 +68,7 @@ SHOWN = (
     "revenue",
     "estimate_ratio.median",
 )
+_text = or_dash("{:,.6g}".format)
 
 
 def compare(
@@ -78,11 +81,10 @@ def compare(
     where they have none in common, and for a folder that is no run's or
     damaged.
     """
-    comparisons = []
-    for folders in paired_folders(_folder(first), _folder(second)):
-        runs = list(map(load_run, folders))
-        comparisons.append(compare_runs(*runs))
-    return Comparison(comparisons)
+    pairs = paired_folders(_folder(first), _folder(second))
+    return Comparison(
+        [compare_runs(*map(load_run, pair)) for pair in pairs]
+    )
 
 
 def _folder(run: Run | str | os.PathLike[str]) -> Path:
@@ -115,10 +117,8 @@ class Comparison:
 
         None where none does.
         """
-        for pair in self._pairs:
-            if pair.difference is not None:
-                return pair.difference
-        return None
+        differences = (pair.difference for pair in self._pairs)
+        return next(filter(None, differences), None)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:
@@ -133,10 +133,11 @@ class Comparison:
     def _job_records(self) -> Iterator[dict[str, Any]]:
         for pair in self._pairs:
             for job in pair.jobs:
-                record: dict[str, Any] = dict(_named(pair))
-                record["job_id"] = job.job_id
-                record["completion_difference"] = job.completion_difference
-                record["later_s"] = job.later_s
+                record: dict[str, Any] = _named(pair) | {
+                    "job_id": job.job_id,
+                    "completion_difference": job.completion_difference,
+                    "later_s": job.later_s,
+                }
                 for place, which in enumerate(("first", "second")):
                     record[f"outcome_{which}"] = job.outcomes[place]
                     record[f"start_s_{which}"] = job.start_s[place]
@@ -160,11 +161,10 @@ class Comparison:
                 }
 
     def sentences(self) -> list[str]:
-        """Sentences on what is the same and what is not, as the command has."""
-        lines = []
-        for pair in self._pairs:
-            lines += sentences(pair)
-        return lines
+        """Sentences on what is the same and what is not, as the command prints
+        them.
+        """
+        return list(chain.from_iterable(map(sentences, self._pairs)))
 
     def __repr__(self) -> str:
         names = "; ".join(" and ".join(pair.names) for pair in self._pairs)
@@ -174,7 +174,7 @@ class Comparison:
         return "".join(map(_table, self._pairs))
 
 
-def _named(pair: PolicyComparison) -> dict[str, str]:
+def _named(pair: PolicyComparison) -> dict[str, Any]:
     return {"first": pair.names[0], "second": pair.names[1]}
 
 
@@ -187,9 +187,3 @@ def _table(pair: PolicyComparison) -> str:
         texts = [_text(record[metric]) for record in records]
         rows.append([metric, *texts])
     return html_table(rows, " and ".join(pair.names), sentences(pair))
-
-
-def _text(value: float | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,.6g}"

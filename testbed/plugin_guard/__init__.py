@@ -1,1 +1,1 @@
-"""Guard around code from outside: time limits and checks of its answers."""
+"""Guard around code from outside: its time limit, and checks of its results."""

@@ -22,9 +22,7 @@ from testbed.units import with_tolerance_s
 from topologies.datacentre import MAX_LINK_BPS
 
 MAX_ACTIONS = 1_000_000
-"""Actions in one answer: more are a loop that has gone astray."""
-
-
+"""Actions of one decision: more are those of a loop without an end."""
 LONGEST_S = 1e12
 """The largest time, in seconds: 30,000 years. Sums of such times are exact to a
 millisecond.
@@ -47,24 +45,26 @@ class Nonsense(ValueError):
         self.hint = hint
 
 
-def checked_actions(answer: object, now_s: float) -> list[act.Action]:
+def checked_actions(decision: object, now_s: float) -> list[act.Action]:
     """The actions that a policy returned. Raises Nonsense where that is no list
     of sound actions.
     """
     # An action is a tuple itself: one alone would pass for the list of its
     # fields.
-    if not isinstance(answer, list | tuple) or isinstance(answer, _ACTIONS):
+    if isinstance(decision, _ACTIONS) or not isinstance(
+        decision, list | tuple
+    ):
         raise Nonsense(
-            f"answered {kind_of(answer)} instead of a list of actions",
+            f"answered {kind_of(decision)} instead of a list of actions",
             ANSWER_HINT,
         )
-    if len(answer) > MAX_ACTIONS:
+    if len(decision) > MAX_ACTIONS:
         raise Nonsense(
-            f"answered {len(answer):,} actions, more than {MAX_ACTIONS:,}"
+            f"answered {len(decision):,} actions, more than {MAX_ACTIONS:,}"
         )
     return [
         _checked_action(number, action, now_s)
-        for number, action in enumerate(answer, 1)
+        for number, action in enumerate(decision, 1)
     ]
 
 
@@ -77,8 +77,8 @@ def kind_of(value: object) -> str:
 
 
 def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
-    # Its exact type: a subclass's fields could be properties, with another
-    # value at the next look.
+    # Its exact type: a subclass's fields could be properties, whose value may
+    # differ each time.
     kind = type(action)
     declared = _FIELDS.get(kind)
     if declared is None:

@@ -26,9 +26,9 @@ OURS = frozenset({"testbed", "jobs", "topologies", "controller"})
 """Top-level packages of this program."""
 
 AGAIN_S = 0.02
-"""Time after which a plug-in that has caught the interrupt is hit again."""
+"""Time after which a plug-in that has caught an interrupt gets the next one."""
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class TimeOver(BaseException):
@@ -47,11 +47,12 @@ class TimeOver(BaseException):
 
 
 def within(
-    limit_s: float, call: Callable[..., _Answer], *arguments: Any
-) -> _Answer:
-    """The answer of a call. Raises TimeOver where it takes longer.
+    limit_s: float, call: Callable[..., _Result], *arguments: Any
+) -> _Result:
+    """The result of a call. Raises TimeOver where the call takes longer.
 
-    A timer that is there, of a call around this one too, continues afterwards.
+    A timer that runs already, as that of a call around this one, continues
+    afterwards.
     """
     if threading.current_thread() is not threading.main_thread():
         return _measured(limit_s, call, *arguments)
@@ -73,8 +74,8 @@ def within(
     left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
     handler = signal.signal(signal.SIGALRM, ring)
     try:
-        # Within the block: the alarm may ring from here on, and all that is
-        # to be put back is known by now.
+        # Within the block: the alarm may ring from here on, and the former
+        # timer and handler are known.
         signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         return call(*arguments)
     finally:
@@ -93,13 +94,13 @@ def within(
 
 
 def _measured(
-    limit_s: float, call: Callable[..., _Answer], *arguments: Any
-) -> _Answer:
+    limit_s: float, call: Callable[..., _Result], *arguments: Any
+) -> _Result:
     began_s = time.monotonic()
-    answer = call(*arguments)
+    result = call(*arguments)
     if time.monotonic() - began_s > limit_s:
         raise TimeOver(call, limit_s, place="")
-    return answer
+    return result
 
 
 def _place_above(caller: FrameType, frame: FrameType | None) -> str:
@@ -107,30 +108,29 @@ def _place_above(caller: FrameType, frame: FrameType | None) -> str:
     frames = list(
         takewhile(lambda outer: outer is not caller, _from(frame))
     )
-    if not frames:
-        return ""
-    called = frames[-1].f_globals
     for inner in frames:
         # Below it may be libraries, and the testbed's own functions.
-        if inner.f_globals is called:
+        if inner.f_globals is frames[-1].f_globals:
             file = PurePath(inner.f_code.co_filename).name
             return f" ({file}:{inner.f_lineno})"
     return ""
 
 
 def _collects_garbage(frame: FrameType | None) -> bool:
-    """True in a callback of the garbage collector, a weak reference or an end.
+    """True in a callback of the garbage collector or of a weak reference, and in
+    ``__del__``.
 
-    Python prints what is raised there and continues: the next ring, a
-    moment later, meets the plug-in.
+    Python prints an exception that is raised there and continues: the next
+    ring, a moment later, meets the plug-in.
     """
     callbacks = {getattr(call, "__code__", None) for call in gc.callbacks}
-    for outer in _from(frame):
-        code = outer.f_code
-        is_weak = code.co_filename == weakref.__file__
-        if code in callbacks or is_weak or code.co_name == "__del__":
-            return True
-    return False
+    codes = [outer.f_code for outer in _from(frame)]
+    return any(
+        code in callbacks
+        or code.co_filename == weakref.__file__
+        or code.co_name == "__del__"
+        for code in codes
+    )
 
 
 def _compiles(frame: FrameType | None) -> bool:

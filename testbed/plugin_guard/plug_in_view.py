@@ -1,6 +1,6 @@
-"""View that plug-ins decide from: the engine's, with nothing to change in it.
+"""The view that plug-ins decide from: the engine's, read-only.
 
-What it hands out is frozen or a copy.
+All its values are frozen or copies.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class PlugInView:
 
 
 class ReadLedger:
-    """A ledger to read: see :class:`~testbed.reservation.ledger.Ledger`.
+    """A read-only :class:`~testbed.reservation.ledger.Ledger`.
 
-    Its arrays are copies; what changes it ends the decision.
+    Its arrays are copies; a call that would change it ends the decision.
     """
 
     def __init__(self, ledger: Ledger, refuse: Refuse) -> None:
@@ -75,8 +75,8 @@ class ReadLedger:
 
     @property
     def timeline(self) -> Timeline:
-        """The record, to search: a copy, the same within a decision. O(changes
-        + objects).
+        """A copy of the ledger's timeline, the same within a decision.
+        O(changes + objects).
         """
         if self._timeline is None:
             self._timeline = _copied(self._ledger.timeline)
@@ -92,7 +92,7 @@ class ReadLedger:
         return Footprint(held.objects.copy(), held.amounts.copy())
 
     def __getattr__(self, name: str) -> Any:
-        # Python asks here for what is not defined above.
+        # Python calls this for names that are not defined above.
         if name in _READS:
             return getattr(self._ledger, name)
         if name in _CHANGES:
@@ -118,8 +118,7 @@ _Copied = TypeVar("_Copied", Timeline, Pool)
 
 
 def _copied(of: _Copied) -> _Copied:
-    """The same with arrays of its own."""
-    # A plain copy shares its arrays with the original.
+    """A copy that shares no array with the original."""
     other = copy(of)
     for name, value in vars(of).items():
         if isinstance(value, np.ndarray | list):

@@ -17,15 +17,15 @@ from testbed.units import human_duration
 MetricKind = Literal["count", "share", "time", "number"]
 _TIME_UNITS = (("h", 3600.0), ("min", 60.0))
 UNIT_FROM = 3
-"""A longer unit is taken for values above so many of it."""
+"""A unit of time is used for values above so many of it."""
 
 
 @dataclass(frozen=True)
 class MetricWords:
     """A metric in words.
 
-    ``of_jobs``: the jobs that its mean is over; empty where it is no mean.
-    ``best``: the end that is wanted; empty where neither is.
+    ``of_jobs``: the jobs that a mean is taken over, empty for other metrics.
+    ``best``: the better end, empty where neither is better.
     """
 
     name: str
@@ -51,7 +51,7 @@ class MetricWords:
 
     def text(self, value: float) -> str:
         """A value with its unit: ``98.9 %``, ``3 h 45 min``."""
-        # A ratio to nothing, for one.
+        # As a ratio to 0 is.
         if not math.isfinite(value):
             return f"{value}"
         if self.kind == "share":
@@ -89,7 +89,8 @@ def time_scale(longest_s: float) -> MetricScale:
     return MetricScale("s", 1.0)
 
 
-STARTED, FINISHED = "jobs that started", "jobs that finished"
+STARTED = "jobs that started"
+FINISHED = "jobs that finished"
 METRIC_WORDS: Mapping[str, MetricWords] = MappingProxyType(
     {
         "jobs": MetricWords("jobs", "count"),
@@ -136,8 +137,8 @@ _PARTS = {
 
 
 def metric_words(key: str) -> MetricWords:
-    """The words of a key; of an unknown one, as of another version's file, the
-    key.
+    """The words of a key. An unknown key, as of another version's file, stands
+    for itself.
     """
     name, _, part = key.partition(".")
     words = METRIC_WORDS.get(name, MetricWords(key))

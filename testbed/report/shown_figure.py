@@ -10,7 +10,7 @@ DPI = 96
 
 
 class ShownFigure(Figure):
-    """A figure whose picture is its last look in a notebook's cell."""
+    """A figure that a notebook shows in its final state."""
 
     def _repr_png_(self) -> bytes:
         out = io.BytesIO()

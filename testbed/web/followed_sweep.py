@@ -99,7 +99,7 @@ class FollowedSweep:
         }
 
     def gauges(self) -> Iterable[Gauge]:
-        """Its cells by what became of them."""
+        """The number of its runs in each state."""
         cells = Gauge("sweep_cells", "", "Cells of a sweep.", ("state",))
         sweep = self._sweep()
         for state in STATES:
