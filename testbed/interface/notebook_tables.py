@@ -9,20 +9,18 @@ from html import escape
 def html_table(
     rows: Sequence[Sequence[str]], above: str, below: Sequence[str] = ()
 ) -> str:
-    """Headings and lines of texts, a sentence above them and sentences below."""
+    """An HTML table, with a sentence above it and sentences below.
+
+    ``rows``: the headings, then the lines.
+    """
     head = _tagged("th", rows[0])
-    lines = ""
-    for row in rows[1:]:
-        lines += f"<tr>{_tagged('td', row)}</tr>"
+    body = "".join(f"<tr>{_tagged('td', row)}</tr>" for row in rows[1:])
     return (
         f"<div><p><strong>{escape(above)}</strong></p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
         f"{_tagged('p', below)}</div>"
     )
 
 
 def _tagged(tag: str, texts: Sequence[str]) -> str:
-    html = ""
-    for text in texts:
-        html += f"<{tag}>{escape(text)}</{tag}>"
-    return html
+    return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)

@@ -106,12 +106,12 @@ def headline(
 
 
 def _worst(badges: tuple[Badge, ...], verdicts: Verdicts) -> Mood:
+    """The worst mood of the badges. Without an expectation nothing is good."""
     moods = {badge.mood for badge in badges}
     if "bad" in moods:
         return "bad"
     if "doubt" in moods:
         return "doubt"
-    # Without an expectation nothing was shown to be good.
     return "good" if verdicts.judged else "open"
 
 
@@ -187,16 +187,17 @@ def _expectation_badge(results: Results) -> Badge:
 
 
 def _about_fidelity(verdicts: Verdicts) -> bool:
-    """True if all that is complained about is the run's fidelity."""
+    """True if the run's fidelity is the only complaint."""
     return all(
         text.startswith("fidelity is ") for text in verdicts.complaints
     )
 
 
 def _not_met(verdicts: Verdicts, judged: str) -> str:
+    """The number of bad jobs; without any, the unmet expectation of the run."""
     if verdicts.bad:
         return _count_bad(verdicts, judged)
-    # An expectation of the whole run: which one, without its figures.
+    # Without the numbers behind the colon.
     complaint = verdicts.complaints[0].split(": ")[0]
     return f"not as expected: {complaint}"
 
@@ -221,7 +222,7 @@ def _fidelity_badge(results: Results) -> Badge:
         return Badge(label, "ok", "good", says)
     reason = "no reason given"
     if fidelity.reasons:
-        # The first part of the first reason; all stand in the page's section.
+        # The page's section on fidelity has all reasons in full.
         reason = fidelity.reasons[0].split("; ")[0]
     refused = ""
     if not results.verdicts.met and _about_fidelity(results.verdicts):

@@ -1,8 +1,9 @@
-"""The values behind a run's pictures as tables: the headings, then a row each."""
+"""The values of a run's pictures as tables, headings first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import repeat
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -52,24 +53,16 @@ def use_rows(uses: Sequence[ServerUse], names: Sequence[str]) -> Rows:
     """A row per job and server, as long as it stays there in one tier."""
     yield (*ServerUse._fields, "name")
     for use in uses:
-        name = ""
-        if 0 <= use.server < len(names):
-            name = names[use.server]
-        yield (*use, name)
+        is_known = 0 <= use.server < len(names)
+        yield (*use, names[use.server] if is_known else "")
 
 
 def series_rows(series: Sequence[Series]) -> Rows:
     """A row per directed link and time."""
     yield "link", "time_s", "reserved_bps", "sent_bps", "capacity_bps"
     for link in series:
-        for index, time_s in enumerate(link.times_s):
-            sent_bps = None
-            if link.sent_bps is not None:
-                sent_bps = link.sent_bps[index]
-            yield (
-                link.link,
-                time_s,
-                link.reserved_bps[index],
-                sent_bps,
-                link.capacity_bps,
-            )
+        sent_bps = link.sent_bps or repeat(None)
+        for row in zip(
+            link.times_s, link.reserved_bps, sent_bps, strict=False
+        ):
+            yield (link.link, *row, link.capacity_bps)

@@ -1,8 +1,8 @@
-"""A run as one file that any browser opens, with the page's own components and no
-server.
+"""A run as one file that any browser opens without a server.
 
-The file holds the state at some moments and the histories of items, packed;
-its policy lets it load and reach nothing.
+The file has the page's script and style, the state at some moments and the
+histories of items, compressed. Its content security policy lets it load
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from testbed.web.followed_run import (
 MOMENTS = 120
 MAX_ITEMS = 300
 MAX_EVENTS_READ = 3_000_000
-"""Events that are gone through for the histories of jobs, one pass a job."""
+"""The most events that are read for the histories of jobs, in a pass per job."""
 
 _RULES = (
     "default-src 'none'; script-src '{digest}';"
@@ -93,32 +93,27 @@ def _packed(value: dict[str, Any]) -> str:
 
 
 def _recorded(run: FollowedRun) -> dict[str, Any]:
-    header = run.header()
-    label = {**run.label(), "status": run.status, "trouble": ""}
     return {
-        "header": header,
-        "label": label,
-        "frames": list(_frames(run, header["begin_s"], header["end_s"])),
+        "header": run.header(),
+        "label": {**run.label(), "status": run.status, "trouble": ""},
+        "frames": list(_frames(run)),
         "items": dict(_items(run)),
         "lanes": run.lanes(),
     }
 
 
-def _frames(
-    run: FollowedRun,
-    begin_s: float,
-    end_s: float,
-) -> Iterator[dict[str, Any]]:
-    """The state at moments evenly over the run."""
-    # Forward alone: going back begins the fold anew.
+def _frames(run: FollowedRun) -> Iterator[dict[str, Any]]:
+    """The state at evenly spaced moments of the run."""
+    # In order: seeking backwards would follow all events again.
     player = Player(run)
+    length_s = run.state.now_s - run.begin_s
     for number in range(MOMENTS + 1):
-        player.seek(begin_s + (end_s - begin_s) * number / MOMENTS)
+        player.seek(run.begin_s + length_s * number / MOMENTS)
         yield player.frame()
 
 
 def _items(run: FollowedRun) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Histories by kind and name; of a large run, of its first items."""
+    """Histories by kind and name; of a large run those of its first items."""
     n_jobs = min(MAX_ITEMS, MAX_EVENTS_READ // max(1, len(run.events)))
     names: dict[ItemKind, Iterable[object]] = {
         "job": list(run.state.tally.lives.jobs)[:n_jobs]
