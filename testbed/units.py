@@ -448,10 +448,8 @@ def human_bandwidth(bps: float) -> str:
             unit = name
     if scaled == int(scaled) and abs(scaled) < 1000:
         return f"{int(scaled)} {unit}"
-    digits = (
-        max(0, 2 - math.floor(math.log10(abs(scaled)))) if scaled else 0
-    )
-    return f"{scaled:.{min(digits, 2)}f} {unit}"
+    digits = 2 - math.floor(math.log10(abs(scaled)))
+    return f"{scaled:.{min(max(digits, 0), 2)}f} {unit}"
 
 
 def human_capacity(up_bps: float, down_bps: float) -> str:

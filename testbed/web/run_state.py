@@ -177,7 +177,7 @@ class RunState:
 
     def reserved_bps(self) -> NDArray[np.float64]:
         """Bandwidth that running jobs hold, by directed link."""
-        reserved = np.zeros(self._n_directed_links)
+        reserved = np.zeros_like(self._capacity_bps)
         for life in self._active.values():
             if life.hold is None:
                 continue
@@ -190,21 +190,22 @@ class RunState:
         """Rates of the last sample by directed link; None: none was measured."""
         if self._sample is None:
             return None
-        sent = np.zeros(self._n_directed_links)
+        sent = np.zeros_like(self._capacity_bps)
         for link, bps, _ in self._sample.links:
             if 0 <= link < len(sent):
                 sent[int(link)] = bps
         return sent
 
     @property
-    def _n_directed_links(self) -> int:
-        return 0 if self.layout is None else len(self.layout.capacity_bps)
+    def _capacity_bps(self) -> NDArray[np.float64]:
+        """Capacities by directed link; empty before the run's first event."""
+        if self.layout is None:
+            return np.zeros(0)
+        return self.layout.capacity_bps
 
     def _reserved_share(self) -> float:
         """Share of all links' capacity that is reserved; 0 without links."""
-        if self.layout is None:
-            return 0.0
-        capacity_bps = float(self.layout.capacity_bps.sum())
+        capacity_bps = float(self._capacity_bps.sum())
         if capacity_bps == 0:
             return 0.0
         return float(self.reserved_bps().sum()) / capacity_bps
