@@ -180,9 +180,7 @@ def raised_anywhere(error: BaseException) -> str:
 
 
 def shown_value(value: object) -> str:
-    """A value that somebody's code gave, short and without addresses: as a
-    message names it.
-    """
+    """A value of somebody's code in a message: short, without memory addresses."""
     text = repr(value)
     if len(text) <= _SHOWN and " at 0x" not in text:
         return text
@@ -315,8 +313,9 @@ def _executed(
 
 @contextmanager
 def _importing(finder: _ModulesBeside) -> Iterator[None]:
-    """Modules beside a file can be imported, and leave no bytecode there;
-    afterwards they are forgotten: another folder may use the same names.
+    """Lets modules beside a file be imported in the block, without bytecode.
+
+    They are forgotten afterwards, as another folder may use the same names.
     """
     written = sys.dont_write_bytecode
     sys.dont_write_bytecode = True

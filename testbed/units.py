@@ -36,8 +36,9 @@ class UnitError(ValueError):
 
 @dataclass(frozen=True)
 class Dimension:
-    """A kind of quantity: its units (name -> how many of the base unit), and
-    how to speak of it.
+    """A kind of quantity. ``units``: their sizes in the base unit.
+
+    ``foreign``: units that are not accepted, and that a message converts.
     """
 
     name: str
@@ -46,8 +47,6 @@ class Dimension:
     synonyms: Mapping[str, str]
     maximum: int
     foreign: Mapping[str, Decimal]
-    """Units that are understood, so that a message can convert them, and not
-    accepted."""
 
     @property
     def pattern(self) -> str:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 def open_run(folder: str | os.PathLike[str]) -> Run:
-    """The run in a folder, or of a short name such as ``latest``, finished or
-    interrupted.
+    """A finished or interrupted run, by its folder or by a short name such as
+    ``latest``.
 
     Raises BadInput where there is none, or where the folder is damaged.
     """
@@ -60,7 +60,7 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
 
 
 class PolicyRun:
-    """One policy's folder; what is read of it is read once."""
+    """One policy's folder, of which each file is read once."""
 
     def __init__(
         self, path: Path, label: str, record: RunRecord | None = None
@@ -88,11 +88,10 @@ class PolicyRun:
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
-        """The content of ``summary.json``, or what it would be."""
+        """The content of ``summary.json``; computed for an interrupted run."""
         stored = read_json(self.path / names.SUMMARY)
         if isinstance(stored, dict):
             return stored
-        # An interrupted run has none.
         return self.record.results.to_json()
 
     @cached_property
@@ -233,7 +232,7 @@ class Run:
 
     @property
     def report(self) -> Path:
-        """Its page for people, written if it is not there."""
+        """The path of ``report.html``, which is written if it is missing."""
         path = self._folder / names.REPORT
         # A run of several policies has only their own pages at its end.
         if not path.is_file():

@@ -125,7 +125,7 @@ class Experiment:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """Their labels: names, with the parameters that are given."""
+        """The policies' labels: names, with the parameters that the file sets."""
         return tuple(policy.label for policy in self._checked.policies)
 
     @property
@@ -278,7 +278,7 @@ class Experiment:
         )
 
     def _command(self, verb: str) -> list[str]:
-        """The command that does the same, for the provenance."""
+        """The command line of the same call, for the provenance."""
         file = str(self._path)
         if self._path == Path(GIVEN):
             # The run folder's own copy of what was given.
@@ -324,7 +324,7 @@ def _checked(
 
 
 def _placed(problem: Problem, path: Path) -> Problem:
-    """The problem at a place that this interface's caller knows.
+    """The problem at a place that a caller of this interface knows.
 
     Values have no lines, and there is no option ``--set``.
     """

@@ -65,7 +65,7 @@ def guarded(policy: Policy, label: str, limit_s: float = LIMIT_S) -> Policy:
 
 
 def limited(embedder: Embedder, limit_s: float = LIMIT_S) -> Embedder:
-    """The embedder; one of a package has a time limit from now on."""
+    """The embedder, which has a time limit if it is a package's."""
     if isinstance(embedder, CheckedEmbedder):
         embedder.ask = partial(_embed_within, limit_s)
     return embedder
@@ -100,7 +100,7 @@ class _Guarded:
     def decide(
         self, view: View, event: act.PolicyEvent
     ) -> list[act.Action]:
-        """Asks the policy. Raises RunFailed where it does what no policy may."""
+        """The policy's actions. Raises RunFailed for a fault of the policy."""
         sentence = partial(refused_answer, self.name, view.now_s, event)
         job_id = getattr(event, "job_id", "")
         if type(event) is act.Arrived:
@@ -125,7 +125,7 @@ class _Guarded:
         call: Callable[..., Any],
         *arguments: Any,
     ) -> Any:
-        """The answer to a call. Raises RunFailed."""
+        """The result of a call of the policy. Raises RunFailed."""
         self._forbidden_change = None
         answer: Any = None
         fault: str | None = None

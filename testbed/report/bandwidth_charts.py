@@ -59,7 +59,7 @@ class Application:
 
     @property
     def demand(self) -> tuple[float, int]:
-        """P and b: what the estimates follow from."""
+        """The pair p and b, from which the estimates follow."""
         return self.duration_s, self.requested_bps
 
     def estimate_s(self, granted_bps: float) -> float:
@@ -360,7 +360,9 @@ def _mbps(points: Sequence[SweepPoint]) -> list[float]:
 
 
 def _limited_by_the_network(axes: Axes, measured: MeasuredSweep) -> None:
-    """A transfer as long as the application is at the least bandwidth."""
+    """Draws a transfer that takes as long as the application at the least
+    bandwidth.
+    """
     least_bps, longest_s = measured.profile.options[0]
     highest_bps = measured.points[-1].bandwidth_bps
     xs = [bps / 1e6 for bps in _between(least_bps, highest_bps)]

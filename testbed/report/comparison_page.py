@@ -200,7 +200,7 @@ def _title(comparison: PolicyComparison, n_pairs: int) -> str:
 
 
 def _sub(comparison: PolicyComparison, n_pairs: int) -> str:
-    """Which runs, and of which seeds."""
+    """The runs that are compared, and their seeds."""
     seeds = map(str, comparison.both("seed"))
     seed = " and ".join(dict.fromkeys(seeds))
     if n_pairs > 1:
@@ -248,7 +248,7 @@ def _pair(
 
 
 def _metric_rows(comparison: PolicyComparison) -> Iterator[list[str]]:
-    """A metric in words, both values, the difference in words, its key."""
+    """Rows of a metric's words, both values, their difference, and its key."""
     numbers = {key for key, _ in _METRICS}
     for key, *values in metric_cells(comparison):
         words = metric_words(key).heading

@@ -25,7 +25,7 @@ ALIKE = 0.00005
 
 @dataclass(frozen=True)
 class NamedJobs:
-    """Jobs of which a sentence says something: how many, and their names."""
+    """Jobs that a sentence is about: the sentence's beginning, and their ids."""
 
     says: str
     job_ids: tuple[str, ...]
@@ -51,7 +51,7 @@ def sentences(comparison: PolicyComparison) -> list[str]:
 
 
 def short_names(comparison: PolicyComparison) -> tuple[str, ...]:
-    """The policies; of one policy twice the runs' whole names."""
+    """The policies' names; the runs' whole names where the policy is the same."""
     first, second = comparison.both("policy")
     if first != second:
         return first, second
@@ -165,7 +165,7 @@ def _longer(
 
 
 def decision_sentences(comparison: PolicyComparison) -> list[str]:
-    """All decisions are the same, or the first that differs."""
+    """Sentences on the first decision that differs, or on all being the same."""
     n_first, n_second = comparison.n_decisions
     apart = comparison.difference
     if apart is None:
@@ -188,7 +188,7 @@ def decision_sentences(comparison: PolicyComparison) -> list[str]:
 
 
 def first_difference(comparison: PolicyComparison) -> str:
-    """The same in a sentence without its places and rates."""
+    """The first decision that differs, in a sentence without places and rates."""
     apart = comparison.difference
     if apart is None:
         return f"All decisions are the same, {_times(comparison)}."

@@ -103,7 +103,7 @@ def _label(kind: str, alike: Sequence[Outage]) -> str:
 
 
 def _named(outage: Outage) -> str:
-    """The failed part with its kind, once."""
+    """The failed part with its kind, unless its name has the kind."""
     thing = outage.kind.split()[0]
     part = plain_text(outage.part)
     if thing in part:
@@ -112,7 +112,7 @@ def _named(outage: Outage) -> str:
 
 
 def clause(outage: Outage) -> str:
-    """A failure in words, without a full stop."""
+    """A failure as a clause, without a full stop."""
     part = _named(outage)
     if part != plain_text(outage.part):
         part = f"the {part}"

@@ -9,7 +9,7 @@ from testbed.units import human_bandwidth, human_duration
 
 
 def or_dash(text: Callable[[float], str]) -> Callable[[float | None], str]:
-    """Text of a number, a dash for none."""
+    """The function with a dash for None."""
     return lambda value: "–" if value is None else text(value)
 
 
@@ -27,7 +27,7 @@ share_text = or_dash(lambda share: f"{share * 100:.1f} %")
 
 @or_dash
 def seconds_text(seconds: float) -> str:
-    """To the hundredth where a run is short; hours where it is long."""
+    """Seconds with two decimals below 1000 s; hours and minutes above."""
     if seconds == 0:
         return "0 s"
     if abs(seconds) < 1000:
@@ -36,7 +36,7 @@ def seconds_text(seconds: float) -> str:
 
 
 def capital(text: str) -> str:
-    """A sentence with its first letter as a capital; the others stay."""
+    """A text with a capital first letter; the other letters stay."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
@@ -48,5 +48,5 @@ def listed(names: Sequence[str]) -> str:
 
 
 def reason_text(reason: str) -> str:
-    """A policy's reason as a page shows it: slots are those of VMs."""
+    """A policy's reason as a page shows it: ``3 VM slots`` for ``3 slots``."""
     return re.sub(r"(\d|…|not enough) slots\b", r"\1 VM slots", reason)

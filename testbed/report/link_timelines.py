@@ -42,7 +42,7 @@ class Series:
 
     @property
     def load(self) -> float:
-        """Share of the capacity that was reserved, summed over the samples."""
+        """The reserved share of the capacity, summed over the samples."""
         return sum(self.reserved_bps) / max(1, self.capacity_bps)
 
     @property

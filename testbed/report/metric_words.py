@@ -71,7 +71,7 @@ class MetricWords:
 
 @dataclass(frozen=True)
 class MetricScale:
-    """A unit, and how much of the metric's own unit it is."""
+    """A unit, and its size in the metric's own unit."""
 
     unit: str
     size: float

@@ -89,7 +89,7 @@ def run_page(
     checked: Audit | None = None,
     in_progress: RunningRun | None = None,
 ) -> str:
-    """The page of one run, as HTML; of one in progress, as far as it is."""
+    """The page of one run, as HTML; that of a run in progress has its state."""
     if checked is None:
         checked = audit(run.path, run.file)
     results = Results.of(run)
@@ -124,7 +124,7 @@ def run_page(
 
 
 def _name_more_than_jobs(rows: Sequence[Verdict]) -> bool:
-    """True if some job has an application of another name than its own."""
+    """True if the name of some job's application is not the job's id."""
     return any(row.application != row.job_id for row in rows)
 
 
@@ -189,7 +189,9 @@ OverviewEntry = tuple[PolicyRun, Headline]
 def _overview(
     entries: Sequence[OverviewEntry], planned: int, above: Audit | None
 ) -> str:
-    """The page above several policies; ``planned``: how many there will be."""
+    """The page above several policies. ``planned``: the number of policies in the
+    end; ``above``: the audit of their list.
+    """
     runs = [run for run, _ in entries]
     summaries = [run.summary for run in runs]
     return rendered(
@@ -349,7 +351,7 @@ def _flat(value: Any) -> str:
 
 
 def _packages(run: RecordedRun) -> list[tuple[str, str]]:
-    """All packages with their versions, the most telling first."""
+    """All packages with their versions, SHOWN_PACKAGES first."""
     packages = (
         known(run.provenance, "python.packages", dict[str, str]) or {}
     )

@@ -33,7 +33,7 @@ class Drawable(Protocol):
 
 
 def write_pictures(run: Path, to: Path) -> list[Path]:
-    """Writes the pictures of a run's pages into a folder, which is made; the
+    """Writes the pictures of a run's pages into a folder, which is made; their
     files.
 
     Names begin with the policy where there are several. Raises BadInput where
@@ -68,7 +68,7 @@ def picture_files(
     name: str,
     picture: Drawable,
 ) -> list[Path]:
-    """Writes a picture as SVG and PNG, and its values as CSV; the files."""
+    """Writes a picture as SVG and PNG, and its values as CSV; their files."""
     table = io.StringIO(newline="")
     csv.writer(table, lineterminator="\n").writerows(picture.rows())
     contents = on_paper(picture.draw())

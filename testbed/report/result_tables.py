@@ -54,8 +54,8 @@ def verdict_table(results: Results) -> Table:
 
 
 def in_order(rows: Sequence[Verdict], max_rows: int) -> list[Verdict]:
-    """By application, in order of submission; where not all will fit, the bad
-    ones first.
+    """Verdicts by application, in order of submission; of more than ``max_rows``
+    the bad ones first.
     """
     if len(rows) > max_rows:
         # Stable: within the bad ones, and within the others, jobs stay in

@@ -200,7 +200,7 @@ class FollowedNetwork:
         }
 
     def _troubles(self) -> list[tuple[float, str]]:
-        """The network's trouble, and those of tenants that it does not name."""
+        """The network's trouble, and tenants' troubles that it does not name."""
         whole = self.last["trouble"]
         troubles = [whole]
         for tenant in self.last["tenants"]:

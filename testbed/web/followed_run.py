@@ -52,7 +52,7 @@ class FollowedRun:
         self._curves: dict[int, Curve] | None = None
 
     def refresh(self) -> bool:
-        """Takes in what was written since; False where nothing was."""
+        """Reads what was written since the last call; False where nothing was."""
         if self.trouble:
             return False
         try:
@@ -330,8 +330,7 @@ class Player:
         return self._n_followed >= len(self._run.events)
 
     def seek(self, at_s: float) -> None:
-        """Moves to a moment; backwards from the beginning of the events."""
-        # A fold has no way back.
+        """Moves to a moment; backwards by following the events from the first."""
         if at_s < self.at_s:
             self._state = RunState()
             self._n_followed = 0

@@ -55,7 +55,7 @@ class FollowedSweep:
         return "live" if self._table.lives else "interrupted"
 
     def refresh(self) -> bool:
-        """Reads what was written since; False where nothing was."""
+        """Reads what was written since the last call; False where nothing was."""
         if self.ended:
             return False
         table = read_table(self.path)

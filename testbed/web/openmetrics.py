@@ -29,10 +29,10 @@ class Measured(Protocol):
     """A source of metrics."""
 
     def label(self) -> dict[str, str]:
-        """Labels of all its samples: ``run`` and ``policy``."""
+        """Labels of all samples: ``run`` and ``policy``."""
 
     def gauges(self) -> Iterable[Gauge]:
-        """Its gauges as they are now, without the labels of all."""
+        """The gauges as they are now, without these labels."""
 
 
 class _Sources(Collector):

@@ -44,7 +44,7 @@ class PageNode:
     slots: int = 0
 
     def facts(self) -> list[tuple[str, str]]:
-        """Lines of the page on a node that was chosen."""
+        """Facts on a chosen node: label and text."""
         return [
             ("servers", f"{self.servers}"),
             ("VM slots", f"{self.slots}"),

@@ -37,8 +37,8 @@ _FAILURES = (events.LinkFailed, events.ServerFailed)
 
 
 def shown(text: object) -> str:
-    """Text from a run as the page shows it: without control characters, and cut
-    where it is long.
+    """Text from a run as the page shows it: without control characters, at most
+    300 characters and a mark.
     """
     plain = plain_text(str(text))
     if len(plain) <= LONGEST_TEXT:
