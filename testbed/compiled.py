@@ -135,7 +135,7 @@ def _numba() -> Any:
     import numba
 
     config: Any = import_module("numba.core.config")
-    config._config_fname = os.devnull  # noqa: SLF001 - it has no setting
+    config._config_fname = os.devnull  # noqa: SLF001 - nothing public sets it
     config.reload_config()
     return numba
 

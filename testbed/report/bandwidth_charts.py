@@ -140,12 +140,19 @@ def _times(axes: Axes, shown: Sequence[Application]) -> None:
     for index, application in enumerate(shown):
         # Applications with the same demand share one line of estimates.
         if application.demand not in demands:
-            style: Any = {"color": TEXT, "label": "estimate p·b/b'"}
+            label = "estimate p·b/b'"
+            colour = TEXT
             if not alone:
-                label = f"{application.name}: {style['label']}"
-                style = {"color": series_colour(index), "label": label}
+                label = f"{application.name}: {label}"
+                colour = series_colour(index)
             dashes = DASHES[len(demands) % len(DASHES)]
-            _estimates(axes, application, linestyle=dashes, **style)
+            _estimates(
+                axes,
+                application,
+                color=colour,
+                linestyle=dashes,
+                label=label,
+            )
             demands.append(application.demand)
         measured = [row.measured_s or 0.0 for row in application.rows]
         axes.plot(
