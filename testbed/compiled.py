@@ -119,10 +119,14 @@ def _called(
     return functions
 
 
-def _compile(function: Any, scope: dict[str, Any], **options: Any) -> Any:
+def _compile(
+    function: Any, scope: dict[str, Any], **options: Any
+) -> Callable[..., Any]:
     """Machine code of a function that finds the names it uses in a scope."""
     in_scope = FunctionType(function.__code__, scope, function.__name__)
-    return _numba().njit(nogil=True, **options)(in_scope)
+    compiler = _numba().njit(nogil=True, **options)
+    machine_code: Callable[..., Any] = compiler(in_scope)
+    return machine_code
 
 
 @cache

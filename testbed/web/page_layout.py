@@ -229,14 +229,15 @@ def _nodes(
             parent = node_of[parent]
         # Servers have the first numbers.
         servers = [node for node in inside if node < len(slots)]
-        node = PageNode(
-            name=_name(topology["names"], inside, len(slots)),
-            parent=parent,
-            level=levels[top],
-            servers=len(servers),
-            slots=sum(slots[server] for server in servers),
+        nodes.append(
+            PageNode(
+                name=_name(topology["names"], inside, len(slots)),
+                parent=parent,
+                level=levels[top],
+                servers=len(servers),
+                slots=sum(slots[server] for server in servers),
+            )
         )
-        nodes.append(node)
     return nodes
 
 
