@@ -117,8 +117,8 @@ class Comparison:
 
         None where none does.
         """
-        differences = (pair.difference for pair in self._pairs)
-        return next(filter(None, differences), None)
+        differences = [pair.difference for pair in self._pairs]
+        return next((first for first in differences if first), None)
 
     @cached_property
     def jobs(self) -> pd.DataFrame:

@@ -249,7 +249,7 @@ class Experiment:
         chosen = [
             spec
             for spec in self._checked.policies
-            if policy in (None, spec.label)
+            if policy is None or policy == spec.label
         ]
         if not chosen:
             raise BadInput(
