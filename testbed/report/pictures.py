@@ -133,7 +133,13 @@ def jobs_picture(
     if len(run.rows) <= MAX_LANES:
         return Picture(
             kind="gantt",
-            draw=partial(gantt_figure, run.rows, all_spans, span_s, failed),
+            draw=partial(
+                gantt_figure,
+                rows=run.rows,
+                all_spans=all_spans,
+                span_s=span_s,
+                failed=failed,
+            ),
             alt=_with_failures(gantt_alt(run.rows, all_spans), failed),
             rows=partial(stretch_rows, all_spans),
             facts=facts,
