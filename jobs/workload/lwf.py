@@ -21,7 +21,6 @@ from jobs.request import JobRequest
 from jobs.workload.traces import (
     Complaints,
     Trace,
-    check_name,
     quoted_text,
     whole_number,
 )
@@ -153,7 +152,7 @@ def _read_lines(
     for number, text in enumerate(lines, 1):
         if text.strip() and not text.lstrip().startswith("#"):
             lease = _lease_of_line(text, number, complaints)
-            if lease is not None and _in_order(lease, leases, complaints):
+            if lease is not None and _in_order(lease, complaints):
                 leases.append(lease)
     return leases
 
@@ -165,7 +164,6 @@ def _lease_of_line(
 ) -> LeaseRecord | None:
     words = _words(text, line, complaints)
     values = _line_values(words, line, complaints)
-    # None where one is wrong; empty where the line has not these fields.
     if not values:
         return None
     arrival, start, duration, real, nodes, cores, memory, _ = values
@@ -218,17 +216,18 @@ def _line_values(
     words: list[re.Match[str]],
     line: int,
     complaints: Complaints,
-) -> list[int] | None:
+) -> list[int]:
     """The first eight fields, all of them numbers; disk and images are not
-    read. None, and reported, where one is wrong.
+    read. Empty where there are no words, and, after a report, where one is
+    wrong.
     """
-    values: list[int] = []
+    values = []
     for k, word in enumerate(words[:8]):
         wrong = _objection(LINE_FIELDS[k], word.group())
         if wrong is not None:
             message = f"field {k + 1} ({LINE_FIELDS[k]}): {wrong}"
             complaints.add(line, word.start() + 1, message)
-            return None
+            return []
         values.append(int(word.group()))
     return values
 
@@ -247,14 +246,9 @@ def _objection(
     return None
 
 
-def _in_order(
-    lease: LeaseRecord,
-    above: list[LeaseRecord],
-    complaints: Complaints,
-) -> bool:
-    latest = (above[-1].arrival_s, above[-1].line) if above else (0.0, 0)
+def _in_order(lease: LeaseRecord, complaints: Complaints) -> bool:
     return not complaints.is_early(
-        lease.line, 1, "arrival", lease.arrival_s, latest
+        lease.line, 1, "arrival", lease.arrival_s
     )
 
 
@@ -344,7 +338,7 @@ class _Xml:
         if lease.name in self._known:
             wrong = f"lease {lease.name!r} stands in line {self._known[lease.name]} too"
             self._complaints.add(lease.line, self._begun[1], wrong)
-        elif _in_order(lease, self._leases, self._complaints):
+        elif _in_order(lease, self._complaints):
             self._known[lease.name] = lease.line
             self._leases.append(lease)
 
@@ -399,7 +393,7 @@ class _Xml:
         unnamed = (str(len(self._leases) + 1), 0, 0)
         name, line, column = attributes.get("lease id", unnamed)
         if not (name.isascii() and name.isdecimal()):
-            check_name(self._complaints, line, column, "lease id", name)
+            self._complaints.check_name(line, column, "lease id", name)
             return name
         number = whole_number(name, 40)
         if number is None:

@@ -131,7 +131,6 @@ class _Log:
     numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
     kept: int = 0
     _key: str | None = None
-    _latest: tuple[float, int] = (-np.inf, 0)
     _greatest_number: float = -1.0
 
     def take(self, lines: Iterator[str]) -> None:
@@ -207,7 +206,7 @@ class _Log:
             greatest = float(values[:, 0].max())
             last = (float(values[-1, 1]), int(where[-1]))
             self._greatest_number = max(self._greatest_number, greatest)
-            self._latest = max(self._latest, last)
+            self.complaints.latest = max(self.complaints.latest, last)
         self.blocks.append(block)
         self.numbers.append(where)
         self.kept += len(values)
@@ -274,7 +273,8 @@ class _Log:
         lines above on.
         """
         numbers = np.concatenate(([self._greatest_number], values[:, 0]))
-        times = np.concatenate(([self._latest[0]], values[:, 1]))
+        latest_s, _ = self.complaints.latest
+        times = np.concatenate(([latest_s], values[:, 1]))
         return bool(
             (numbers[1:] > numbers[:-1]).all()
             and (times[1:] >= times[:-1]).all()
@@ -305,12 +305,12 @@ class _Log:
                 message = f"{_field(at)}: {objection}"
                 self.complaints.add(line, columns[at], message)
                 continue
+            # Before its number is looked at: later lines are compared with it,
+            # whatever that is.
             if self.complaints.is_early(
-                line, columns[1], _field(1), submit_s, self._latest
+                line, columns[1], _field(1), submit_s
             ):
                 continue
-            # Later lines are held against it, whatever its number is.
-            self._latest = (submit_s, line)
             if number in known:
                 message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
                 self.complaints.add(line, columns[0], message)

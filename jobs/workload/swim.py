@@ -14,7 +14,6 @@ from pathlib import Path
 from jobs.workload.traces import (
     Complaints,
     Trace,
-    check_name,
     quoted_text,
     whole_number,
 )
@@ -76,7 +75,7 @@ def read_swim(
             if not text.strip():
                 continue
             job = _job(text.rstrip("\r\n"), number, complaints)
-            if job is not None and _fits(job, jobs, known, complaints):
+            if job is not None and _fits(job, known, complaints):
                 jobs.append(job)
                 known[job.name] = number
     return complaints.trace(path, jobs, lenient=lenient)
@@ -102,7 +101,7 @@ def _job(
     values = _values(words, line, complaints)
     if values is None:
         return None
-    if not check_name(complaints, line, 1, "field 1 (job)", words[0]):
+    if not complaints.check_name(line, 1, "field 1 (job)", words[0]):
         return None
     # The gap is the difference of two submissions, which are there.
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
@@ -147,7 +146,6 @@ def _objection(word: str) -> str:
 
 def _fits(
     job: SwimJob,
-    above: list[SwimJob],
     known: dict[str, int],
     complaints: Complaints,
 ) -> bool:
@@ -156,9 +154,6 @@ def _fits(
         message = f"field 1 (job): {quoted_text(job.name)} stands in line {known[job.name]} too"
         complaints.add(job.line, 1, message)
         return False
-    latest = (above[-1].submit_s, above[-1].line) if above else (0, 0)
     field = "field 2 (submit time)"
     column = len(job.name) + 2
-    return not complaints.is_early(
-        job.line, column, field, job.submit_s, latest
-    )
+    return not complaints.is_early(job.line, column, field, job.submit_s)

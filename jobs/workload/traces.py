@@ -81,8 +81,9 @@ class Complaints:
     """The errors of a file: the first of them whole, all of them counted.
 
     ``of_lines``: so far only single lines are wrong. A reader keeps ``line`` at
-    the number of lines that it has read. ``longer``: lines with more fields
-    than are read.
+    the number of lines that it has read. ``longer``: the number of lines with
+    more fields than are read. ``latest``: the latest submission so far in s,
+    and its line.
     """
 
     def __init__(self) -> None:
@@ -92,6 +93,7 @@ class Complaints:
         self.total = 0
         self.of_lines = True
         self.line = 0
+        self.latest = (0.0, 0)
 
     def add(
         self,
@@ -163,17 +165,32 @@ class Complaints:
         column: int,
         field: str,
         submit_s: float,
-        above: tuple[float, int],
     ) -> bool:
-        """True, and reported, if a job is submitted before the one above it, in
-        another line.
+        """True, and reported, if a job is submitted before the latest one above
+        it; else it becomes the latest.
         """
-        before_s, before_line = above
+        before_s, before_line = self.latest
         if submit_s >= before_s:
+            self.latest = (submit_s, line)
             return False
         message = f"{submit_s:.15g} s is before line {before_line}'s {before_s:.15g} s"
         self.add(line, column, f"{field}: {message}")
         return True
+
+    def check_name(
+        self,
+        line: int,
+        column: int,
+        field: str,
+        name: str,
+    ) -> bool:
+        """True if a job may be called so; else it is reported."""
+        if re.fullmatch(SAFE_NAME, name):
+            return True
+        rule = "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
+        message = f"{field}: {quoted_text(name)} is no name: {rule}"
+        self.add(line, column, message)
+        return False
 
     @contextmanager
     def reading(self, path: Path) -> Iterator[Iterator[str]]:
@@ -222,9 +239,9 @@ class Complaints:
         return Trace(
             path,
             tuple(jobs),
-            self.total,
-            tuple(self.first),
-            self.remarks,
+            skipped=self.total,
+            examples=tuple(self.first),
+            remarks=self.remarks,
         )
 
 
@@ -233,23 +250,6 @@ def quoted_text(text: str) -> str:
     terminal would obey.
     """
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
-
-
-def check_name(
-    complaints: Complaints,
-    line: int,
-    column: int,
-    field: str,
-    name: str,
-) -> bool:
-    """True if a job may be called so; else it is reported."""
-    if re.fullmatch(SAFE_NAME, name):
-        return True
-    rule = "letters, digits, '.', '_' and '-', 64 at most, a letter or digit first"
-    complaints.add(
-        line, column, f"{field}: {quoted_text(name)} is no name: {rule}"
-    )
-    return False
 
 
 def whole_number(
