@@ -58,7 +58,9 @@ from testbed.play.playing import (
     conclude_run,
     conclude_several,
     dry_run,
+    failing_run,
     play,
+    policy_folder,
     say_folder,
     tee,
 )
@@ -101,39 +103,15 @@ def run_live(
     MachineCannot after the preflight and RunFailed when the run stopped: the
     folder is complete then.
     """
-    recorded = show.recorded
     run = _Run(
         top, replace(options, own=experiment.controller), show, command
     )
     try:
-        try:
-            _run_policies(run, experiment)
-        except BaseException as error:
-            # What stopped the run is what the caller must hear.
-            with uninterrupted(), suppress(OSError):
-                conclude_several(experiment, top, recorded)
-                # One that is refused before anything is written leaves none.
-                # Logs go with the machine's refusals alone: an application
-                # that does not start says why in its log.
-                if isinstance(error, MachineCannot) and not recorded:
-                    remove_lone_folder(top.path, names.LOGS)
-                # A folder with anything in it stays, by an OSError.
-                top.path.rmdir()
-            raise
-        # The run is over: Ctrl-C now would leave its summary half
-        # written.
-        with uninterrupted():
-            conclude_several(experiment, top, recorded)
+        with failing_run(top):
+            _run_and_conclude(run, experiment)
     except AgentPoolError as error:
         raise RunFailed(str(error), f"see {top.path}") from error
-    # Whoever reads our output has closed it.
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise RunFailed(
-            f"the run stopped: {error}", f"see {top.path}"
-        ) from error
-    return recorded
+    return show.recorded
 
 
 @dataclass(frozen=True)
@@ -147,10 +125,10 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class _Plans:
-    """A policy's dry run each, and the busiest instant of each."""
+class _DryRuns:
+    """The events of each policy's dry run, and the busiest instant of each."""
 
-    events: list[list[events.Event]]
+    histories: list[list[events.Event]]
     peaks: list[Peak]
 
     @property
@@ -163,20 +141,43 @@ def _n_vms(busiest: Peak) -> int:
     return sum(n for job in busiest for _, n in job.vms_on)
 
 
+def _run_and_conclude(run: _Run, experiment: Experiment) -> None:
+    """Plays all policies, and writes the summary of those that there are."""
+    top = run.top
+    recorded = run.show.recorded
+    try:
+        _run_policies(run, experiment)
+    except BaseException as error:
+        # What stopped the run is what the caller must hear.
+        with uninterrupted(), suppress(OSError):
+            conclude_several(experiment, top, recorded)
+            # A run that is refused before anything is written leaves no
+            # folder. Logs go with the machine's refusals alone: an application
+            # that does not start says why in its log.
+            if isinstance(error, MachineCannot) and not recorded:
+                remove_lone_folder(top.path, names.LOGS)
+            # A folder with anything in it stays, by an OSError.
+            top.path.rmdir()
+        raise
+    # The run is over: Ctrl-C now would leave its summary half written.
+    with uninterrupted():
+        conclude_several(experiment, top, recorded)
+
+
 def _run_policies(run: _Run, experiment: Experiment) -> None:
     """Plays policy by policy: whatever stops the run, those before are recorded."""
     check_reachable(experiment.datacentre, experiment.jobs)
     require_launchers(job.demand for job in experiment.jobs)
-    plans = _planned(experiment)
+    dry_runs = _dry_runs(experiment)
     # From here on there is something to be taken down, whichever signal
     # asks for the end.
     with terminated_as_interrupt(), ExitStack() as stack:
-        emulation = stack.enter_context(_network(run, experiment, plans))
+        emulation = stack.enter_context(_network(run, experiment, dry_runs))
         # Not before: a run whose network does not come up leaves no folder.
         say_folder(run.top, run.show.narrate)
-        for line in _computing(plans.events, experiment):
+        for line in _computing(dry_runs.histories, experiment):
             run.show.narrate(line)
-        tested = _tested(run, experiment, plans, emulation)
+        tested = _tested(run, experiment, dry_runs, emulation)
         fits = tested.refusal is None
         if fits and tested.rate != experiment.scale.rate:
             # Limits of links and VMs are written for one rate: it is built anew.
@@ -184,10 +185,13 @@ def _run_policies(run: _Run, experiment: Experiment) -> None:
             scale = replace(experiment.scale, rate=tested.rate)
             experiment = replace(experiment, scale=scale)
             emulation = stack.enter_context(
-                _network(run, experiment, plans)
+                _network(run, experiment, dry_runs)
             )
-        for policy, plan, finding in zip(
-            experiment.policies, plans.events, tested.findings, strict=True
+        for policy, history, finding in zip(
+            experiment.policies,
+            dry_runs.histories,
+            tested.findings,
+            strict=True,
         ):
             # A refused run has one folder that says so, of the policy whose
             # busiest instant is the machine's heaviest.
@@ -197,37 +201,42 @@ def _run_policies(run: _Run, experiment: Experiment) -> None:
             # borrow; this one is to find the network as it was built.
             emulation.network.forbid_borrowing()
             policy_run = _PolicyRun(
-                run, experiment, policy, emulation, finding, tested.refusal
+                run,
+                experiment,
+                policy,
+                emulation=emulation,
+                finding=finding,
+                refusal=tested.refusal,
             )
-            policy_run.play_and_conclude(_ends_s(plan))
+            policy_run.play_and_conclude(_ends_s(history))
         run.show.narrate("taking the network down")
 
 
-def _planned(experiment: Experiment) -> _Plans:
+def _dry_runs(experiment: Experiment) -> _DryRuns:
     histories = []
-    for policy in experiment.policies:
-        histories.append(dry_run(experiment, policy))
     peaks: list[Peak] = []
-    for history in histories:
+    for policy in experiment.policies:
+        history = dry_run(experiment, policy)
+        histories.append(history)
         peaks.append(peak(history, experiment.datacentre))
-    return _Plans(events=histories, peaks=peaks)
+    return _DryRuns(histories, peaks)
 
 
 def _tested(
     run: _Run,
     experiment: Experiment,
-    plans: _Plans,
+    dry_runs: _DryRuns,
     emulation: Emulation,
 ) -> Preflight:
     test = partial(
-        load_test, emulation, experiment.seed, rings(plans.events)
+        load_test, emulation, experiment.seed, rings(dry_runs.histories)
     )
     # Who expects an invalid run wants to see one, and a second test would
     # decide nothing.
     expected = experiment.expect.fidelity == "invalid"
     return passed_load_test(
         test,
-        plans.peaks,
+        dry_runs.peaks,
         experiment.scale,
         run.show.narrate,
         force=run.options.force or expected,
@@ -239,9 +248,9 @@ def _tested(
 def _network(
     run: _Run,
     experiment: Experiment,
-    plans: _Plans,
+    dry_runs: _DryRuns,
 ) -> Iterator[Emulation]:
-    """The live network of the plans, noted as a run while it stands."""
+    """The live network, noted as a run while it stands."""
     slots = list(map(int, experiment.datacentre.slots))
     with (
         emulate(
@@ -253,24 +262,24 @@ def _network(
             narrate=run.show.narrate,
             # Of all policies' dry runs: one network stands for all of them.
             namespaces_per_server=namespaces_per_server(
-                plans.events, slots
+                dry_runs.histories, slots
             ),
-            n_agents=plans.n_agents,
+            n_agents=dry_runs.n_agents,
         ) as emulation,
-        _announced(run.top, experiment, plans.events, emulation),
+        _announced(run.top, experiment, dry_runs.histories, emulation),
     ):
         emulation.network.forbid_borrowing()
         yield emulation
 
 
 def _computing(
-    plans: list[list[events.Event]], experiment: Experiment
+    histories: list[list[events.Event]], experiment: Experiment
 ) -> Iterator[str]:
     """A sentence on the processors that jobs compute on, where they do."""
     slots = experiment.datacentre.total_slots
     most = max(
-        computing_processors(plan, slots, experiment.scale.cpu)
-        for plan in plans
+        computing_processors(history, slots, experiment.scale.cpu)
+        for history in histories
     )
     share = most / len(os.sched_getaffinity(0))
     if share > 0.0:
@@ -281,15 +290,19 @@ def _computing(
 def _announced(
     top: RunFolder,
     experiment: Experiment,
-    plans: list[list[events.Event]],
+    histories: list[list[events.Event]],
     emulation: Emulation,
 ) -> Iterator[None]:
     """Notes the run, in its folder and where other commands look for it."""
     labels = [policy.label for policy in experiment.policies]
     # By the dry runs, which are all that is known of how long it will take.
-    ends_s = [plan[-1].t for plan in plans]
+    ends_s = [history[-1].t for history in histories]
     run = running_run(
-        top.path, experiment.name, labels, len(experiment.jobs), ends_s
+        top.path,
+        name=experiment.name,
+        policies=labels,
+        jobs=len(experiment.jobs),
+        ends_s=ends_s,
     )
     with noted(top, run), ExitStack() as stack:
         # Other commands' finds, no part of the run: it does without, as
@@ -331,10 +344,10 @@ def _noted_places(emulation: Emulation) -> Iterator[None]:
                 (folder.path / name).unlink()
 
 
-def _ends_s(plan: list[events.Event]) -> dict[str, float]:
+def _ends_s(history: list[events.Event]) -> dict[str, float]:
     """Times at which the dry run's jobs end, for the progress bar."""
     ends_s = {}
-    for event in plan:
+    for event in history:
         if isinstance(event, events.JobEnded):
             ends_s[event.job_id] = event.t
     return ends_s
@@ -356,9 +369,7 @@ class _PolicyRun:
 
     @cached_property
     def folder(self) -> RunFolder:
-        if len(self.experiment.policies) > 1:
-            return self.run.top.policy(self.policy.label)
-        return self.run.top
+        return policy_folder(self.experiment, self.policy, self.run.top)
 
     def play_and_conclude(self, ends_s: dict[str, float]) -> None:
         """Raises RunFailed, OSError, the refusal; what there is of the run is
@@ -423,9 +434,9 @@ class _PolicyRun:
                 self.folder,
                 self.experiment,
                 self.policy,
-                "live",
-                self.run.command,
-                {**self.emulation.facts(), "scale": scale},
+                backend="live",
+                command=self.run.command,
+                facts={**self.emulation.facts(), "scale": scale},
             )
             self.emulation.write_plans_to(self.folder.write_text)
             return self.folder.open_events()
@@ -466,17 +477,15 @@ def _before_the_end(
             # Together, since evidence of the jobs decides how much checks of
             # the machine count.
             for finding in weighed(findings, watch.evidence.ended):
-                sink(_noted_finding(event.t, finding))
+                sink(
+                    events.FidelityNoted(
+                        event.t,
+                        level=finding.level,
+                        check=finding.check,
+                        reason=finding.reason,
+                        figures=finding.metrics,
+                    )
+                )
         sink(event)
 
     return noting
-
-
-def _noted_finding(t: float, finding: Finding) -> events.FidelityNoted:
-    return events.FidelityNoted(
-        t,
-        level=finding.level,
-        check=finding.check,
-        reason=finding.reason,
-        figures=finding.metrics,
-    )

@@ -101,10 +101,9 @@ def planned(experiment: Experiment, policy: PolicySpec) -> Planned:
     slots = list(map(int, experiment.datacentre.slots))
     network = network_plan(
         experiment.datacentre,
-        "hn",
-        experiment.scale.rate,
-        namespaces_per_server([history], slots),
-        experiment.scale.time,
+        scale_rate=experiment.scale.rate,
+        namespaces_per_server=namespaces_per_server([history], slots),
+        scale_time=experiment.scale.time,
     )
     plans = _Plans(experiment, network)
     for event in history:

@@ -140,12 +140,12 @@ def play(
     # stream too.
     sink(
         events.RunStarted(
-            0.0,
-            experiment.name,
-            policy.label,
-            backend.name,
-            experiment.seed,
-            topology_record(experiment.datacentre),
+            t=0.0,
+            run=experiment.name,
+            policy=policy.label,
+            backend=backend.name,
+            seed=experiment.seed,
+            topology=topology_record(experiment.datacentre),
         )
     )
     try:
@@ -156,10 +156,10 @@ def play(
     engine = Engine(
         experiment.datacentre,
         experiment.jobs,
-        built if around is None else around(built),
-        backend,
-        sink,
-        after_step,
+        policy=built if around is None else around(built),
+        backend=backend,
+        sink=sink,
+        after_step=after_step,
         failures=experiment.failures,
         on_failure=policy.kind.on_failure_of(dict(policy.parameters)),
     )
@@ -229,13 +229,12 @@ def simulated(
 
     ``meter`` hears what they send up the servers' links.
     """
-    sharing = policy.kind.sharing_of(dict(policy.parameters))
     return SimulatedBackend(
         experiment.datacentre,
-        sharing,
-        experiment.seed,
-        meter,
-        experiment.interference,
+        sharing=policy.kind.sharing_of(dict(policy.parameters)),
+        seed=experiment.seed,
+        meter=meter,
+        interference=experiment.interference,
     )
 
 
@@ -270,22 +269,26 @@ def run_simulated(
     try:
         with noted(top, run):
             for policy in experiment.policies:
-                folder = _folder_of(policy, top, several=len(labels) > 1)
                 _one_policy(
-                    experiment, policy, folder, progress, command, recorded
+                    experiment,
+                    policy,
+                    folder=policy_folder(experiment, policy, top),
+                    progress=progress,
+                    command=command,
+                    recorded=recorded,
                 )
     finally:
         conclude_several(experiment, top, recorded)
     return recorded
 
 
-def _folder_of(
-    policy: PolicySpec,
-    top: RunFolder,
-    *,
-    several: bool,
+def policy_folder(
+    experiment: Experiment, policy: PolicySpec, top: RunFolder
 ) -> RunFolder:
-    return top.policy(policy.label) if several else top
+    """The folder of a policy's run: ``top`` itself for the only one."""
+    if len(experiment.policies) > 1:
+        return top.policy(policy.label)
+    return top
 
 
 def conclude_several(
@@ -303,13 +306,21 @@ def conclude_several(
 def _one_policy(
     experiment: Experiment,
     policy: PolicySpec,
+    *,
     folder: RunFolder,
     progress: Progress,
     command: list[str],
     recorded: list[RunRecord],
 ) -> None:
     began = time.monotonic()
-    begin_folder(folder, experiment, policy, "sim", command, {})
+    begin_folder(
+        folder,
+        experiment,
+        policy,
+        backend="sim",
+        command=command,
+        facts={},
+    )
     took_s = None
     try:
         with (
@@ -419,6 +430,7 @@ def begin_folder(
     folder: RunFolder,
     experiment: Experiment,
     policy: PolicySpec,
+    *,
     backend: str,
     command: list[str],
     facts: Mapping[str, Any],
@@ -604,10 +616,9 @@ def run_replayed(
     """Every policy against the live run of it, as :func:`replay_sources` found
     them.
     """
-    several = len(sources) > 1
     replays = []
     for source in sources:
-        folder = _folder_of(source.policy, top, several=several)
+        folder = policy_folder(experiment, source.policy, top)
         replays.append(_replay(experiment, source, folder, command))
     return replays
 
@@ -621,8 +632,14 @@ def _replay(
     began = time.monotonic()
     policy = source.policy
     backend = ReplayBackend(iter(source.trace))
-    facts = {"replay_of": str(source.path)}
-    begin_folder(folder, experiment, policy, backend.name, command, facts)
+    begin_folder(
+        folder,
+        experiment,
+        policy,
+        backend=backend.name,
+        command=command,
+        facts={"replay_of": str(source.path)},
+    )
     replayed: list[Event] = []
     stopped = None
     try:

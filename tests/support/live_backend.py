@@ -63,7 +63,14 @@ class Scripted(Machine):
         policy = experiment.policies[0]
         self.played.append(policy.label)
         level = self._levels[min(number, len(self._levels) - 1)]
-        begin_folder(folder, experiment, policy, "live", ["testbed"], {})
+        begin_folder(
+            folder,
+            experiment,
+            policy,
+            backend="live",
+            command=["testbed"],
+            facts={},
+        )
         try:
             with _log(folder) as (log, reserve):
                 backend = Slow(

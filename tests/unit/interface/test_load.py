@@ -316,7 +316,7 @@ def test_an_unknown_format_is_told_before_a_folder_is_made(
 def test_a_full_disk_is_a_failed_run(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def full(*_: Any) -> None:
+    def full(*_: Any, **_named: Any) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("testbed.play.playing.begin_folder", full)
