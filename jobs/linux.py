@@ -98,8 +98,12 @@ def own_mounts() -> None:
     _unshare(_CLONE_NEWNS, "cannot have an own mount namespace")
     # A new namespace begins as a peer of the old one, to which mounts would
     # spread (systemd shares all mounts).
-    failure = "cannot keep mounts to this process"
-    _mount("none", "/", None, _MS_REC | _MS_SLAVE, failure=failure)
+    _mount(
+        "none",
+        "/",
+        flags=_MS_REC | _MS_SLAVE,
+        failure="cannot keep mounts to this process",
+    )
 
 
 def enter_mount_namespace(path: str) -> None:
@@ -167,7 +171,7 @@ def bind(
     its own. Raises OSError.
     """
     failure = f"cannot mount {source} at {target}"
-    _mount(source, target, None, _MS_BIND, failure=failure)
+    _mount(source, target, flags=_MS_BIND, failure=failure)
 
 
 def mount_tmpfs(
@@ -176,10 +180,14 @@ def mount_tmpfs(
     mode: int,
 ) -> None:
     """Mounts an empty file system in memory, of at most so many bytes."""
-    options = f"size={size_bytes},mode={mode:o}".encode()
-    failure = f"cannot mount a tmpfs at {path}"
-    flags = _MS_NOSUID | _MS_NODEV
-    _mount("tmpfs", path, b"tmpfs", flags, options, failure=failure)
+    _mount(
+        "tmpfs",
+        path,
+        kind=b"tmpfs",
+        flags=_MS_NOSUID | _MS_NODEV,
+        options=f"size={size_bytes},mode={mode:o}".encode(),
+        failure=f"cannot mount a tmpfs at {path}",
+    )
 
 
 def hides_processes() -> bool:
@@ -194,14 +202,13 @@ def hide_processes() -> None:
     """Hides from this process, which has mounts of its own, the processes in
     /proc that it may not trace. Raises OSError.
     """
-    failure = "cannot mount /proc"
     _mount(
         "proc",
         "/proc",
-        b"proc",
-        _KERNEL_FILES,
-        b"hidepid=2",
-        failure=failure,
+        kind=b"proc",
+        flags=_KERNEL_FILES,
+        options=b"hidepid=2",
+        failure="cannot mount /proc",
     )
 
 
@@ -210,10 +217,8 @@ def set_parent_death_signal(signum: int) -> None:
 
     To be called after a change of user, which takes it back.
     """
-    _check(
-        _libc.prctl(_PR_SET_PDEATHSIG, signum, 0, 0, 0),
-        "cannot set the parent-death signal",
-    )
+    failure = "cannot set the parent-death signal"
+    _prctl(_PR_SET_PDEATHSIG, signum, failure)
 
 
 def ended_with_parent(
@@ -246,10 +251,7 @@ def end_when_closed(pipe: int) -> None:
 
 def set_no_new_privileges() -> None:
     """Has no exec of this process, or of a descendant, gain privileges."""
-    _check(
-        _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0),
-        "cannot set no_new_privs",
-    )
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "cannot set no_new_privs")
 
 
 def keep_capabilities(kept: Collection[int]) -> None:
@@ -260,8 +262,8 @@ def keep_capabilities(kept: Collection[int]) -> None:
     last = int(_LAST_CAPABILITY.read_text("ascii"))
     for capability in range(last + 1):
         if capability not in kept:
-            dropped = _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)
-            _check(dropped, f"cannot give up capability {capability}")
+            failure = f"cannot give up capability {capability}"
+            _prctl(_PR_CAPBSET_DROP, capability, failure)
 
 
 def own_shared_memory(size_bytes: int = 0) -> None:
@@ -282,8 +284,13 @@ def show_own_queues() -> None:
     """
     # A mount shows the queues of the IPC namespace in which it was made.
     if os.path.ismount(QUEUES):
-        failure = f"cannot mount {QUEUES}"
-        _mount("mqueue", QUEUES, b"mqueue", _KERNEL_FILES, failure=failure)
+        _mount(
+            "mqueue",
+            QUEUES,
+            kind=b"mqueue",
+            flags=_KERNEL_FILES,
+            failure=f"cannot mount {QUEUES}",
+        )
 
 
 def system_call(
@@ -304,13 +311,21 @@ def _unshare(
     _check(_libc.unshare(kind), failure)
 
 
+def _prctl(
+    option: int,
+    value: int,
+    failure: str,
+) -> None:
+    _check(_libc.prctl(option, value, 0, 0, 0), failure)
+
+
 def _mount(
     source: str,
     target: str,
-    kind: bytes | None,
+    *,
+    kind: bytes | None = None,
     flags: int,
     options: bytes | None = None,
-    *,
     failure: str,
 ) -> None:
     """Mounts by the system call. Raises OSError that begins with ``failure``."""

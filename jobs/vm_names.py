@@ -22,15 +22,24 @@ def vm_name(index: int) -> str:
     return f"vm{index}"
 
 
+def machines_hosts() -> str:
+    """The machine's ``/etc/hosts``; empty where it has none, as a small
+    container.
+    """
+    if not HOSTS.exists():
+        return ""
+    return HOSTS.read_text("utf-8", "replace")
+
+
 def hosts_text(
-    machines_hosts: str,
+    machines_text: str,
     job: str,
     ips: Sequence[str],
 ) -> str:
     """The machine's ``/etc/hosts``, continued by the names of a job's VMs:
     ``vm0`` and ``JOB.0`` for the first of the addresses, and so on.
     """
-    lines = [machines_hosts.rstrip("\n")]
+    lines = [machines_text.rstrip("\n")]
     for index, ip in enumerate(ips):
         lines.append(f"{ip}\t{vm_name(index)} {job}.{index}")
     return "\n".join(lines) + "\n"

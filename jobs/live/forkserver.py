@@ -59,9 +59,9 @@ from jobs.mapped_folders import give_callers_folders
 from jobs.vm_folders import OWN_MOUNTS, enter_mounts, replace_machines
 from jobs.vm_names import (
     ACCOUNTS,
-    HOSTS,
     accounts_text,
     hosts_text,
+    machines_hosts,
     name_vm,
 )
 from jobs.vm_processes import own_processes
@@ -354,10 +354,7 @@ def _give_names(
     request: SpawnRequest,
     plan: CommandPlan,
 ) -> None:
-    machines_hosts = ""
-    if HOSTS.exists():
-        machines_hosts = HOSTS.read_text("utf-8", "replace")
-    hosts = hosts_text(machines_hosts, plan.job, plan.peers)
+    hosts = hosts_text(machines_hosts(), plan.job, plan.peers)
     accounts = accounts_text(
         ACCOUNTS.read_text("utf-8", "replace"),
         request.uid,

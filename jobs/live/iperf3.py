@@ -112,11 +112,13 @@ class Iperf3Agent(Agent):
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_all)
             # A server for each sender: one serves one client at a time.
+            ports = set()
             for sender in plan.receives:
-                self._begin(stack, "server", sender, self._server(sender))
-            self._until_listening(
-                {plan.port + sender for sender in plan.receives}
-            )
+                port = plan.port + sender
+                server = server_command(plan.ip, port)
+                self._begin(stack, "server", sender, server)
+                ports.add(port)
+            self._until_listening(ports)
             self._start_together()
             for receiver, ip in plan.sends:
                 self._begin(stack, "client", receiver, self._client(ip))
@@ -144,49 +146,30 @@ class Iperf3Agent(Agent):
             if process.role == role and process.result
         ]
 
-    def _server(self, sender: int) -> list[str]:
-        port = str(self._plan.port + sender)
-        return [
-            "iperf3",
-            "--server",
-            "--one-off",
-            "--bind",
-            self._plan.ip,
-            "--port",
-            port,
-        ]
-
     def _client(self, ip: str) -> list[str]:
         plan = self._plan
-        omitted = OMITTED_S if plan.seconds > OMITTED_S else 0
-        return [
-            "iperf3",
-            "--client",
-            ip,
-            "--bind",
-            plan.ip,
-            "--port",
-            str(plan.port + plan.index),
-            "--time",
-            str(plan.seconds - omitted),
-            "--omit",
-            str(omitted),
-            "--length",
-            str(BLOCK_BYTES),
-            "--connect-timeout",
-            str(round(plan.connect_timeout_s * 1000)),
-        ]
+        omitted_s = OMITTED_S if plan.seconds > OMITTED_S else 0
+        command = client_command(
+            receiver_ip=ip,
+            sender_ip=plan.ip,
+            port=plan.port + plan.index,
+            counted_s=plan.seconds - omitted_s,
+            omitted_s=omitted_s,
+            block_bytes=BLOCK_BYTES,
+        )
+        timeout_ms = round(plan.connect_timeout_s * 1000)
+        return [*command, "--connect-timeout", str(timeout_ms)]
 
     def _begin(
         self,
         stack: contextlib.ExitStack,
         role: str,
         peer: int,
-        arguments: list[str],
+        command: list[str],
     ) -> None:
         output = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         try:
-            child = start_tied([*arguments, "--json"], output)
+            child = start_tied(command, output)
         except OSError as error:
             raise AgentFailure(
                 f"cannot run iperf3: {error.strerror}"
@@ -259,25 +242,50 @@ class Iperf3Agent(Agent):
         end_groups([child for child in children if child.poll() is None])
 
 
+def server_command(ip: str, port: int) -> list[str]:
+    """The command of a server that ends with its first client."""
+    command = ["iperf3", "--server", "--one-off", "--json"]
+    return [*command, "--bind", ip, "--port", str(port)]
+
+
+def client_command(
+    *,
+    receiver_ip: str,
+    sender_ip: str,
+    port: int,
+    counted_s: int,
+    omitted_s: int,
+    block_bytes: int,
+) -> list[str]:
+    """The command of a client; it sends for both times, the omitted one first."""
+    command = ["iperf3", "--client", receiver_ip, "--bind", sender_ip]
+    command += ["--port", str(port), "--time", str(counted_s)]
+    command += ["--omit", str(omitted_s), "--length", str(block_bytes)]
+    return [*command, "--json"]
+
+
 def _received(process: _Process) -> ReceivedPayload:
-    counted = int(process.result["end"]["sum_received"]["bytes"])
-    reported_bps = received_bps(process.result)
     return ReceivedPayload(
-        process.peer, counted, None, process.end_ns, reported_bps
+        peer=process.peer,
+        size_bytes=int(process.result["end"]["sum_received"]["bytes"]),
+        first_ns=None,
+        last_ns=process.end_ns,
+        reported_bps=received_bps(process.result),
     )
 
 
 def _sent(process: _Process) -> Sent:
     end = process.result["end"]
     sent = end["sum_sent"]
-    received = end["sum_received"]
-    retransmits = int(sent.get("retransmits", 0))
-    counted = int(received["bytes"])
-    # iperf3 3.18 was seen to report a sum of the sender that is 8 KiB less than
-    # what had arrived.
-    size_bytes = max(int(sent["bytes"]), counted)
+    arrived_bytes = int(end["sum_received"]["bytes"])
     return Sent(
-        process.peer, size_bytes, counted, process.end_ns, retransmits
+        peer=process.peer,
+        # iperf3 3.18 was seen to report a sum of the sender that is 8 KiB less
+        # than what had arrived.
+        size_bytes=max(int(sent["bytes"]), arrived_bytes),
+        acknowledged_bytes=arrived_bytes,
+        acknowledged_ns=process.end_ns,
+        retransmits=int(sent.get("retransmits", 0)),
     )
 
 

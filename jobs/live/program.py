@@ -139,7 +139,7 @@ class ProgramAgent(Agent):
             )
             self._make_folder(stack)
             # Before the folder goes: what runs in it would write there.
-            stack.callback(self._end_children)
+            stack.callback(end_groups, self._children)
             self._until_ready(stack)
             self._start_ranks()
             while self._works():
@@ -555,9 +555,6 @@ class ProgramAgent(Agent):
         started_at_ns = self._channel.heard()
         if started_at_ns is not None:
             self._start_at_ns = started_at_ns
-
-    def _end_children(self) -> None:
-        end_groups(self._children)
 
 
 def _rank_end(rank: _Rank) -> RankEnd:

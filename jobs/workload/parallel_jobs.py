@@ -199,10 +199,6 @@ class Requests(JobStream):
         for start in range(0, len(self), _BLOCK):
             yield from self._rows(start, min(start + _BLOCK, len(self)))
 
-    @property
-    def _digits(self) -> int:
-        return max(5, len(str(int(self.jobs.number.max(initial=0)))))
-
     def _rows(
         self,
         start: int,
@@ -221,7 +217,7 @@ class Requests(JobStream):
         user = jobs.user[part].tolist()
         queue = jobs.queue[part].tolist()
         demands = self._demands(start, end)
-        digits = self._digits
+        digits = max(5, len(str(int(jobs.number.max(initial=0)))))
         for row, demand in enumerate(demands):
             stated = stated_s[row]
             yield JobRequest(
@@ -245,8 +241,8 @@ class Requests(JobStream):
         jobs = self.jobs
         moving = Transfer(self.pattern)
         still = Compute()
-        uses = self._shares(jobs.cpu_steps, 1.0, start, end)
-        estimates = self._shares(jobs.stated_steps, None, start, end)
+        uses = self._shares(jobs.cpu_steps, start, end)
+        estimates = self._shares(jobs.stated_steps, start, end)
         for bandwidth_bps in jobs.bandwidth_bps[start:end].tolist():
             use = next(uses) or 1.0
             estimate = next(estimates)
@@ -258,23 +254,22 @@ class Requests(JobStream):
     def _shares(
         self,
         steps: npt.NDArray[np.uint16] | None,
-        absent: float | None,
         start: int,
         end: int,
-    ) -> Iterator[float | tuple[float, ...] | None]:
-        """The shares of each job's processes, from the columns of all of them."""
+    ) -> Iterator[tuple[float, ...] | None]:
+        """The shares of each job's processes; None without the column."""
         processes = self.jobs.processes
+        if steps is None:
+            yield from [None] * (end - start)
+            return
         # The first process of the block, as its jobs' processes follow
         # those of all jobs before.
-        at = int(processes[:start].sum()) if steps is not None else 0
+        at = int(processes[:start].sum())
         for n in processes[start:end].tolist():
-            if steps is None:
-                yield absent
-            else:
-                yield tuple(
-                    step / CPU_STEPS for step in steps[at : at + n].tolist()
-                )
-                at += n
+            yield tuple(
+                step / CPU_STEPS for step in steps[at : at + n].tolist()
+            )
+            at += n
 
 
 def _name(number: int) -> str | None:
@@ -311,29 +306,21 @@ class HoseDemand:
         """B of each job in bit/s, at least 1. Job k's normal number depends on
         seed and k alone.
         """
+        noise = stream(seed, "bandwidth").standard_normal(len(vms))
+        factor = 1.0 + self.sigma * noise
         if self.rule == "mean" and self.mean_bps is not None:
-            return self._of_mean(seed, len(vms), self.mean_bps)
+            scaled = np.clip(MEAN_OF_MAX * factor, 0.1, 1.0)
+            # After clipping, which has moved the mean: the mean is then exact,
+            # and the bounds move with it.
+            scaled *= self.mean_bps / scaled.mean()
+            return _whole_bps(scaled)
         most = self.link_bps * self.servers / vms.astype(np.float64)
         if self.cap_bps is not None:
             most = np.minimum(most, self.cap_bps)
         if self.rule == "printed":
             return _whole_bps(most)
-        noise = stream(seed, "bandwidth").standard_normal(len(vms))
-        asked = MEAN_OF_MAX * most * (1.0 + self.sigma * noise)
+        asked = MEAN_OF_MAX * most * factor
         return _whole_bps(np.clip(asked, most / 10.0, most))
-
-    def _of_mean(
-        self,
-        seed: int,
-        count: int,
-        mean_bps: int,
-    ) -> npt.NDArray[np.int64]:
-        noise = stream(seed, "bandwidth").standard_normal(count)
-        scaled = np.clip(MEAN_OF_MAX * (1.0 + self.sigma * noise), 0.1, 1.0)
-        # After clipping, which has moved the mean: the mean is then exact,
-        # and the bounds move with it.
-        scaled *= mean_bps / scaled.mean()
-        return _whole_bps(scaled)
 
 
 def _whole_bps(rates_bps: Floats) -> Ints:

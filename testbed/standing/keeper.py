@@ -276,19 +276,19 @@ class Keeper:
             experiment.datacentre,
             experiment.scale,
             replace(self._setup.options, own=experiment.controller),
-            folder,
-            f"the network of {experiment.path} that is up",
-            self._narrate,
+            log_dir=folder,
+            name=f"the network of {experiment.path} that is up",
+            narrate=self._narrate,
         )
 
     def _admit_first_tenants(self, folder: Path) -> None:
         experiment = self._experiment
         self._tenants = StandingTenants(
             self._emulation,
-            experiment.scale.rate,
-            embedder_of(experiment),
-            folder,
-            experiment.enforcement,
+            scale_rate=experiment.scale.rate,
+            embedder_name=embedder_of(experiment),
+            folder=folder,
+            enforcement=experiment.enforcement,
         )
         self._links = StandingLinks(self._emulation, self._tenants)
         if self._setup.open:

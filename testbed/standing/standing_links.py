@@ -7,7 +7,7 @@ it down.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -44,7 +44,10 @@ class StandingLinks:
             users = [plan for plan, used in cables if port in used]
             state = _state(port, ends, links.get(port), users)
             if port in lost:
-                broken = self._cut_sentences(users, lost)
+                sentences = (
+                    self._tenants.cut(plan, lost) for plan in users
+                )
+                broken = tuple(filter(None, sentences))
                 state = replace(state, up=False, broken=broken)
             states.append(state)
         return tuple(states)
@@ -64,14 +67,6 @@ class StandingLinks:
                 reserved_bps[k],
             )
         return links
-
-    def _cut_sentences(
-        self,
-        plans: Iterable[TenantPlan],
-        lost: Collection[str],
-    ) -> tuple[str, ...]:
-        sentences = [self._tenants.cut(plan, lost) for plan in plans]
-        return tuple(filter(None, sentences))
 
     def change(
         self,

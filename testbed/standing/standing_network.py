@@ -222,7 +222,11 @@ class NetworkTenants:
                 )
             vms = sum(count for _, count in places)
         request = keeper_protocol.AddTenant(
-            name, vms, _bandwidth_bps(bandwidth), embedder, places
+            name,
+            n_vms=vms,
+            bandwidth_bps=_bandwidth_bps(bandwidth),
+            embedder=embedder,
+            at=places,
         )
         return ask(request, TenantState)
 

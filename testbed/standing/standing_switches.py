@@ -157,11 +157,11 @@ class StandingSwitches:
             with suppress(psutil.Error):
                 since_unix_s = psutil.Process(pid).create_time()
         return SwitchState(
-            _name(switch),
-            tuple(names[bridge.name] for bridge in bridges),
-            pid,
-            since_unix_s,
-            done,
+            name=_name(switch),
+            bridges=tuple(names[bridge.name] for bridge in bridges),
+            pid=pid,
+            since_unix_s=since_unix_s,
+            done=done,
         )
 
 

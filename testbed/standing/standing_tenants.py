@@ -98,7 +98,9 @@ class StandingTenants:
         self._vms.mininet_names = True
         placement = open_placement(self.datacentre)
         # It reserves slots, and no bandwidth.
-        self.ledger.reserve(OPEN, placement, 0, ALWAYS_S, None)
+        self.ledger.reserve(
+            OPEN, placement, rate_bps=0, start_s=ALWAYS_S, end_s=None
+        )
         most_bps = int(max(self.datacentre.wider_nic_bps))
         network = self._emulation.plan
         plan = tenant_plan(
@@ -132,7 +134,11 @@ class StandingTenants:
         # the network.
         with _fitting(name):
             self.ledger.reserve(
-                name, placement, request.bandwidth_bps, ALWAYS_S, None
+                name,
+                placement,
+                request.bandwidth_bps,
+                start_s=ALWAYS_S,
+                end_s=None,
             )
         try:
             plan = self._planned(request, placement, enforcement)
@@ -256,7 +262,11 @@ class StandingTenants:
         ledger = Ledger(datacentre)
         for name, held in self.ledger.holdings().items():
             ledger.reserve(
-                name, held.placement, held.rate_bps, ALWAYS_S, held.end_s
+                name,
+                held.placement,
+                held.rate_bps,
+                start_s=ALWAYS_S,
+                end_s=held.end_s,
             )
         return ledger
 
@@ -572,10 +582,13 @@ class StandingTenants:
         free = self.ledger.residual(ALWAYS_S, None)
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
-        name = request.embedder or self._embedder
         self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
         return embedded(
-            self.datacentre, free, request, name, self._largest_bps
+            self.datacentre,
+            free,
+            request,
+            embedder_name=request.embedder or self._embedder,
+            largest_bps=self._largest_bps,
         )
 
     def _planned(
@@ -597,9 +610,9 @@ class StandingTenants:
             network,
             placement,
             self._free_slots(placement),
-            tenant_id,
-            request.name,
-            scaled_bps(request.bandwidth_bps, self._scale_rate),
+            tenant_id=tenant_id,
+            job_id=request.name,
+            rate_bps=scaled_bps(request.bandwidth_bps, self._scale_rate),
         )
         return enforced(network, plan, enforcement)
 

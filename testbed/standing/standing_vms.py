@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from jobs.vm_names import machines_hosts
 from testbed.backends.emu.cleanup_journal import JournalEntry
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.backends.emu.vm_process import HOSTS, VmPlace
+from testbed.backends.emu.vm_process import VmPlace
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan, TenantVm
 
@@ -109,12 +110,7 @@ class StandingVms:
         return path
 
     def _hosts(self, plan: TenantPlan) -> str:
-        machines_own = ""
-        if HOSTS.exists():
-            machines_own = HOSTS.read_text(
-                encoding="utf-8", errors="replace"
-            )
-        lines = [machines_own.rstrip("\n")]
+        lines = [machines_hosts().rstrip("\n")]
         for vm in plan.vms:
             names = dict.fromkeys((self._name(plan, vm), vm.slot.host))
             lines.append(f"{vm.ip}\t{' '.join(filter(None, names))}")

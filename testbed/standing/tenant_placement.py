@@ -76,8 +76,8 @@ def placed_by_hand(
             datacentre,
             free,
             placement,
-            request.n_vms,
-            request.bandwidth_bps,
+            n_vms=request.n_vms,
+            rate_bps=request.bandwidth_bps,
         )
         if not problems:
             return placement

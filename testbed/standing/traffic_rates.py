@@ -46,9 +46,9 @@ class TrafficRates:
 
     name: str
     reserved_bps: float
-    sent_bps: float
-    queued_bytes: int
-    dropped: int
+    sent_bps: float = 0.0
+    queued_bytes: int = 0
+    dropped: int = 0
     capacity_bps: float = 0.0
 
 
@@ -179,7 +179,7 @@ class TrafficCounters:
         if tenant.link_bps or not tenant.edges:
             wire_bps = len(tenant.vms) * tenant.rate_bps
             reserved_bps = wire_bps / self._scale_rate
-        idle = _idle(tenant.job_id, reserved_bps)
+        idle = TrafficRates(tenant.job_id, reserved_bps)
         return _with_counters(idle, total)
 
 
@@ -199,28 +199,14 @@ def _idle_links(
         names = (f"{lower} -> {upper}", f"{upper} -> {lower}")
         for down, name in enumerate(names):
             directed = 2 * number + down
-            traffic = _idle(
+            capacity_bps = layout.plan.directed_bps(directed)
+            idle = TrafficRates(
                 name,
                 reserved_bps[directed] / scale_rate,
-                layout.plan.directed_bps(directed) / scale_rate,
+                capacity_bps=capacity_bps / scale_rate,
             )
-            links.append(traffic)
+            links.append(idle)
     return links
-
-
-def _idle(
-    name: str,
-    reserved_bps: float,
-    capacity_bps: float = 0.0,
-) -> TrafficRates:
-    return TrafficRates(
-        name,
-        reserved_bps,
-        sent_bps=0.0,
-        queued_bytes=0,
-        dropped=0,
-        capacity_bps=capacity_bps,
-    )
 
 
 def _with_counters(

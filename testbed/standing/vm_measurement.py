@@ -19,7 +19,14 @@ from math import inf
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
-from jobs.live.iperf3 import BLOCK_BYTES, OMITTED_S, listening, received_bps
+from jobs.live.iperf3 import (
+    BLOCK_BYTES,
+    OMITTED_S,
+    client_command,
+    listening,
+    received_bps,
+    server_command,
+)
 from jobs.request import Enforcement
 from jobs.wire import wire_rate_bps
 from testbed.backends.emu.vm_process import VmPlace, started
@@ -213,9 +220,14 @@ def _rates_bps(
     serving = []
     sending = []
     for (sender, receiver), port in zip(pairs, ports, strict=True):
-        serving.append((receiver, _server_command(receiver, port)))
-        command = _client_command(
-            sender, receiver, port, seconds, size_bytes
+        serving.append((receiver, server_command(receiver.ip, port)))
+        command = client_command(
+            receiver_ip=receiver.ip,
+            sender_ip=sender.ip,
+            port=port,
+            counted_s=seconds + ENDING_S,
+            omitted_s=OMITTED_S,
+            block_bytes=size_bytes,
         )
         sending.append((sender, command))
     with started(serving, subprocess.STDOUT) as servers:
@@ -248,25 +260,6 @@ def _free_port(place: VmPlace) -> int:
         " for iperf3",
         f"sudo testbed exec {place.name} -- ss -tlnp lists who listens there",
     )
-
-
-def _server_command(receiver: VmPlace, port: int) -> list[str]:
-    # One test, and then it ends: nothing is left to be ended.
-    command = ["iperf3", "--server", "--one-off", "--bind", receiver.ip]
-    return [*command, "--port", str(port), "--json"]
-
-
-def _client_command(
-    sender: VmPlace,
-    receiver: VmPlace,
-    port: int,
-    seconds: int,
-    size_bytes: int,
-) -> list[str]:
-    command = ["iperf3", "--client", receiver.ip, "--bind", sender.ip]
-    command += ["--time", str(seconds + ENDING_S), "--omit", str(OMITTED_S)]
-    command += ["--length", str(size_bytes)]
-    return [*command, "--port", str(port), "--json"]
 
 
 def _received_bps(text: str) -> float:

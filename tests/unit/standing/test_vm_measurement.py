@@ -66,8 +66,13 @@ def test_two_blocks_more_or_less_are_within_a_fifth_of_what_is_tolerated(
     assert 1 <= size_bytes <= vm_measurement.BLOCK_BYTES
     low, _ = vm_measurement.BOUNDS["strict"]
     assert 2 * size_bytes <= rate_bps * seconds / 8 * (1 - low) / 5 + 1
-    ends = vm_measurement._client_command(
-        place(0), place(1), 5201, 5, size_bytes
+    ends = vm_measurement.client_command(
+        receiver_ip="10.0.0.2",
+        sender_ip="10.0.0.1",
+        port=5201,
+        counted_s=5,
+        omitted_s=1,
+        block_bytes=size_bytes,
     )
     assert ends[ends.index("--length") + 1] == str(size_bytes)
 
