@@ -10,6 +10,7 @@ import os
 import struct
 from collections.abc import Iterable
 from contextlib import ExitStack, suppress
+from io import FileIO
 
 from jobs import linux
 
@@ -123,11 +124,8 @@ def _write_map(
     text: str,
 ) -> None:
     """Writes ``uid_map`` or ``gid_map`` by one call, as the kernel demands."""
-    descriptor = os.open(f"/proc/{process}/{name}", os.O_WRONLY)
-    try:
-        os.write(descriptor, text.encode())
-    finally:
-        os.close(descriptor)
+    with FileIO(f"/proc/{process}/{name}", "w") as file:
+        file.write(text.encode())
 
 
 def _mount_mapped(

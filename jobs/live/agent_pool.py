@@ -54,8 +54,8 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    # Came before its AgentStarted: the channel and the server's answers are
-    # two sockets, between which there is no order.
+    # Came before its AgentStarted: the channel and the server's replies come
+    # by two sockets, between which there is no order.
     held: list[tuple[str, Message]] = field(default_factory=list)
 
 
@@ -69,12 +69,11 @@ def _own_mounts() -> None:
 
 
 class AgentPool:
-    """Agents and their fork server. No threads; use from the thread that made
-    it.
+    """Agents and their fork server; a context manager that ends every agent.
 
-    (The server ends with the thread that started it.) A context manager:
-    leaving it ends every agent. ``log`` is where the server's own complaints
-    go, None for nowhere; ``folder`` is what people call its folder.
+    To be used by the thread that made it: the server ends with that thread.
+    ``log``: file for the server's own errors; None: they are dropped.
+    ``folder``: the log's folder by the name that messages give it.
     """
 
     def __init__(
@@ -230,7 +229,7 @@ class AgentPool:
         for _, line in sorted(ready.items()):
             if line is not None:
                 self._read_line(line)
-        # The server's last: an agent's exit comes after all that it said.
+        # The server's last: an agent's exit comes after its messages.
         if self._control.fileno() in ready:
             self._read_answers()
 

@@ -3,8 +3,8 @@
 An agent carries out one :class:`Plan`. Over its channel it sends :class:`Ready`
 once, :class:`AgentProgress` periodically, and :class:`AgentReport` at the end,
 each as a line of JSON. It receives a line with the instant of its start, and
-one with each other rate of its VM. The fork server and its caller, which
-started it, trust each other: they exchange requests and answers as pickles. All
+another for each change of its VM's rate. The fork server and its caller, which
+started it, trust each other: they exchange requests and replies as pickles. All
 instants are nanoseconds of the machine's CLOCK_MONOTONIC, which all network
 namespaces share.
 """
@@ -268,8 +268,8 @@ class AgentStarted:
 class AgentExited:
     """An agent's end, its last message: by exit ``code`` or by ``signum``."""
 
-    code: int | None
-    signum: int | None
+    code: int | None = None
+    signum: int | None = None
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,9 @@ class CommandAgent(Agent):
         self._start_together()
         home = make_folder()
         try:
-            with self._started(home) as child:
+            with start_piped(
+                self._plan.argv, self._environment(home), home
+            ) as child:
                 try:
                     self._attend(child)
                 finally:
@@ -97,21 +99,6 @@ class CommandAgent(Agent):
             shutil.rmtree(home, ignore_errors=True)
         if child.returncode:
             raise AgentFailure(self._how(child.returncode))
-
-    def _started(self, home: str) -> subprocess.Popen[bytes]:
-        try:
-            return start_tied(
-                self._plan.argv,
-                subprocess.PIPE,
-                env=self._environment(home),
-                cwd=home,
-                # Read by descriptor: what a buffer holds no selector sees.
-                bufsize=0,
-            )
-        except OSError as error:
-            raise AgentFailure(
-                f"cannot run {self._plan.argv[0]!r}: {error.strerror}"
-            ) from None
 
     def _environment(self, home: str) -> dict[str, str]:
         plan = self._plan
@@ -201,6 +188,29 @@ def ended_sentence(
     if last_line:
         sentence += f": {last_line}"
     return sentence
+
+
+def start_piped(
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+) -> subprocess.Popen[bytes]:
+    """A program as of :func:`start_tied`, whose output comes by a pipe. Raises
+    AgentFailure.
+    """
+    try:
+        return start_tied(
+            argv,
+            subprocess.PIPE,
+            env=env,
+            cwd=cwd,
+            # Read by descriptor: what a buffer holds no selector sees.
+            bufsize=0,
+        )
+    except OSError as error:
+        raise AgentFailure(
+            f"cannot run {argv[0]!r}: {error.strerror}"
+        ) from None
 
 
 def start_tied(

@@ -6,8 +6,8 @@ kernel allows only what the machine's owner allowed for everybody.
 
 Each agent listens, and connects to the peers to which it will send. On each
 connection the sender states its index, its peer's, and the volume to come; the
-receiver answers with one byte if it expects that. An agent is ready when all its
-receivers have answered and all its senders have called.
+receiver replies with one byte if it expects that. An agent is ready when all its
+receivers have replied and all its senders have called.
 """
 
 from __future__ import annotations
@@ -64,6 +64,13 @@ class Sending:
     def left_bytes(self) -> int:
         return self.order.size_bytes - self.sent_bytes
 
+    def failure(self, reason: str | None) -> AgentFailure:
+        """The agent's failure where this connection is lost."""
+        return AgentFailure(
+            f"connection to {self.order} lost after {self.sent_bytes}"
+            f" of {self.order.size_bytes} bytes: {reason}"
+        )
+
 
 @dataclass
 class Receiving:
@@ -82,6 +89,13 @@ class Receiving:
     @property
     def left_bytes(self) -> int:
         return self.order.size_bytes - self.received_bytes
+
+    def failure(self, reason: str | None) -> AgentFailure:
+        """The agent's failure where this connection is lost."""
+        return AgentFailure(
+            f"connection from {self.order} lost after {self.received_bytes}"
+            f" of {self.order.size_bytes} bytes: {reason}"
+        )
 
     def wake_for(self, size_bytes: int) -> None:
         """Wakes the agent when ``size_bytes``, at least 1, wait to be read."""
@@ -295,7 +309,7 @@ class Connections:
             return
         if answer != _WELCOME:
             raise AgentFailure(
-                f"{_name(attempt.order)} turned the connection away"
+                f"{attempt.order} turned the connection away"
             )
         self._selector.unregister(sock)
         self._attempts.remove(attempt)
@@ -315,7 +329,7 @@ class Connections:
         attempt.calling = False
         if code not in _NOT_YET:
             raise AgentFailure(
-                f"cannot connect to {_name(attempt.order)}: {os.strerror(code)}"
+                f"cannot connect to {attempt.order}: {os.strerror(code)}"
             )
         attempt.reason = os.strerror(code)
         attempt.retry_at_ns = time.monotonic_ns() + attempt.pause_ns
@@ -326,7 +340,7 @@ class Connections:
         parts = []
         if self._attempts:
             unreached = ", ".join(
-                f"{_name(attempt.order)} ({attempt.reason})"
+                f"{attempt.order} ({attempt.reason})"
                 for attempt in self._attempts
             )
             parts.append(f"no connection {waited} to {unreached}")
@@ -336,10 +350,6 @@ class Connections:
             )
             parts.append(f"no call {waited} from {silent}")
         return "; ".join(parts)
-
-
-def _name(order: Outgoing) -> str:
-    return f"VM {order.peer} at {order.ip}:{order.port}"
 
 
 # ----------------------------------------------------------------------------------------- tcp

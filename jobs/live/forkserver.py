@@ -90,7 +90,7 @@ class ForkServer:
         self._open = True
 
     def serve(self) -> None:
-        """Answers requests and reports exits until the caller's socket ends."""
+        """Handles requests and reports exits until the caller's socket ends."""
         self._selector.register(self._caller, selectors.EVENT_READ)
         try:
             while self._open:
@@ -111,7 +111,7 @@ class ForkServer:
                 self._caller, PACKET_LIMIT_BYTES, 1
             )
         except ConnectionResetError:
-            # The caller has gone with answers unread.
+            # The caller has gone with replies unread.
             self._open = False
             return
         try:
@@ -174,11 +174,10 @@ class ForkServer:
         result = os.waitid(os.P_PIDFD, pidfd, os.WEXITED)
         self._selector.unregister(pidfd)
         os.close(pidfd)
-        answer = AgentExited(code=None, signum=None)
-        if result is not None and result.si_code == os.CLD_EXITED:
-            answer = AgentExited(code=result.si_status, signum=None)
-        elif result is not None:
-            answer = AgentExited(code=None, signum=result.si_status)
+        assert result is not None  # noqa: S101 - without WNOHANG
+        answer = AgentExited(signum=result.si_status)
+        if result.si_code == os.CLD_EXITED:
+            answer = AgentExited(code=result.si_status)
         self._answer(agent_id, answer)
 
     def _end_children(self) -> None:
@@ -209,8 +208,8 @@ def _open_log(request: SpawnRequest) -> int:
     """
     if request.log is None:
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    # Without waiting (O_NONBLOCK): opening a pipe would wait for a reader,
-    # and fails at once so.
+    # O_NONBLOCK: to open a pipe fails at once then, and does not wait for a
+    # reader.
     flags = (
         os.O_WRONLY
         | os.O_CREAT

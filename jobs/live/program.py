@@ -10,6 +10,7 @@ whoever calls from an address of the job's own VMs.
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import selectors
@@ -44,12 +45,9 @@ from jobs.live.command import (
     GRACE_S,
     end_groups,
     ended_sentence,
-    start_tied,
+    start_piped,
 )
-from jobs.live.program_output import (
-    OutputLog,
-    ProgramOutput,
-)
+from jobs.live.program_output import OutputLog, ProgramOutput
 from jobs.live.program_plan import (
     DASK_HEAD,
     FOLDER,
@@ -67,19 +65,13 @@ _BACKLOG = 1024
 _TAIL_BYTES = 300
 
 
-def _script(module: str | None) -> str:
-    """The text of a script, read while its file can be: by the fork server."""
-    if module is None:
-        return ""
-    return Path(module).read_text("utf-8")
-
-
+# Read by the fork server: agents may not be allowed to read the files.
 SCRIPTS = {
-    RANK_START: _script(rank_start.__file__),
-    REMOTE_SHELL: _script(remote_shell.__file__),
-    DASK_HEAD: _script(dask_head.__file__),
-    SPARK_HEAD: _script(spark_head.__file__),
-    SPARK_DRIVER: _script(spark_driver.__file__),
+    RANK_START: inspect.getsource(rank_start),
+    REMOTE_SHELL: inspect.getsource(remote_shell),
+    DASK_HEAD: inspect.getsource(dask_head),
+    SPARK_HEAD: inspect.getsource(spark_head),
+    SPARK_DRIVER: inspect.getsource(spark_driver),
 }
 _FIRST_LINE = f"#!{os.path.realpath(sys.executable)} -IS\n"
 
@@ -312,18 +304,8 @@ class ProgramAgent(Agent):
         words: Sequence[str],
         **variables: str,
     ) -> subprocess.Popen[bytes]:
-        try:
-            child = start_tied(
-                words,
-                subprocess.PIPE,
-                env=self._environment() | variables,
-                cwd=self._folder,
-                bufsize=0,
-            )
-        except OSError as error:
-            raise AgentFailure(
-                f"cannot run {words[0]!r}: {error.strerror}"
-            ) from None
+        environment = self._environment() | variables
+        child = start_piped(words, environment, self._folder)
         self._children.append(child)
         return child
 

@@ -31,8 +31,8 @@ def main(words: list[str]) -> int:
     start = awaited(agent)
     if start is None:
         return NOT_RUN
-    # A fork: the launcher watches this process, and the rank's end is to be
-    # told by somebody who sees it at once.
+    # A fork: the launcher watches this process, which sees the rank's end at
+    # once and reports it.
     child = os.fork()
     if child == 0:
         take(start)
@@ -94,7 +94,7 @@ def watched(
 
 
 def _pass_on_signals(child: int) -> None:
-    """A launcher ends its ranks by this process; how they end is to be told."""
+    """A launcher ends its rank by this process, which reports the rank's end."""
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(signum, lambda number, _: os.kill(child, number))
 

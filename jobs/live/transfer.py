@@ -265,9 +265,7 @@ class TransferAgent(Agent):
         except BlockingIOError:
             return
         except OSError as error:
-            raise AgentFailure(
-                self._broken(sending, error.strerror)
-            ) from None
+            raise sending.failure(error.strerror) from None
         sending.sent_bytes += n
         self._sent_bytes += n
         # From here on writable means that no byte of the flow is unsent.
@@ -283,11 +281,9 @@ class TransferAgent(Agent):
         except BlockingIOError:
             return
         except OSError as error:
-            raise AgentFailure(
-                self._broken(sending, error.strerror)
-            ) from None
+            raise sending.failure(error.strerror) from None
         if not data:
-            raise AgentFailure(self._broken(sending, "closed by the peer"))
+            raise sending.failure("closed by the peer")
         sending.answer += data
         if len(sending.answer) == _ACK.size:
             self._conclude(sending)
@@ -336,13 +332,11 @@ class TransferAgent(Agent):
         except BlockingIOError:
             return False
         except OSError as error:
-            raise AgentFailure(
-                self._cut(receiving, error.strerror)
-            ) from None
+            raise receiving.failure(error.strerror) from None
         # Before anything else: it may be the last byte's instant.
         now_ns = time.monotonic_ns()
         if n == 0:
-            raise AgentFailure(self._cut(receiving, "closed by the peer"))
+            raise receiving.failure("closed by the peer")
         if receiving.first_ns is None:
             receiving.first_ns = now_ns
         receiving.received_bytes += n
@@ -364,27 +358,6 @@ class TransferAgent(Agent):
         receiving.sock.send(acknowledgement)
         self._selector.unregister(receiving.sock)
         self._open -= 1
-
-    def _broken(
-        self,
-        sending: Sending,
-        reason: str | None,
-    ) -> str:
-        order = sending.order
-        return (
-            f"connection to VM {order.peer} at {order.ip}:{order.port} lost after"
-            f" {sending.sent_bytes} of {order.size_bytes} bytes: {reason}"
-        )
-
-    def _cut(
-        self,
-        receiving: Receiving,
-        reason: str | None,
-    ) -> str:
-        return (
-            f"connection from VM {receiving.order.peer} lost after"
-            f" {receiving.received_bytes} of {receiving.order.size_bytes} bytes: {reason}"
-        )
 
 
 def _received(flow: Receiving) -> ReceivedPayload:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeVar
 
 from jobs.live.agent_protocol import (
@@ -40,6 +41,9 @@ class Outgoing:
     port: int
     size_bytes: int
 
+    def __str__(self) -> str:
+        return f"VM {self.peer} at {self.ip}:{self.port}"
+
 
 @dataclass(frozen=True)
 class Incoming:
@@ -47,6 +51,9 @@ class Incoming:
 
     peer: int
     size_bytes: int
+
+    def __str__(self) -> str:
+        return f"VM {self.peer}"
 
 
 Flow = TypeVar("Flow", Outgoing, Incoming)
@@ -168,16 +175,6 @@ def _progress_at(curve: Curve, total_bytes: int, sent_bytes: int) -> float:
     return start
 
 
-def _areas(steps: Sequence[tuple[float, int]]) -> list[float]:
-    """Width times rate of each step."""
-    areas = []
-    start = 0.0
-    for end, rate in steps:
-        areas.append((end - start) * rate)
-        start = end
-    return areas
-
-
 # ------------------------------------------------------------------------------------ production
 
 NS_PER_S = 1_000_000_000
@@ -214,45 +211,44 @@ class Chunk:
     buffer_bytes: int
 
 
-def phases(
-    total_bytes: int,
-    steps: Sequence[tuple[float, int]],
-) -> tuple[Phase, ...]:
-    """The steps ``(progress_end, rate_bps)`` of c(x) as phases.
+def phases(total_bytes: int, curve: Curve) -> tuple[Phase, ...]:
+    """The steps of c(x) as phases, whose sizes sum to the total.
 
-    Their sizes sum to the total. Progress is a share of the job's time τ at
-    infinite bandwidth, not of its bytes: with τ = 8·total / ∫c(x)dx, a step of
-    width w lasts w·τ and yields w·τ·c bits, perhaps none.
+    Progress is a share of the job's time τ at infinite bandwidth, not of its
+    bytes: with τ = 8·total / ∫c(x)dx, a step of width w lasts w·τ and yields
+    w·τ·c bits, perhaps none.
     """
-    areas = _areas(steps)
-    tau_s = 8 * total_bytes / sum(areas)
-    out: list[Phase] = []
+    widths = []
+    areas_bps = []
     start = 0.0
-    area = 0.0
+    for end, rate_bps in curve:
+        widths.append(end - start)
+        areas_bps.append((end - start) * rate_bps)
+        start = end
+    integral_bps = sum(areas_bps)
+    tau_s = 8 * total_bytes / integral_bps
+    # Sums of sizes are rounded: errors of rounded sizes would add up.
+    ends_bytes = [
+        round(total_bytes * area_bps / integral_bps)
+        for area_bps in accumulate(areas_bps)
+    ]
+    # Of large totals the quotient may miss the last byte.
+    ends_bytes[-1] = total_bytes
+    out = []
     done_bytes = 0
-    for (end, _), step_area in zip(steps, areas, strict=True):
-        area += step_area
-        # The sum of sizes is rounded: errors of rounded sizes would add up.
-        until_bytes = round(total_bytes * area / sum(areas))
-        # Of large totals the quotient may miss the last byte.
-        if end == steps[-1][0]:
-            until_bytes = total_bytes
+    for width, end_bytes in zip(widths, ends_bytes, strict=True):
         phase = Phase(
-            size_bytes=until_bytes - done_bytes,
-            duration_ns=round((end - start) * tau_s * NS_PER_S),
+            size_bytes=end_bytes - done_bytes,
+            duration_ns=round(width * tau_s * NS_PER_S),
         )
         out.append(phase)
-        start = end
-        done_bytes = until_bytes
+        done_bytes = end_bytes
     return tuple(out)
 
 
-def chunks(
-    total_bytes: int,
-    steps: Sequence[tuple[float, int]],
-) -> Iterator[Chunk]:
+def chunks(total_bytes: int, curve: Curve) -> Iterator[Chunk]:
     """The phases cut into chunks, with exactly their sizes and durations."""
-    for phase in phases(total_bytes, steps):
+    for phase in phases(total_bytes, curve):
         # By time or by size, whichever makes more chunks: in 5 ms a fast phase
         # may yield megabytes.
         n = max(
@@ -300,14 +296,14 @@ class Production:
     def __init__(
         self,
         total_bytes: int,
-        steps: Sequence[tuple[float, int]],
+        curve: Curve,
         cpu_share: float,
     ) -> None:
         self.produced_bytes = 0
         self.due_ns: int | None = None
         self.lost_ns = 0
         self.cpu_due_ns = 0
-        self._chunks = chunks(total_bytes, steps)
+        self._chunks = chunks(total_bytes, curve)
         self._cpu_share = cpu_share
         self._chunk: Chunk | None = next(self._chunks)
 
