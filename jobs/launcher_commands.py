@@ -61,13 +61,12 @@ def needed(demand: Demand) -> LauncherCommand | None:
 
 
 def missing(demands: Iterable[Demand]) -> list[LauncherCommand]:
-    """Commands that the demands need and this machine lacks."""
+    """Commands that the demands need and this machine lacks, each once."""
     absent: list[LauncherCommand] = []
     for demand in demands:
         command = needed(demand)
         if command is None or command in absent:
             continue
-        # Each is told once, however many jobs need it.
         if not command.is_installed:
             absent.append(command)
     return absent

@@ -1,10 +1,10 @@
 """Folders of a VM's own in place of the machine's /tmp, /var/tmp, /run and
 /dev/shm.
 
-They are in one tmpfs, so that their size is bounded, which is mounted in the
-mount namespace of the network's fork server: nobody else sees it, all programs
-of the VM do, and it ends with that process. Removing the empty folder that it
-is mounted on ends it earlier.
+They are in one tmpfs, which bounds their size. It is mounted in the mount
+namespace of the network's fork server: all programs of the VM see it, nobody
+else does, and it ends with that process. Removing the empty folder that it is
+mounted on ends it earlier.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def enter_mounts(
     size_bytes: int,
     mounts: str,
 ) -> None:
-    """Turns this process into one with mounts of its own, the VM's tmpfs among
-    them, and with the shared memory and message queues of the VM. It has to be
-    root's, and without threads. Raises OSError.
+    """Gives this process mounts of its own, the VM's tmpfs among them, and the
+    shared memory and message queues of the VM.
 
-    ``folder``: where the tmpfs is mounted, ``mounts``: the fork server's mount
-    namespace.
+    The process has to be root's, and without threads. ``folder``: where the
+    tmpfs is mounted. ``mounts``: the fork server's mount namespace. Raises
+    OSError.
     """
-    # Told by the namespace's number: entering one's own succeeds without a
+    # Namespaces are compared by number: entering one's own succeeds without a
     # change.
     before = _mounts_of_this()
     with suppress(FileNotFoundError):
@@ -150,8 +150,8 @@ class _Shown:
             self._above.append(os.stat(folder))  # noqa: PTH116
 
     def show(self) -> None:
-        """Binds it to its place; folders on the way are as open as the
-        machine's.
+        """Binds it to its place; folders on the way have the machine's owners
+        and modes.
         """
         folder = os.open(self._place, os.O_PATH | os.O_CLOEXEC)
         try:
@@ -214,8 +214,9 @@ def _by_number(descriptor: int) -> str:
 
 
 def paths_in(arguments: Sequence[str]) -> list[str]:
-    """The folders of files that a command's arguments name by whole paths: it
-    may need what lies beside them. A file right in /tmp is alone.
+    """Folders of the files that a command's arguments name by absolute paths: a
+    program may need the files beside them. A file directly in /tmp is shown
+    alone.
     """
     paths = []
     for text in filter(os.path.isabs, arguments):

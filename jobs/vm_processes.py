@@ -20,11 +20,12 @@ def own_processes(
     uid: int,
     gid: int,
 ) -> bool:
-    """Has all children that this process, root's and with mounts of its own,
-    starts from now on be in a PID namespace, whose processes alone they find in
-    ``/proc``. Its first process is of that user.
+    """Puts all later children of this process into a PID namespace, whose
+    processes alone they see in ``/proc``.
 
-    False where a container does not allow it: nothing has changed then.
+    This process is root's, with mounts of its own; ``uid`` and ``gid`` are
+    those of the namespace's first process. Returns False where a container does
+    not allow it: nothing has changed then.
     """
     if not _is_allowed():
         return False

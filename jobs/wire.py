@@ -47,9 +47,11 @@ def beside_acknowledgements(
     size_bytes: int,
     packet_bytes: int,
 ) -> int:
-    """The payload that is left of ``size_bytes`` where a VM also sends the
-    acknowledgements of as much that it receives, one for each packet of at
-    most ``packet_bytes`` of payload.
+    """The part of ``size_bytes`` that a VM sends where its acknowledgements
+    count, too.
+
+    It receives as much as it sends, and acknowledges each packet of at most
+    ``packet_bytes`` of payload.
     """
     packet_wire_bytes = _packet_wire_bytes(packet_bytes)
     both_bytes = packet_wire_bytes + ACKNOWLEDGEMENT_BYTES
@@ -57,8 +59,9 @@ def beside_acknowledgements(
 
 
 def with_acknowledgements(packet_bytes: int) -> float:
-    """Bits on the wire for each bit of data there, where as much data and its
-    acknowledgements go both ways: the inverse of
+    """Bits on the wire of data and acknowledgements, over those of the data.
+
+    Both directions carry as much data. The inverse of
     :func:`beside_acknowledgements`.
     """
     return 1 + ACKNOWLEDGEMENT_BYTES / _packet_wire_bytes(packet_bytes)

@@ -19,8 +19,8 @@ Rule = Literal["redraw", "clamp"]
 
 _MOST_ROUNDS = 10_000
 _FARTHEST = 2.0
-"""Deviations from the mean to the floor: farther up, one draw in 44 is left,
-and drawing lasts.
+"""The most deviations by which the floor may be above the mean: there one draw
+in 44 reaches it.
 """
 
 

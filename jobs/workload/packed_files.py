@@ -1,7 +1,7 @@
 """Files from outside, packed or not: their lines and bytes, within bounds.
 
 A small archive may unpack without end, and a file may be something else than its
-name says: both are told by what they are.
+name says: its content decides.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _BLOCK_BYTES = 1 << 20
 
 
 class CutOff(ValueError):
-    """A file that cannot be read any further: compressed and damaged, or
-    endless; ``line`` where that is known.
+    """A file that cannot be read any further, as a damaged or an endless archive;
+    ``line`` where that is known.
     """
 
     def __init__(
@@ -147,8 +147,8 @@ _FOREIGN: dict[bytes, tuple[str, str]] = {
     ),
     b"<html": ("a web page", "download what the page has a link to"),
 }
-"""First bytes, in small letters, of what is often taken for a text, and what
-to do then.
+"""Files that are often taken for a text: their first bytes, compared without
+case, their kind, and advice.
 """
 _TAR_MARK = slice(257, 262)
 _LOOKED_AT = 512
@@ -156,8 +156,8 @@ _LOOKED_AT = 512
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[tuple[io.BufferedReader, Bounds]]:
-    """The content, unpacked where it begins as gzip, bzip2, xz or Zstandard
-    do, whatever the name says; and its bounds.
+    """The content and its bounds. It is unpacked where its first bytes are those
+    of gzip, bzip2, xz or Zstandard, whatever the name says.
 
     Raises OSError; :class:`CutOff` where an archive is damaged, or the path
     is that of a pipe or a device.

@@ -1,11 +1,10 @@
 """The Standard Workload Format: header comments, then 18 numbers a line, -1
 where unknown.
 
-What a line must be is the format's definition (Parallel Workloads Archive,
-version 2.2). What is wrong is named by line and column, all of it at once;
-``lenient`` leaves such lines out and counts them. Of sound records
-:func:`jobs_of` takes those that are jobs which can be scheduled, and counts the
-others by reason.
+Lines are checked by the format's definition (Parallel Workloads Archive, version
+2.2). All problems are reported at once, by line and column; ``lenient`` leaves
+such lines out and counts them. Of sound records :func:`jobs_of` takes the jobs
+that can be scheduled, and counts the others by reason.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ class Swf:
     each one's line.
 
     ``header`` has every ``; Key: value`` comment before the first record, in
-    order of the file; ``skipped`` says how many lines were left out, and
-    ``examples`` what was wrong with the first; ``remarks`` what was read past.
+    order of the file. ``skipped``, ``examples`` and ``remarks`` are those of
+    :class:`jobs.workload.traces.Trace`.
     """
 
     path: Path
@@ -178,9 +177,9 @@ class _Log:
     ) -> None:
         # A sound log is parsed and checked by whole columns, at a microsecond
         # a line; only a chunk with something wrong is gone through by line.
-        values = _numbers(texts, n_columns=None)
+        values = _numbers(texts)
         if values is None or values.shape[1] != len(FIELDS):
-            values = _numbers(texts, n_columns=len(FIELDS))
+            values = _numbers(texts, range(len(FIELDS)))
             if values is None:
                 texts, where, values = self._numbers_of(texts, where)
             else:
@@ -337,12 +336,11 @@ class _Log:
 
 def _numbers(
     texts: list[str],
-    n_columns: int | None,
+    columns: range | None = None,
 ) -> npt.NDArray[np.float64] | None:
-    """The first columns of all lines, or all columns (None); None where that
-    is not the same number of numbers in each.
+    """The columns of all lines, or those asked for. None where they are not all
+    numbers, or lines differ in their number of columns.
     """
-    columns = None if n_columns is None else range(n_columns)
     try:
         return np.loadtxt(
             texts,

@@ -1,9 +1,9 @@
 """SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps,
 shuffled, and out.
 
-One job a line, six fields apart by tabs; paths that follow them are read past.
-Bytes, not tasks: tasks are ⌈map bytes
-/ 64 MB⌉ and one reducer where anything is shuffled.
+One job a line, six fields apart by tabs; paths that follow them are not read.
+A line has no number of tasks: they are ⌈map bytes / 64 MB⌉ maps, and one
+reducer where anything is shuffled.
 """
 
 from __future__ import annotations

@@ -38,7 +38,8 @@ class TraceErrors(ValueError):
     """A trace that cannot be read. ``problems`` are the first ones, ``total``
     counts all.
 
-    ``lines_alone``: nothing but single lines is wrong, and there are others.
+    ``lines_alone``: each problem is one of a single line, and other lines are
+    good.
     """
 
     def __init__(
@@ -64,10 +65,10 @@ class TraceErrors(ValueError):
 
 @dataclass(frozen=True)
 class Trace(Generic[T]):
-    """A file's jobs; ``skipped`` were left out, ``examples`` says why of the
-    first.
+    """A file's jobs. ``skipped``: the number of problems for which lines were
+    left out; ``examples``: the first of them.
 
-    ``remarks``: what was read past, a sentence each.
+    ``remarks``: sentences on fields that were not read.
     """
 
     path: Path
@@ -153,7 +154,7 @@ class Complaints:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Sentences on what was read past."""
+        """Sentences on fields that were not read."""
         if not self.longer:
             return ()
         noun = "line has" if self.longer == 1 else "lines have"
@@ -246,8 +247,8 @@ class Complaints:
 
 
 def quoted_text(text: str) -> str:
-    """A piece of a file as a message may quote it: short, and nothing a
-    terminal would obey.
+    """A piece of a file as a message may quote it: short, and without control
+    characters.
     """
     return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
