@@ -1,9 +1,9 @@
-"""Trace of a backend: its answers to the engine, recorded live and used again
+"""Trace of a backend: its replies to the engine, recorded live and used again
 in a replay.
 
 ``answers.jsonl`` in a live run's folder holds one line a call. An engine that
-is given the same answers is at the same time at the same step, so a policy
-without hidden state decides the same; :func:`testbed.play.playing.run_replayed`
+gets the same replies is at the same time at the same step, so a policy without
+hidden state decides the same; :func:`testbed.play.playing.run_replayed`
 compares.
 """
 
@@ -38,8 +38,8 @@ Write = Callable[[dict[str, Any]], None]
 
 
 class _Answer(TypedDict, total=False):
-    """A line of the trace: a call, and what came of it; the others name a call
-    and its job.
+    """A line of the trace: a call and its result. Keys without a type here are
+    calls about a job.
     """
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc]
@@ -53,7 +53,7 @@ _ANSWER = TypeAdapter(_Answer)
 
 
 def writer(file: IO[str], reserve: DiskReserve) -> Write:
-    """One flushed line an answer."""
+    """A function that writes a record as a line, and flushes it."""
 
     def write(answer: dict[str, Any]) -> None:
         # Not a number and infinity are no JSON: other readers would stop.
@@ -113,8 +113,7 @@ class TracingBackend(_JobCalls):
         self.name = backend.name
 
     def now_s(self) -> float:
-        # Each reading of the clock: a policy decides by the time that it is
-        # told.
+        # Each reading of the clock: policies decide by the time.
         now_s = self._backend.now_s()
         self._write({"now_s": now_s})
         return now_s
@@ -134,15 +133,15 @@ class TracingBackend(_JobCalls):
     ) -> None:
         try:
             self._backend.start(job, placement, rate_bps, tier)
-        # Whether it starts is the network's answer, so that this call is
-        # written after it is made.
+        # Unlike a call without a reply it is written after it is made: its
+        # reply is whether the job starts.
         except StartFailed as error:
             self._write({"start": job.id, "failed": str(error)})
             raise
         self._write({"start": job.id})
 
-    # Calls without an answer are written before they are made: one that
-    # raises ends the run, and a replay is to come as far.
+    # Calls without a reply are written before they are made: one that raises
+    # ends the run, and a replay is to come as far.
 
     def fail(self, failure: Failure) -> None:
         self._write({"fail": failure.kind})
@@ -160,7 +159,7 @@ class TracingBackend(_JobCalls):
 
 
 class ReplayBackend(_JobCalls):
-    """Answers each call as the trace does; calls must come in the trace's
+    """Replies to each call as in the trace; calls must come in the trace's
     order.
 
     RunFailed names the first call that the trace does not hold: a decision
@@ -175,7 +174,8 @@ class ReplayBackend(_JobCalls):
 
     def _next(self, call: str, of: object) -> dict[str, Any]:
         number, answer = next(self._trace, (0, {}))
-        # None is an answer: of a wait without an end.
+        # With a default that equals nothing: None is the end of a wait without
+        # one.
         if answer.get(call, _NOTHING) == of:
             return answer
         held = f"line {number}: {answer}" if number else "nothing more"
@@ -185,7 +185,7 @@ class ReplayBackend(_JobCalls):
         )
 
     def now_s(self) -> float:
-        # Not by `_next`: any time is an answer.
+        # Not by `_next`: any time will do.
         number, answer = next(self._trace, (0, {}))
         if "now_s" not in answer:
             raise RunFailed(
@@ -216,10 +216,17 @@ _NOTHING = object()
 
 
 def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every answer with its line, from 1. Raises BadInput where there is none
-    to read.
+    """Every record with its line, from 1. Raises BadInput for a trace that is
+    missing or damaged.
     """
-    for number, line in enumerate(_trace_lines(path), 1):
+    try:
+        lines = regular_bytes(path).splitlines()
+    except OSError as error:
+        raise BadInput(
+            f"{path}: {error.strerror}",
+            "only live runs keep a trace: testbed run writes it",
+        ) from error
+    for number, line in enumerate(lines, 1):
         try:
             answer = from_json(line)
         except UnicodeDecodeError as error:
@@ -230,13 +237,3 @@ def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             return  # cut short: the process was killed here
         typed_record(_ANSWER, answer, Path(f"{path}:{number}"), "answer")
         yield number, answer
-
-
-def _trace_lines(path: Path) -> list[bytes]:
-    try:
-        return regular_bytes(path).splitlines()
-    except OSError as error:
-        raise BadInput(
-            f"{path}: {error.strerror}",
-            "only live runs keep a trace: testbed run writes it",
-        ) from error

@@ -346,11 +346,11 @@ def _noted_places(emulation: Emulation) -> Iterator[None]:
 
 def _ends_s(history: list[events.Event]) -> dict[str, float]:
     """Times at which the dry run's jobs end, for the progress bar."""
-    ends_s = {}
-    for event in history:
-        if isinstance(event, events.JobEnded):
-            ends_s[event.job_id] = event.t
-    return ends_s
+    return {
+        event.job_id: event.t
+        for event in history
+        if isinstance(event, events.JobEnded)
+    }
 
 
 @dataclass(frozen=True)

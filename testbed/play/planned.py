@@ -52,19 +52,19 @@ class Planned:
         """The part about one job (None: about all of them), with the network's
         own or without.
         """
-        tenants = []
-        for tenant in self.tenants:
-            if job_id in (None, tenant.job_id):
-                tenants.append(tenant)
-        refused = []
-        for refused_id, reason in self.refused:
-            if job_id in (None, refused_id):
-                refused.append((refused_id, reason))
         return replace(
             self,
             network_text=self.network_text if network else None,
-            tenants=tuple(tenants),
-            refused=tuple(refused),
+            tenants=tuple(
+                tenant
+                for tenant in self.tenants
+                if job_id in (None, tenant.job_id)
+            ),
+            refused=tuple(
+                (refused_id, reason)
+                for refused_id, reason in self.refused
+                if job_id in (None, refused_id)
+            ),
         )
 
     def __str__(self) -> str:

@@ -189,8 +189,7 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
     constructor does.
     """
     parameters = dict(policy.parameters)
-    # In the policy's own entry it stands before the file's, and is no
-    # parameter of the policy.
+    # No parameter of the policy: in its entry it replaces the file's embedder.
     name = parameters.pop("embedder", None) if policy.kind.embeds else None
     chosen = limited(embedder(str(name or experiment.embedder)))
     try:

@@ -1,4 +1,4 @@
-"""Places where packets can be captured on the network that is up: a standing one's, or that of
+"""Places where packets can be captured: on the standing network, or on that of
 a run in progress.
 """
 

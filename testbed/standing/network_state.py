@@ -82,9 +82,9 @@ class NetworkState:
     ``trouble``: sentences about parts that do not work. ``busiest_link`` is
     empty where no bandwidth is reserved. ``open``: one tenant has all slots,
     without reservations. ``controller``: a person's applications that install
-    the flows; empty: the testbed's own controller does. ``pages``: where those
-    have web pages.
-    ``removed``: a sentence about flow rules of others that were on its bridges.
+    the flows; empty: the testbed's own controller does. ``pages``: addresses of
+    their web pages. ``removed``: a sentence about flow rules of others that
+    were on its bridges.
     """
 
     file: str

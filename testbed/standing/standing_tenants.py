@@ -288,11 +288,11 @@ class StandingTenants:
 
     def _cut_tenants(self, lost: Collection[str]) -> list[str]:
         """Names of tenants whose tree has lost a link."""
-        cut = []
-        for name, plan in self._plans.items():
-            if any(edge.lower.name in lost for edge in plan.edges):
-                cut.append(name)
-        return cut
+        return [
+            name
+            for name, plan in self._plans.items()
+            if any(edge.lower.name in lost for edge in plan.edges)
+        ]
 
     def _restored(self, cut: Collection[str]) -> list[str]:
         """Sentences about tenants whose links are back.
@@ -411,11 +411,11 @@ class StandingTenants:
 
     def _link_numbers(self, cables: Collection[str]) -> list[int]:
         """Numbers of the links among some cables; the others are VMs'."""
-        numbers = []
-        for number, link in enumerate(self._emulation.plan.links):
-            if link.lower.name in cables:
-                numbers.append(number)
-        return numbers
+        return [
+            number
+            for number, link in enumerate(self._emulation.plan.links)
+            if link.lower.name in cables
+        ]
 
     # -- states
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from testbed.embedding.base import embedder
@@ -92,12 +93,11 @@ def _vms_by_server(
 
     Raises BadInput.
     """
-    vms_on: dict[int, int] = {}
+    vms_on = Counter[int]()
     for text, count in request.at:
         # A server may be named twice, by its name and by its number.
-        server = _server(datacentre, text)
-        vms_on[server] = vms_on.get(server, 0) + count
-    n_placed = sum(vms_on.values())
+        vms_on[_server(datacentre, text)] += count
+    n_placed = vms_on.total()
     if n_placed != request.n_vms or min(vms_on.values()) < 1:
         raise BadInput(
             f"{request.n_vms} VMs are asked for, "

@@ -68,7 +68,7 @@ def checks(
     expected = planned_limits(layout, plans)
     problems = _problems(expected, installed, titles)
     yield NetworkCheck("limits", len(expected), problems)
-    yield _flows(layout, plans)
+    yield _flows(layout, plans, titles)
     yield from _packets(plans)
 
 
@@ -167,12 +167,13 @@ def planned_limits(layout: NetworkLayout, plans: TenantPlans) -> Objects:
 def planned_flows(layout: NetworkLayout, plans: TenantPlans) -> Objects:
     """Every flow that has to be there."""
     network = layout.plan
-    tenants = []
-    for plan in plans.tenants:
+    tenants = tuple(
+        controller_tenant(network, plan)
+        for plan in plans.tenants
         # VMs without a network between them have no flows.
-        if not plan.unconnected:
-            tenants.append(controller_tenant(network, plan))
-    state = DesiredState(controller_switches(network), tuple(tenants))
+        if not plan.unconnected
+    )
+    state = DesiredState(controller_switches(network), tenants)
     flows = desired_flows(state)
     expected = Objects()
     for bridge in network.bridges:
@@ -181,7 +182,11 @@ def planned_flows(layout: NetworkLayout, plans: TenantPlans) -> Objects:
     return expected
 
 
-def _flows(layout: NetworkLayout, plans: TenantPlans) -> NetworkCheck:
+def _flows(
+    layout: NetworkLayout,
+    plans: TenantPlans,
+    titles: Mapping[str, str],
+) -> NetworkCheck:
     """Every flow is as planned, and there is no other.
 
     Those of a person's own controller are only counted.
@@ -201,7 +206,7 @@ def _flows(layout: NetworkLayout, plans: TenantPlans) -> NetworkCheck:
         )
         return NetworkCheck("flows", len(installed), tuple(failures), note)
     expected = planned_flows(layout, plans)
-    problems = _problems(expected, installed, _titles(layout, plans))
+    problems = _problems(expected, installed, titles)
     return NetworkCheck("flows", len(expected), (*failures, *problems))
 
 
@@ -250,43 +255,18 @@ def _titles(
     plans: TenantPlans,
 ) -> dict[str, str]:
     """Bridges, devices and classes -> users' names; links with a direction."""
-    titles = dict(plans.names)
-    titles |= _link_titles(layout, titles)
-    titles |= _slot_titles(layout, titles)
-    return titles | _class_titles(layout, plans)
-
-
-def _link_titles(
-    layout: NetworkLayout,
-    names: Mapping[str, str],
-) -> dict[str, str]:
-    titles = {}
+    names = plans.names
+    titles = dict(names)
     for link in layout.plan.links:
         lower = names[link.lower.bridge]
         upper = names[link.upper.bridge]
         titles[link.lower.name] = f"{lower} -> {upper}"
         titles[link.upper.name] = f"{upper} -> {lower}"
-    return titles
-
-
-def _slot_titles(
-    layout: NetworkLayout,
-    names: Mapping[str, str],
-) -> dict[str, str]:
-    titles = {}
     for slot in layout.plan.slots:
         server = names[slot.port.bridge]
         vm = names.get(slot.port.name, "no VM")
         titles[slot.port.name] = f"{server} -> {vm}"
         titles[f"{slot.netns}/{VM_DEVICE}"] = vm
-    return titles
-
-
-def _class_titles(
-    layout: NetworkLayout,
-    plans: TenantPlans,
-) -> dict[str, str]:
-    titles = {}
     for tenant in plans.tenants:
         # A class of a tenant's has the tenant's number, on every link.
         minor = f"class 1:{tenant.tenant_id:x}"

@@ -145,11 +145,11 @@ def _connected(
     pings: Sequence[Ping],
 ) -> list[Pair]:
     """Pairs with a reply: iperf3 would wait for a receiver that has none."""
-    connected = []
-    for pair, (_, lost_share) in zip(pairs, pings, strict=True):
-        if lost_share < 1:
-            connected.append(pair)
-    return connected
+    return [
+        pair
+        for pair, (_, lost_share) in zip(pairs, pings, strict=True)
+        if lost_share < 1
+    ]
 
 
 def _measurement(
