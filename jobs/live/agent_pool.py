@@ -26,7 +26,6 @@ from jobs.live.agent_protocol import (
     AgentExited,
     AgentMessage,
     AgentProgress,
-    AgentRefused,
     AgentReport,
     AgentStarted,
     Answer,
@@ -289,16 +288,16 @@ class AgentPool:
         if line is not None and isinstance(answer, AgentExited):
             # All of its messages are there: it has ended.
             self._read_line(line)
-            self._forget(line)
-        # A refused signal is of an agent that runs, or of none.
-        refused = isinstance(answer, AgentRefused)
-        if line is not None and refused and not line.started:
-            self._forget(line)
         self._messages.append((agent_id, answer))
         self._urgent = True
-        if line is not None and isinstance(answer, AgentStarted):
+        if line is None:
+            return
+        if isinstance(answer, AgentStarted):
             line.started = True
             self._messages += line.held
+        # A refused signal is of an agent that runs, or of none.
+        elif isinstance(answer, AgentExited) or not line.started:
+            self._forget(line)
 
     def _read_line(self, line: _Line) -> None:
         """Reads the messages of one agent; at end of file stops listening, its

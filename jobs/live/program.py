@@ -273,31 +273,27 @@ class ProgramAgent(Agent):
         rank: int,
     ) -> None:
         child = self._started(words, HOSENET_RANK=str(rank))
-        output = self._follow(child, "start")
 
-        def ended() -> None:
-            # How a rank ended it says itself.
+        def ended(output: ProgramOutput) -> None:
+            # A rank that has come reports its end itself.
             if rank not in self._ranks:
-                output.pass_on()
                 raise AgentFailure(_how("start", child.returncode, output))
 
-        self._when_ended(child, ended)
+        self._when_ended(child, "start", ended)
 
     def _run_launcher(self, words: Sequence[str]) -> None:
         name = words[0].rpartition("/")[2]
         child = self._started(words)
-        output = self._follow(child, name)
         self._at_work += 1
 
-        def ended() -> None:
-            output.pass_on()
+        def ended(output: ProgramOutput) -> None:
             self._at_work -= 1
             # One that ends well before its ranks has not started all of them.
             early = len(self._ended) < self._plan.ranks
             if child.returncode or early:
                 raise AgentFailure(_how(name, child.returncode, output))
 
-        self._when_ended(child, ended)
+        self._when_ended(child, name, ended)
 
     def _started(
         self,
@@ -457,10 +453,8 @@ class ProgramAgent(Agent):
     ) -> None:
         # By a shell, as sshd does it: launchers quote their words for one.
         child = session.child = self._started(("sh", "-c", command))
-        output = self._follow(child, "remote-shell")
 
-        def ended() -> None:
-            output.pass_on()
+        def ended(_: ProgramOutput) -> None:
             code = child.returncode
             answer = code if code >= 0 else rank_start.SIGNAL_EXIT - code
             with suppress(OSError):
@@ -470,7 +464,7 @@ class ProgramAgent(Agent):
                 self._selector.unregister(session.caller)
             self._close(session)
 
-        self._when_ended(child, ended)
+        self._when_ended(child, "remote-shell", ended)
 
     def _close(self, session: _Session) -> None:
         session.caller.close()
@@ -512,15 +506,19 @@ class ProgramAgent(Agent):
     def _when_ended(
         self,
         child: subprocess.Popen[bytes],
-        act: Callable[[], object],
+        name: str,
+        act: Callable[[ProgramOutput], object],
     ) -> None:
+        """Keeps the output of a process, and acts on its end."""
+        output = self._follow(child, name)
         handle = os.pidfd_open(child.pid)
 
         def ended() -> None:
             self._selector.unregister(handle)
             os.close(handle)
             child.wait()
-            act()
+            output.pass_on()
+            act(output)
 
         self._watch(handle, ended)
 

@@ -34,8 +34,8 @@ def main(words: list[str]) -> int:
     with agent:
         request = json.dumps({"command": " ".join(words[1:])})
         agent.sendall(request.encode() + b"\n")
-        answer = _line(agent)
-    if answer is None:
+        answer = agent.makefile("rb").readline()
+    if not answer.endswith(b"\n"):
         return _failed(f"remote-shell: {vm} hung up")
     return int(answer)
 
@@ -44,17 +44,6 @@ def _failed(sentence: str) -> int:
     """Says a sentence; the exit code after it."""
     print(sentence, file=sys.stderr)
     return UNREACHABLE
-
-
-def _line(agent: socket.socket) -> bytes | None:
-    """A line of the agent's; None if it hangs up before."""
-    line = b""
-    while not line.endswith(b"\n"):
-        data = agent.recv(4096)
-        if not data:
-            return None
-        line += data
-    return line
 
 
 def _connected(

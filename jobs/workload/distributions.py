@@ -14,6 +14,8 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
+Ints32 = npt.NDArray[np.int32]
+Bools = npt.NDArray[np.bool_]
 
 Rule = Literal["redraw", "clamp"]
 

@@ -17,13 +17,15 @@ import numpy.typing as npt
 
 from jobs.demand import Compute, Pattern, Transfer
 from jobs.request import JobRequest, JobStream
-from jobs.workload.distributions import Floats, Ints, stream
+from jobs.workload.distributions import Floats, Ints, Ints32, stream
 
 SHORTEST_S = 1.0
 CPU_STEPS = 10_000
 _BLOCK = 4096
 
 HoseRule = Literal["clip", "printed", "mean"]
+CpuSteps = npt.NDArray[np.uint16]
+"""CPU uses in 1/10,000 of a node."""
 
 MEAN_OF_MAX = 0.55
 """Avg_B over Max_B: halfway between a tenth of it and the whole."""
@@ -46,21 +48,21 @@ class ParallelJobs:
 
     ``number`` names a job. ``stated_s`` is NaN where no running time was
     stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps`` are the
-    CPU uses of all processes, job after job, in 1/10,000 of a node; None: all
-    of it. ``stated_steps`` are the uses that schedulers see, where they differ
-    from the true ones.
+    CPU uses of all processes, job after job; None: each uses a whole node.
+    ``stated_steps`` are the uses that schedulers see, where they differ from
+    the true ones.
     """
 
     number: Ints
     submit_s: Floats
-    processes: npt.NDArray[np.int32]
+    processes: Ints32
     run_s: Floats
     stated_s: Floats
     bandwidth_bps: Ints
-    user: npt.NDArray[np.int32]
-    queue: npt.NDArray[np.int32]
-    cpu_steps: npt.NDArray[np.uint16] | None = None
-    stated_steps: npt.NDArray[np.uint16] | None = None
+    user: Ints32
+    queue: Ints32
+    cpu_steps: CpuSteps | None = None
+    stated_steps: CpuSteps | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -161,7 +163,7 @@ class ParallelJobs:
         return replace(self, stated_s=self.run_s * factor)
 
 
-def _steps(uses: Floats) -> npt.NDArray[np.uint16]:
+def _steps(uses: Floats) -> CpuSteps:
     # At least one step: a use of 0 would be a process that does nothing,
     # which requests refuse.
     steps = np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS)
@@ -205,31 +207,42 @@ class Requests(JobStream):
         end: int,
     ) -> Iterator[JobRequest]:
         jobs = self.jobs
-        part = slice(start, end)
+        columns = (
+            jobs.number,
+            jobs.submit_s,
+            jobs.processes,
+            jobs.bandwidth_bps,
+            jobs.run_s,
+            jobs.stated_s,
+            jobs.user,
+            jobs.queue,
+        )
         # Columns as lists: one conversion of thousands of numbers, where an
         # array's items are objects of numpy's one by one.
-        number = jobs.number[part].tolist()
-        submit_s = jobs.submit_s[part].tolist()
-        n_vms = jobs.processes[part].tolist()
-        run_s = jobs.run_s[part].tolist()
-        stated_s = jobs.stated_s[part].tolist()
-        bandwidth_bps = jobs.bandwidth_bps[part].tolist()
-        user = jobs.user[part].tolist()
-        queue = jobs.queue[part].tolist()
+        lists = [column[start:end].tolist() for column in columns]
         demands = self._demands(start, end)
         digits = max(5, len(str(int(jobs.number.max(initial=0)))))
-        for row, demand in enumerate(demands):
-            stated = stated_s[row]
+        for (
+            number,
+            submit_s,
+            n_vms,
+            bandwidth_bps,
+            run_s,
+            stated_s,
+            user,
+            queue,
+            demand,
+        ) in zip(*lists, demands, strict=True):
             yield JobRequest(
-                id=f"job-{number[row]:0{digits}}",
-                submit_s=submit_s[row],
-                n_vms=n_vms[row],
-                bandwidth_bps=bandwidth_bps[row],
-                duration_s=run_s[row],
+                id=f"job-{number:0{digits}}",
+                submit_s=submit_s,
+                n_vms=n_vms,
+                bandwidth_bps=bandwidth_bps,
+                duration_s=run_s,
                 demand=demand,
-                estimate_s=None if math.isnan(stated) else stated,
-                user=_name(user[row]),
-                queue=_name(queue[row]),
+                estimate_s=None if math.isnan(stated_s) else stated_s,
+                user=_name(user),
+                queue=_name(queue),
             )
 
     def _demands(
@@ -253,7 +266,7 @@ class Requests(JobStream):
 
     def _shares(
         self,
-        steps: npt.NDArray[np.uint16] | None,
+        steps: CpuSteps | None,
         start: int,
         end: int,
     ) -> Iterator[tuple[float, ...] | None]:
@@ -301,8 +314,8 @@ class HoseDemand:
     def draw(
         self,
         seed: int,
-        vms: npt.NDArray[np.int32],
-    ) -> npt.NDArray[np.int64]:
+        vms: Ints32,
+    ) -> Ints:
         """B of each job in bit/s, at least 1. Job k's normal number depends on
         seed and k alone.
         """
@@ -329,7 +342,7 @@ def _whole_bps(rates_bps: Floats) -> Ints:
 
 def in_order(
     submit_s: Floats,
-    processes: npt.NDArray[np.int64],
+    processes: Ints,
     run_s: Floats,
     count: int,
 ) -> ParallelJobs:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 
+from jobs.workload.distributions import Bools, Floats, Ints32
 from jobs.workload.parallel_jobs import SHORTEST_S, ParallelJobs
 from jobs.workload.traces import Complaints, LineProblem, quoted_text
 
@@ -78,7 +78,7 @@ class Swf:
     path: Path
     header: Mapping[str, tuple[str, ...]]
     records: Records
-    lines: npt.NDArray[np.int32]
+    lines: Ints32
     skipped: int = 0
     examples: tuple[LineProblem, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -127,7 +127,7 @@ class _Log:
     complaints: Complaints
     header: dict[str, list[str]] = field(default_factory=dict)
     blocks: list[Records] = field(default_factory=list)
-    numbers: list[npt.NDArray[np.int32]] = field(default_factory=list)
+    numbers: list[Ints32] = field(default_factory=list)
     kept: int = 0
     _key: str | None = None
     _greatest_number: float = -1.0
@@ -173,7 +173,7 @@ class _Log:
     def _take_records(
         self,
         texts: list[str],
-        where: npt.NDArray[np.int32],
+        where: Ints32,
     ) -> None:
         # A sound log is parsed and checked by whole columns, at a microsecond
         # a line; only a chunk with something wrong is gone through by line.
@@ -193,8 +193,8 @@ class _Log:
 
     def _keep(
         self,
-        values: npt.NDArray[np.float64],
-        where: npt.NDArray[np.int32],
+        values: Floats,
+        where: Ints32,
     ) -> None:
         """Keeps sound records, of the wanted fields."""
         block = np.empty(len(values), self.record)
@@ -213,7 +213,7 @@ class _Log:
     def _count_longer(
         self,
         texts: list[str],
-        where: npt.NDArray[np.int32],
+        where: Ints32,
     ) -> None:
         """Counts lines with more than the 18 fields."""
         for text, line in zip(texts, where.tolist(), strict=True):
@@ -226,8 +226,8 @@ class _Log:
     def _numbers_of(
         self,
         texts: list[str],
-        where: npt.NDArray[np.int32],
-    ) -> tuple[list[str], npt.NDArray[np.int32], npt.NDArray[np.float64]]:
+        where: Ints32,
+    ) -> tuple[list[str], Ints32, Floats]:
         """Line by line, where not all lines are 18 numbers: those that are."""
         kept = []
         kept_texts = []
@@ -267,7 +267,7 @@ class _Log:
             return None
         return row
 
-    def _in_order(self, values: npt.NDArray[np.float64]) -> bool:
+    def _in_order(self, values: Floats) -> bool:
         """True where job numbers rise and submission times never fall, from the
         lines above on.
         """
@@ -282,9 +282,9 @@ class _Log:
     def _check_each(
         self,
         texts: list[str],
-        where: npt.NDArray[np.int32],
-        values: npt.NDArray[np.float64],
-        wrong: npt.NDArray[np.bool_],
+        where: Ints32,
+        values: Floats,
+        wrong: Bools,
     ) -> list[int]:
         """Lines of which nothing is wrong with the numbers, the order, or the
         job number.
@@ -318,9 +318,7 @@ class _Log:
                 good.append(k)
         return good
 
-    def _lines_of(
-        self, numbers: npt.NDArray[np.float64]
-    ) -> dict[float, int]:
+    def _lines_of(self, numbers: Floats) -> dict[float, int]:
         """Lines of the records above that have these job numbers."""
         lines_of: dict[float, int] = {}
         for block, lines in zip(self.blocks, self.numbers, strict=True):
@@ -337,7 +335,7 @@ class _Log:
 def _numbers(
     texts: list[str],
     columns: range | None = None,
-) -> npt.NDArray[np.float64] | None:
+) -> Floats | None:
     """The columns of all lines, or those asked for. None where they are not all
     numbers, or lines differ in their number of columns.
     """
@@ -353,7 +351,7 @@ def _numbers(
         return None
 
 
-def _wrong(values: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
+def _wrong(values: Floats) -> Bools:
     """Which numbers their fields cannot have."""
     wrong = ~np.isfinite(values)
     wrong |= (values < 0) & (values != -1)
@@ -458,18 +456,16 @@ def jobs_of(
     return JobsOfLog(jobs, skipped, _counts(_repairs(records, run_s)))
 
 
-def _processes(records: Records) -> npt.NDArray[np.int32]:
+def _processes(records: Records) -> Ints32:
     """Those requested, else those allocated, else 1."""
     requested = records["requested"]
-    processes: npt.NDArray[np.int32] = np.where(
+    processes: Ints32 = np.where(
         requested > 0, requested, records["allocated"]
     )
     return np.maximum(processes, 1).astype(np.int32)
 
 
-def _stated_s(
-    records: Records, run_s: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64]:
+def _stated_s(records: Records, run_s: Floats) -> Floats:
     """The times requested; NaN where there is none.
 
     One below the true time is raised to it: the machine would have ended the
@@ -481,8 +477,8 @@ def _stated_s(
 
 def _repairs(
     records: Records,
-    run_s: npt.NDArray[np.float64],
-) -> dict[str, npt.NDArray[np.bool_]]:
+    run_s: Floats,
+) -> dict[str, Bools]:
     """The records that were repaired, by reason. ``run_s``: as repaired."""
     unstated = records["requested_s"] <= 0
     low = records["requested_s"] < run_s
@@ -502,7 +498,7 @@ def _usable(
     zero_run: ZeroRun,
     shortest_s: float,
     longest_s: float,
-) -> tuple[npt.NDArray[np.bool_], dict[str, int]]:
+) -> tuple[Bools, dict[str, int]]:
     """Which records are jobs with a running time, and why the others are not:
     the first reason.
     """
@@ -520,7 +516,7 @@ def _usable(
         f"ran for more than {longest_s:g} s": run_s > longest_s,
     }
     keep = np.ones(len(records), dtype=np.bool_)
-    first: dict[str, npt.NDArray[np.bool_]] = {}
+    first: dict[str, Bools] = {}
     # In this order: each record counts for the first reason alone, so the
     # counts add up.
     for reason, holds in reasons.items():
@@ -529,9 +525,9 @@ def _usable(
     return keep, _counts(first)
 
 
-def _counts(marked: Mapping[str, npt.NDArray[np.bool_]]) -> dict[str, int]:
-    counts = {}
-    for reason, marks in marked.items():
-        if marks.any():
-            counts[reason] = int(marks.sum())
-    return counts
+def _counts(marked: Mapping[str, Bools]) -> dict[str, int]:
+    return {
+        reason: int(marks.sum())
+        for reason, marks in marked.items()
+        if marks.any()
+    }
