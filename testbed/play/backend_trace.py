@@ -35,6 +35,8 @@ from testbed.schedulers.actions import Tier
 TRACE = "answers.jsonl"
 
 Write = Callable[[dict[str, Any]], None]
+TraceLine = tuple[int, dict[str, Any]]
+"""A line's number, from 1, and its content."""
 
 
 class _Answer(TypedDict, total=False):
@@ -169,7 +171,7 @@ class ReplayBackend(_JobCalls):
 
     name = "replay"
 
-    def __init__(self, trace: Iterator[tuple[int, dict[str, Any]]]) -> None:
+    def __init__(self, trace: Iterator[TraceLine]) -> None:
         self._trace = trace
 
     def _next(self, call: str, of: object) -> dict[str, Any]:
@@ -215,10 +217,8 @@ class ReplayBackend(_JobCalls):
 _NOTHING = object()
 
 
-def read_trace(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Every record with its line, from 1. Raises BadInput for a trace that is
-    missing or damaged.
-    """
+def read_trace(path: Path) -> Iterator[TraceLine]:
+    """Every line. Raises BadInput for a trace that is missing or damaged."""
     try:
         lines = regular_bytes(path).splitlines()
     except OSError as error:

@@ -25,7 +25,12 @@ from testbed.engine.backend import Backend
 from testbed.engine.engine import Engine
 from testbed.errors import BadInput, RunFailed, TestbedError
 from testbed.events import Event
-from testbed.play.backend_trace import TRACE, ReplayBackend, read_trace
+from testbed.play.backend_trace import (
+    TRACE,
+    ReplayBackend,
+    TraceLine,
+    read_trace,
+)
 from testbed.plugin_guard.policy_guard import (
     guarded,
     limited,
@@ -557,7 +562,7 @@ class ReplaySource:
     policy: PolicySpec
     path: Path
     events: list[Event]
-    trace: list[tuple[int, dict[str, Any]]]
+    trace: list[TraceLine]
 
 
 def replay_sources(

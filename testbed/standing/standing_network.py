@@ -8,7 +8,6 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from controller.launch import API_PORT, OPENFLOW_PORT
@@ -129,12 +128,7 @@ class StandingNetwork:
     def __enter__(self) -> StandingNetwork:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.down()
 
     @property

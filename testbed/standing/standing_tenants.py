@@ -558,9 +558,8 @@ class StandingTenants:
     ) -> None:
         """Raises DoesNotFit for a tenant that would use a link that is down."""
         links = self._emulation.plan.links
-        cables = []
-        for number in sorted(links_used(self.datacentre, placement)):
-            cables.append(links[number].lower.name)
+        numbers = sorted(links_used(self.datacentre, placement))
+        cables = [links[number].lower.name for number in numbers]
         self._check_carried(name, cables, lost)
 
     def _check_carried(

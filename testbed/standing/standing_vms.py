@@ -37,10 +37,10 @@ class StandingVms:
             if isinstance(error, OSError):
                 raise RunFailed(f"tenant {plan.job_id}: {error}") from error
             raise
-        places = []
-        for vm, files in zip(plan.vms, cgroups, strict=True):
-            places.append(self._place(plan, vm, files, hosts))
-        return tuple(places)
+        return tuple(
+            self._place(plan, vm, files, hosts)
+            for vm, files in zip(plan.vms, cgroups, strict=True)
+        )
 
     def remove(self, plan: TenantPlan) -> None:
         """Ends whatever runs in a tenant's VMs, and removes all of them.

@@ -125,10 +125,8 @@ def open_placement(datacentre: DataCentre) -> Placement:
 
     Raises BadInput without such a tree.
     """
-    vms_on = {}
-    for server, n_slots in enumerate(datacentre.slots.tolist()):
-        if n_slots:
-            vms_on[server] = n_slots
+    slots = datacentre.slots.tolist()
+    vms_on = {server: count for server, count in enumerate(slots) if count}
     root = next(_spanning_roots(datacentre, set(vms_on)), None)
     if datacentre.n_links == 0 or root is None:
         raise BadInput(

@@ -32,6 +32,7 @@ from testbed.standing.network_layout import (
 from testbed.standing.network_state import NetworkState
 
 SAMPLE_S = 1.0
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -129,19 +130,21 @@ class TrafficCounters:
         n_tenant_rows = len(self._limiter_ids)
         tenant_rows = rows[:n_tenant_rows]
         link_rows = rows[n_tenant_rows:]
-        links = []
-        for idle, row in zip(self._links, link_rows, strict=True):
-            links.append(_with_counters(idle, row))
-        tenants = []
-        for tenant in self._tenants:
-            tenants.append(self._tenant_traffic(tenant, tenant_rows))
-        return TrafficSample(interval_s, tuple(links), tuple(tenants))
+        links = tuple(
+            _with_counters(idle, row)
+            for idle, row in zip(self._links, link_rows, strict=True)
+        )
+        tenants = tuple(
+            self._tenant_traffic(tenant, tenant_rows)
+            for tenant in self._tenants
+        )
+        return TrafficSample(interval_s, links, tenants)
 
     def _rows(
         self,
         now: NDArray[np.void],
         interval_s: float,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """A row a limiter: bit/s sent, bytes in the queue, packets dropped."""
         sent_bps = self._increase(now, "sent_bytes") * 8 / interval_s
         columns = (
@@ -155,7 +158,7 @@ class TrafficCounters:
         self,
         now: NDArray[np.void],
         counter: str,
-    ) -> NDArray[np.float64]:
+    ) -> Floats:
         """Growth of a counter, 0 where it was not there at either end."""
         # The reader marks an object that is gone by a negative count.
         last = self._last
@@ -165,7 +168,7 @@ class TrafficCounters:
     def _tenant_traffic(
         self,
         tenant: TenantPlan,
-        rows: NDArray[np.float64],
+        rows: Floats,
     ) -> TrafficRates:
         kinds, ids = self._limiter_ids.T
         is_own = ids == tenant.tenant_id
@@ -211,7 +214,7 @@ def _idle_links(
 
 def _with_counters(
     idle: TrafficRates,
-    row: NDArray[np.float64],
+    row: Floats,
 ) -> TrafficRates:
     sent_bps, queued_bytes, dropped = row.tolist()
     return replace(

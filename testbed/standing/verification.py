@@ -107,13 +107,12 @@ def _ports_and_limits(
                 ports_up.add(name)
         # tc is asked about ports with a queueing discipline of ours alone: each
         # question is a process, and idle slots have none.
-        queued = []
-        for port in ports:
-            if (
-                port in devices
-                and devices[port].get("qdisc") not in NO_QUEUE
-            ):
-                queued.append(port)
+        queued = [
+            port
+            for port in ports
+            if port in devices
+            and devices[port].get("qdisc") not in NO_QUEUE
+        ]
         installed |= installed_state.installed_limits(netns, queued)
     return ports_up, installed | _limits_in_vms(plans)
 

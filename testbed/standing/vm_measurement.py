@@ -186,9 +186,9 @@ def _pings(
     command = ["ping", "-n", "-q"]
     command += ["-c", str(PINGS)]
     command += ["-i", str(PING_EVERY_S)]
-    commands = []
-    for sender, receiver in pairs:
-        commands.append((sender, [*command, receiver.ip]))
+    commands = [
+        (sender, [*command, receiver.ip]) for sender, receiver in pairs
+    ]
     patience_s = PINGS * PING_EVERY_S + PATIENCE_S
     with started(commands, subprocess.STDOUT) as children:
         texts = _outputs(children, patience_s, tick)
