@@ -22,9 +22,10 @@ from pathlib import Path
 folder = Path({folder!r})
 kind = sys.argv[1].rpartition(".")[2]
 words = sys.argv[1:]
-(folder / f"{{kind}}-{{os.getpid()}}").write_text(
-    json.dumps([words, os.environ.get("SPARK_DAEMON_MEMORY")])
-)
+# Renamed when it is whole: the driver ends all as soon as the files are there.
+part = folder.with_name(f"{{kind}}-{{os.getpid()}}")
+part.write_text(json.dumps([words, os.environ.get("SPARK_DAEMON_MEMORY")]))
+part.rename(folder / part.name)
 if kind == "Master" and {fails}:
     sys.exit("JAVA_HOME is not set")
 if kind == "Master" and {listens}:
