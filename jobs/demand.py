@@ -433,6 +433,7 @@ class Compute(Demand):
     required = ()
     refused = ("granted", "sweep", "pattern")
 
+    # As the base's, in one step: traces have millions of these jobs.
     def remaining_s(
         self,
         job: SizedJob,

@@ -83,7 +83,6 @@ class _Rank:
     number: int
     start: socket.socket
     output: ProgramOutput | None = None
-    end: RankEnd | None = None
 
 
 @dataclass
@@ -143,7 +142,7 @@ class ProgramAgent(Agent):
                 self._attend()
 
     def _until_ready(self, stack: ExitStack) -> None:
-        """All that comes before the job's start; none of it counts."""
+        """Does all that precedes the job's start, and is no running time."""
         self._prepare()
         # The sockets first: a launcher's ranks and calls come at once.
         self._listen(stack)
@@ -321,7 +320,7 @@ class ProgramAgent(Agent):
         return variables | self._rank_variables()
 
     def _rank_variables(self) -> dict[str, str]:
-        """Those that a launcher in another VM would have of its own."""
+        """The job's variables in this VM."""
         plan = self._plan
         return {
             "HOSENET_SIZE": str(plan.total),
@@ -337,7 +336,7 @@ class ProgramAgent(Agent):
         self._watch(start, lambda: self._take_rank(start))
 
     def _take_rank(self, start: socket.socket) -> None:
-        """The first word of a rank's start: its number."""
+        """Reads the number that a rank's start sends first."""
         self._selector.unregister(start)
         text = start.recv(64)
         number = int(text) if text.strip().isdigit() else -1
@@ -370,7 +369,7 @@ class ProgramAgent(Agent):
         if library.exists():
             variables.setdefault("LD_PRELOAD", str(library))
         text = json.dumps(variables).encode()
-        # One that has been killed meanwhile is heard of.
+        # A rank that was killed meanwhile is noticed by its closed socket.
         with suppress(OSError):
             socket.send_fds(rank.start, [text], [writing])
         # Its last writer is then the rank, or what that has left running.
@@ -410,7 +409,7 @@ class ProgramAgent(Agent):
         self._watch(caller, lambda: self._hear_caller(session))
 
     def _hear_caller(self, session: _Session) -> None:
-        """More of a request; or the caller has gone."""
+        """Reads more of a request; ends the command of a caller who has gone."""
         data = b""
         with suppress(ConnectionError):
             data = session.caller.recv(65536)
@@ -523,11 +522,11 @@ class ProgramAgent(Agent):
         self._watch(handle, ended)
 
     def _attend(self) -> None:
-        """Looks after all of them, and the channel, until something happens."""
+        """Waits for events, at most a period, and handles them."""
         self._kill_overdue()
         events = self._selector.select(self._plan.progress_every_s)
         for key, _ in events:
-            # One that an earlier one has ended is gone.
+            # An earlier event may have ended what this one is of.
             if key.fd in self._selector.get_map():
                 key.data()
 
@@ -538,7 +537,7 @@ class ProgramAgent(Agent):
 
 
 def _rank_end(rank: _Rank) -> RankEnd:
-    """A rank's end by the word of its start; without a word it was killed."""
+    """A rank's end as its start reports it; without a report it was killed."""
     words: list[bytes] = []
     with suppress(ConnectionError):
         words = rank.start.recv(64).split()

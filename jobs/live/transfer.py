@@ -57,7 +57,7 @@ WAKE_BYTES = 131_072
 WAKES_PER_FLOW = 64
 
 # Made once, by the fork server: an agent has it sooner than it could make it.
-_PAYLOAD = bytes(NOTSENT_BYTES)
+_PAYLOAD = memoryview(bytes(NOTSENT_BYTES))
 _MOST_AT_ONCE_BYTES = 1 << 20
 
 _READ = selectors.EVENT_READ
@@ -77,7 +77,6 @@ class TransferAgent(Agent):
         super().__init__(plan, channel)
         self._connections = Connections(plan, channel)
         self._selector = selectors.DefaultSelector()
-        self._data = memoryview(_PAYLOAD)
         # Memory that is first touched when something arrives.
         self._into = memoryview(mmap.mmap(-1, _MOST_AT_ONCE_BYTES))
         # Flows in the order of their turns; only the first one sends, unless the
@@ -259,9 +258,7 @@ class TransferAgent(Agent):
             self._pace_flows()
             return
         try:
-            n = sending.sock.send(
-                self._data[: self._allowed_bytes(sending)]
-            )
+            n = sending.sock.send(_PAYLOAD[: self._allowed_bytes(sending)])
         except BlockingIOError:
             return
         except OSError as error:

@@ -231,8 +231,8 @@ def _tested(
     test = partial(
         load_test, emulation, experiment.seed, rings(dry_runs.histories)
     )
-    # Who expects an invalid run wants to see one, and a second test would
-    # decide nothing.
+    # A file that expects an invalid run is played in any case: a second test
+    # would change nothing.
     expected = experiment.expect.fidelity == "invalid"
     return passed_load_test(
         test,
@@ -448,8 +448,8 @@ class _PolicyRun:
         return os.fdopen(descriptor, "w", encoding="utf-8")
 
     def _backend(self, sink: Sink) -> LiveBackend:
-        # Without the file's values: on weights, all that counts here, they
-        # have no effect.
+        # Without the file's parameters: they have no effect on the weights,
+        # which alone are read.
         sharing = self.policy.kind.sharing_of({})
         return LiveBackend(
             self.emulation,

@@ -33,7 +33,7 @@ from testbed.backends.emu.vm_process import VmPlace, started
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 from testbed.standing.network_state import TenantState
 
-# iperf3's own first: a person may have a server of theirs there.
+# From iperf3's default on, at which a person's own server may listen.
 PORTS = range(5201, 5301)
 PINGS = 10
 PING_EVERY_S = 0.2
