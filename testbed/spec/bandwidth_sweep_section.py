@@ -108,24 +108,26 @@ class SweepWorkload(WorkloadSection):
     """
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The application's runs: rounds over the bandwidths, the greatest
         first, one at a time.
         """
         application: Any = self["application"]
         if application is not None:
-            check_entry(here / "application", application, context)
+            check_entry(location / "application", application, context)
         if (
             context.datacentre is not None
             and context.datacentre.kind == "flat"
         ):
-            here.report(_NO_LINKS, "kind")
-        if application is None or not here.is_sound():
+            location.report(_NO_LINKS, "kind")
+        if application is None or not location.is_sound():
             return LoadedWorkload()
-        request = _request(application, here.document.folder)
-        points_bps, notes = _points(here, self.bandwidths, request, context)
-        if not here.is_sound():
+        request = _request(application, location.document.folder)
+        points_bps, notes = _points(
+            location, self.bandwidths, request, context
+        )
+        if not location.is_sound():
             return LoadedWorkload()
         jobs = _runs(request, points_bps, self.repetitions)
         sweep = BandwidthSweep(
@@ -191,7 +193,7 @@ def _runs(
 
 
 def _points(
-    here: Location,
+    location: Location,
     bandwidths: list[int] | None,
     request: JobRequest,
     context: LoadContext,
@@ -200,9 +202,9 @@ def _points(
     each of them.
     """
     if bandwidths is None:
-        return _default_points(here, request, context)
+        return _default_points(location, request, context)
     for index, point_bps in enumerate(bandwidths):
-        where = here / "bandwidths" / index
+        where = location / "bandwidths" / index
         if point_bps in bandwidths[:index]:
             where.report(
                 f"{format_bandwidth(point_bps)} stands there twice"
@@ -214,7 +216,7 @@ def _points(
 
 
 def _default_points(
-    here: Location, request: JobRequest, context: LoadContext
+    location: Location, request: JobRequest, context: LoadContext
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """JSA's multiples of the application's bandwidth, up to the last that the
     data centre can give.
@@ -232,7 +234,9 @@ def _default_points(
             continue
         # A refused bandwidth ends the sweep: no greater one fits either.
         if not points_bps:
-            here.report(_cannot(request, point_bps, reason), "application")
+            location.report(
+                _cannot(request, point_bps, reason), "application"
+            )
             return (), (f"the sweep has no point: {reason}",)
         last = human_bandwidth(points_bps[-1])
         return tuple(points_bps), (f"the sweep ends at {last}: {reason}",)

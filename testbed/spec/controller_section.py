@@ -135,7 +135,7 @@ class ControllerSection(Section):
 
 
 def controller_choice(
-    section: ControllerSection | None, here: Location
+    section: ControllerSection | None, location: Location
 ) -> ControllerChoice | None:
     """The chosen applications with their options, or a running controller.
 
@@ -148,45 +148,45 @@ def controller_choice(
         # Keys for a controller that the testbed starts.
         for key in ("app", "options", "python", "packages", "confined"):
             if key in section.model_fields_set:
-                here.report(
+                location.report(
                     "cannot stand beside remote: leave one out", key
                 )
         return ControllerChoice(remote=section.remote)
     options = tuple(section["options"] or ())
     for option in options:
         if option.lstrip("-").startswith(HELD):
-            here.report(
+            location.report(
                 f"{option}: the testbed has the port for switches;"
                 " --openflow-port of its commands chooses another",
                 "options",
             )
     return ControllerChoice(
-        apps=_applications(section, here),
+        apps=_applications(section, location),
         options=options,
         confined=bool(section["confined"]),
-        python=_interpreter(section["python"], here / "python"),
-        packages=_requirements(section, here),
+        python=_interpreter(section["python"], location / "python"),
+        packages=_requirements(section, location),
     )
 
 
 def _applications(
-    section: ControllerSection, here: Location
+    section: ControllerSection, location: Location
 ) -> tuple[str, ...]:
     """Paths of files and names of modules that can be used.
 
     Problems of the others are reported.
     """
     if "app" not in section.model_fields_set:
-        here.report(
+        location.report(
             "is required: a Ryu or os-ken application, "
             "or remote: tcp:127.0.0.1:6653",
             "app",
         )
     elif not section.app:
-        here.report("names no application", "app")
+        location.report("names no application", "app")
     applications = []
     for index, name in enumerate(section.app):
-        place = here / "app"
+        place = location / "app"
         # An application that is no list's has the place of its key.
         if isinstance(place.value, list):
             place /= index
@@ -196,38 +196,38 @@ def _applications(
     return tuple(applications)
 
 
-def _requirements(section: ControllerSection, here: Location) -> str:
+def _requirements(section: ControllerSection, location: Location) -> str:
     """Absolute path of the requirements file, or empty."""
     if section["packages"] is None:
         return ""
     for other in ("python", "confined"):
         if section[other]:
-            here.report(
+            location.report(
                 f"cannot stand beside {other}: make an environment, and"
                 " name it by python",
                 "packages",
             )
-    file = file_at(here / "packages", section["packages"])
+    file = file_at(location / "packages", section["packages"])
     return "" if file is None else str(file.absolute())
 
 
-def _interpreter(name: str | None, here: Location) -> str:
+def _interpreter(name: str | None, location: Location) -> str:
     """Absolute path of the interpreter, or empty."""
     if name is None:
         return ""
     # Links are not resolved: a virtual environment's interpreter is a link, and
     # finds its packages by the path through which it is started.
-    path = here.document.folder.absolute() / from_home(name)
+    path = location.document.folder.absolute() / from_home(name)
     for interpreter in (path / "bin" / "python", path):
         # None also for a path that cannot be: too long a name, or a null byte.
         found = shutil.which(interpreter)
         if found is not None:
             return str(found)
-    here.report(f"there is no interpreter at {path}")
+    location.report(f"there is no interpreter at {path}")
     return ""
 
 
-def _application(name: str, here: Location) -> str | None:
+def _application(name: str, location: Location) -> str | None:
     """A file's path, or a module's name.
 
     A file is compiled, not run, so that syntax errors are reported at their
@@ -235,7 +235,7 @@ def _application(name: str, here: Location) -> str | None:
     """
     if MODULE.fullmatch(name) and not name.endswith(".py"):
         return name
-    file = file_at(here, name)
+    file = file_at(location, name)
     if file is None:
         return None
     place = Place(str(file))
@@ -251,7 +251,7 @@ def _application(name: str, here: Location) -> str | None:
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
-    here.document.problems.append(
-        Problem(place, dotted(here.path), message)
+    location.document.problems.append(
+        Problem(place, dotted(location.path), message)
     )
     return None

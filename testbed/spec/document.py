@@ -315,7 +315,7 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
 
 
 def file_at(
-    here: Location,
+    location: Location,
     name: str,
     origin: str = "",
     elsewhere: Sequence[FilePath] = (),
@@ -326,25 +326,28 @@ def file_at(
     """
     # What came with the experiment stands for its name, whatever lies
     # beside the file here.
-    path = here.document.supplied.get(name) or find_file(
-        name, here.document.folder, elsewhere
+    path = location.document.supplied.get(name) or find_file(
+        name, location.document.folder, elsewhere
     )
     if path is not None:
-        here.document.files[name] = path
+        location.document.files[name] = path
     else:
         shown = repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
         missing = f"there is no file {shown} beside this one, along TESTBED_DATA or in the cache"
-        here.report(f"{missing}{origin}")
+        location.report(f"{missing}{origin}")
     return path
 
 
-def is_beside(here: Location, name: str) -> bool:
+def is_beside(location: Location, name: str) -> bool:
     """True where a file or folder of that name is beside the experiment file,
     or is supplied.
     """
-    path = here.document.supplied.get(name) or here.document.folder / name
+    path = (
+        location.document.supplied.get(name)
+        or location.document.folder / name
+    )
     if is_there(path):
-        here.document.files[name] = path
+        location.document.files[name] = path
     return is_there(path, folders=True)
 
 
@@ -513,16 +516,16 @@ class _Reader:
                 Problem(place, dotted(path), str(error))
             )
             return None
-        here = (*path, key)
+        key_path = (*path, key)
         # PyYAML would keep the last of both, without a word.
         if key in known:
-            first = self.document.key_places[here]
+            first = self.document.key_places[key_path]
             message = f"is a duplicate: it stands in line {first.line} too"
             self.document.problems.append(
-                Problem(place, dotted(here), message)
+                Problem(place, dotted(key_path), message)
             )
             return None
-        self.document.key_places[here] = place
+        self.document.key_places[key_path] = place
         return key
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:

@@ -298,43 +298,47 @@ def _checked(
     """The experiment of a document; raises with all errors of form and of
     meaning together.
     """
-    here = Location(document)
-    file = _form(here)
+    location = Location(document)
+    file = _form(location)
     # Defaults stand in for what cannot be read, so that the meaning of the
     # rest is checked all the same.
     known = file.with_defaults()
-    embedder = _embedder(file, here / "embedder")
+    embedder = _embedder(file, location / "embedder")
     # First what others depend on: the workload is checked against the data
     # centre, policies against the workload's kind.
     context = with_topology(
         LoadContext(known.seed, embedder),
         file["topology"],
-        here / "topology",
+        location / "topology",
     )
     workload = LoadedWorkload()
     kind = ""
     if file["workload"] is not None:
-        workload = file.workload.loaded(here / "workload", context)
+        workload = file.workload.loaded(location / "workload", context)
         kind = file.workload.kind
-    interference = _interference(file.interference, here / "interference")
-    controller = controller_choice(file.controller, here / "controller")
-    policies = read_policies(here / "policies", kind)
+    interference = _interference(
+        file.interference, location / "interference"
+    )
+    controller = controller_choice(file.controller, location / "controller")
+    policies = read_policies(location / "policies", kind)
     if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
-        here.report(
+        location.report(
             "must be strict: a profile is measured at given bandwidths",
             "enforcement",
         )
     if file.expect is not None:
-        _check_expect(file.expect, here / "expect", workload)
-    check_sweep(file.sweep, here / "sweep")
+        _check_expect(file.expect, location / "expect", workload)
+    check_sweep(file.sweep, location / "sweep")
     failures = read_failures(
-        file["failures"] or (), here / "failures", context.datacentre
+        file["failures"] or (), location / "failures", context.datacentre
     )
     if failures:
-        _check_players_of_failures(here, policies, controller)
+        _check_players_of_failures(location, policies, controller)
     # Whether a policy can place the jobs is asked where all of them are known.
     if not document.problems and context.datacentre is not None:
-        check_policies(here, policies, context.datacentre, workload.jobs)
+        check_policies(
+            location, policies, context.datacentre, workload.jobs
+        )
     if document.problems or context.datacentre is None:
         raise SpecErrors(document.problems)
     return Experiment(
@@ -365,15 +369,15 @@ def _checked(
     )
 
 
-def _form(here: Location) -> ExperimentFile:
+def _form(location: Location) -> ExperimentFile:
     """The keys of the file that can be read. Raises where it has none."""
-    document = here.document
+    document = location.document
     file = None
     if isinstance(document.data, dict):
-        file = read_section(ExperimentFile, here)
+        file = read_section(ExperimentFile, location)
     elif not document.problems:
         shown = kind_of(document.data)
-        here.report(
+        location.report(
             f"must be a mapping with topology and workload, not {shown}"
         )
     if file is None:
@@ -381,22 +385,22 @@ def _form(here: Location) -> ExperimentFile:
     return file
 
 
-def _embedder(file: ExperimentFile, here: Location) -> str:
+def _embedder(file: ExperimentFile, location: Location) -> str:
     """The chosen embedder; the default where it cannot be read."""
     if "embedder" not in file.model_fields_set:
         return DEFAULT_EMBEDDER
-    return read_embedder(here) or DEFAULT_EMBEDDER
+    return read_embedder(location) or DEFAULT_EMBEDDER
 
 
 def _check_players_of_failures(
-    here: Location,
+    location: Location,
     policies: Sequence[PolicySpec],
     controller: ControllerChoice | None,
 ) -> None:
     """Reports policies, or a controller, that cannot play failures."""
-    check_failures(here, policies)
+    check_failures(location, policies)
     if controller is not None:
-        here.report(
+        location.report(
             "need the testbed's own controller, which moves tenants: leave it out",
             "failures",
         )
@@ -432,7 +436,7 @@ def _scale(section: ScaleSection | None) -> Scale:
 
 
 def _interference(
-    section: InterferenceSection | None, here: Location
+    section: InterferenceSection | None, location: Location
 ) -> Interference:
     """The published values, unless the file overrides them."""
     interference = Interference()
@@ -444,7 +448,9 @@ def _interference(
     if efficiency is None:
         return interference
     if not efficiency:
-        here.report("must be above 0: nothing would ever end", "efficiency")
+        location.report(
+            "must be above 0: nothing would ever end", "efficiency"
+        )
     # One value in place of the published distributions.
     always = (efficiency, efficiency)
     return replace(
@@ -457,12 +463,12 @@ def _interference(
 
 
 def _check_expect(
-    section: ExpectSection, here: Location, workload: LoadedWorkload
+    section: ExpectSection, location: Location, workload: LoadedWorkload
 ) -> None:
-    _check_band(section.estimate_ratio, here / "estimate_ratio")
+    _check_band(section.estimate_ratio, location / "estimate_ratio")
     known = workload.applications
     for name, band in (section.applications or {}).items():
-        where = here / "applications" / name
+        where = location / "applications" / name
         _check_band(band.estimate_ratio, where / "estimate_ratio")
         if known is not None and name not in known:
             hint = did_you_mean(name, known)
@@ -471,7 +477,7 @@ def _check_expect(
             )
 
 
-def _check_band(band: BandSection | None, here: Location) -> None:
+def _check_band(band: BandSection | None, location: Location) -> None:
     if band is None:
         return
     if (
@@ -479,11 +485,13 @@ def _check_band(band: BandSection | None, here: Location) -> None:
         and band.max is not None
         and band.min > band.max
     ):
-        here.report(f"min {band.min:g} is above max {band.max:g}", "min")
+        location.report(
+            f"min {band.min:g} is above max {band.max:g}", "min"
+        )
     # By what is written: a key that cannot be read is None too, and has
     # been reported.
-    if here.value == {}:
-        here.report("needs a min, a max, or both")
+    if location.value == {}:
+        location.report("needs a min, a max, or both")
 
 
 # ------------------------------------------------------------------ values of the command line

@@ -43,7 +43,7 @@ class FailureEntry(Section):
 
 def read_failures(
     entries: Sequence[FailureEntry],
-    here: Location,
+    location: Location,
     centre: DataCentre | None,
 ) -> tuple[Failure, ...]:
     """Failures and their ends in order of time; what is wrong with an entry is
@@ -54,8 +54,8 @@ def read_failures(
     """
     failures: list[tuple[Failure, Location]] = []
     for index, entry in enumerate(entries):
-        for failure in _read(entry, here / index, centre):
-            failures.append((failure, here / index))
+        for failure in _read(entry, location / index, centre):
+            failures.append((failure, location / index))
     # At equal times ends first, then as in the file.
     failures.sort(key=_order)
     if centre is not None:
@@ -70,12 +70,12 @@ def _check_lost(
     doubt.
     """
     lost: dict[tuple[str, int], bool] = {}
-    for failure, here in failures:
+    for failure, location in failures:
         kind, _, change = failure.kind.partition("_")
         fails = change == "failed"
         if fails and lost.get((kind, failure.part)):
             name = _name(centre, kind, failure.part)
-            here.report(
+            location.report(
                 f"{name} fails at {failure.at_s:g} s, and is lost already"
             )
         lost[kind, failure.part] = fails
@@ -87,29 +87,31 @@ def _order(placed: tuple[Failure, Location]) -> tuple[float, bool]:
 
 
 def _read(
-    entry: FailureEntry, here: Location, centre: DataCentre | None
+    entry: FailureEntry, location: Location, centre: DataCentre | None
 ) -> list[Failure]:
     parts = [part for part in _PARTS if entry[part] is not None]
     if not entry.is_readable("at", "lasts", *_PARTS):
         return []
     if len(parts) != 1:
         named = f", not {' and '.join(parts)}" if parts else ""
-        here.report(f"needs one of {', '.join(_PARTS)}{named}")
+        location.report(f"needs one of {', '.join(_PARTS)}{named}")
         return []
     kind = parts[0]
     if entry.lasts is not None and kind not in _LASTING:
-        here.report(
+        location.report(
             f"a {kind} comes back by itself: leave 'lasts' out",
             "lasts",
             at_key=True,
         )
     if kind == "controller":
         if entry.controller != "killed":
-            here.report(f"must be 'killed', not {entry.controller!r}", kind)
+            location.report(
+                f"must be 'killed', not {entry.controller!r}", kind
+            )
         return [Failure(entry.at, "controller_killed")]
     if centre is None:
         return []
-    part = _part(centre, kind, entry[kind], here / kind)
+    part = _part(centre, kind, entry[kind], location / kind)
     if part is None:
         return []
     return _failure_and_end(entry, kind, part)
@@ -128,13 +130,13 @@ def _failure_and_end(
 
 
 def _part(
-    centre: DataCentre, kind: str, text: str, here: Location
+    centre: DataCentre, kind: str, text: str, location: Location
 ) -> int | None:
     """A link's number, a server's or a switch's node; None where there is none
     of that name.
     """
     if kind == "link":
-        return _link(centre, text, here)
+        return _link(centre, text, location)
     # Servers are numbered before switches.
     if kind == "server":
         first = 0
@@ -147,7 +149,7 @@ def _part(
         # A dictionary's keys: a single name is its own first and last.
         ends = dict.fromkeys([*known[:1], *known[-1:]])
         hint = did_you_mean(text, known) or f": {' to '.join(ends)}"
-        here.report(f"unknown {kind} {text!r}{hint}")
+        location.report(f"unknown {kind} {text!r}{hint}")
         return None
     return first + known.index(text)
 
@@ -156,7 +158,7 @@ _CUT = re.compile(r"\s+<?-+>?\s+")
 """Between the ends of a link."""
 
 
-def _link(centre: DataCentre, text: str, here: Location) -> int | None:
+def _link(centre: DataCentre, text: str, location: Location) -> int | None:
     named: list[set[str]] = []
     for lower, upper in zip(
         centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
@@ -170,27 +172,27 @@ def _link(centre: DataCentre, text: str, here: Location) -> int | None:
         both = {lower_name, upper_name}
         if both in named:
             return named.index(both)
-    _report_no_link(named, text, here)
+    _report_no_link(named, text, location)
     return None
 
 
 def _report_no_link(
-    named: Sequence[set[str]], text: str, here: Location
+    named: Sequence[set[str]], text: str, location: Location
 ) -> None:
     """Reports the end that no link has, or a link that there is instead."""
     if not named:
-        here.report("there are no links")
+        location.report("there are no links")
         return
     ends = _CUT.split(text.strip())
     known = sorted(set[str]().union(*named))
     for end in ends if len(ends) == 2 else ():
         if end not in known:
-            here.report(
+            location.report(
                 f"no link ends at {end!r}{did_you_mean(end, known)}"
             )
             return
     example = " - ".join(sorted(named[0]))
-    here.report(f"no link is called {text!r}, as {example!r} is")
+    location.report(f"no link is called {text!r}, as {example!r} is")
 
 
 def _name(centre: DataCentre, kind: str, part: int) -> str:
@@ -199,7 +201,9 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
     return centre.names[part]
 
 
-def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
+def check_failures(
+    location: Location, policies: Sequence[PolicySpec]
+) -> None:
     """Reports policies that know of no failures."""
     able = []
     for name, kind in known_policies().items():
@@ -207,8 +211,8 @@ def check_failures(here: Location, policies: Sequence[PolicySpec]) -> None:
             able.append(name)
     for index, policy in enumerate(policies):
         if not policy.kind.on_failure:
-            entry = (here / "policies" / index).nearest
-            where = entry if entry.path else here / "failures"
+            entry = (location / "policies" / index).nearest
+            where = entry if entry.path else location / "failures"
             why = (
                 "keeps its own record of free nodes, and plays no failures"
             )

@@ -163,24 +163,24 @@ class TenantWorkload(WorkloadSection):
     services: Share = 0.0
     """the share of user-facing services (default 0)"""
 
-    def tenants(self, here: Location) -> Tenants | None:
+    def tenants(self, location: Location) -> Tenants | None:
         """The interpretation with what the file changes of it; None where that
         makes no sense.
 
         What is wrong with the meaning of the keys that could be read is
         reported, whatever is wrong with the others.
         """
-        before = len(here.document.problems)
+        before = len(location.document.problems)
         distributions: dict[str, Any] = {
-            name: self._distribution(here / name) for name in QUANTITIES
+            name: self._distribution(location / name) for name in QUANTITIES
         }
         error = self.profiling_error
         low, high = (0.0, 0.0) if error is None else (error.low, error.high)
         # An error of -100 % would be a job of no time at all.
         if not -1.0 < low <= high:
             message = "a profiling error lies between above -100 % and a finite share"
-            here.report(message, "profiling_error")
-        if len(here.document.problems) > before:
+            location.report(message, "profiling_error")
+        if len(location.document.problems) > before:
             return None
         return replace(
             interpretation(),
@@ -190,29 +190,31 @@ class TenantWorkload(WorkloadSection):
             service_share=self.services,
         )
 
-    def _distribution(self, here: Location) -> NormalDistribution | None:
+    def _distribution(
+        self, location: Location
+    ) -> NormalDistribution | None:
         """The interpretation's distribution with the parameters that the file
         changes.
         """
-        name = str(here.path[-1])
+        name = str(location.path[-1])
         try:
             return distribution(self.reading, name, **dict(self[name]))
         except ValueError as objection:
-            here.report(str(objection))
+            location.report(str(objection))
             return None
 
-    def arrivals_s(self, here: Location, seed: int) -> Floats:
+    def arrivals_s(self, location: Location, seed: int) -> Floats:
         """When the jobs arrive, rising; too many are reported."""
         raise NotImplementedError
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
-        tenants = self.with_defaults().tenants(here)
-        if tenants is None or not here.is_sound():
+        tenants = self.with_defaults().tenants(location)
+        if tenants is None or not location.is_sound():
             return NO_JOBS
         jobs = tenants.requests(
-            self.arrivals_s(here, context.seed), context.seed
+            self.arrivals_s(location, context.seed), context.seed
         )
         # None would be names that are not known; these jobs have none.
         return LoadedWorkload(jobs, applications=())
@@ -231,12 +233,12 @@ class PoissonWorkload(TenantWorkload):
     take turns every 12 h
     """
 
-    def arrivals_s(self, here: Location, seed: int) -> Floats:
+    def arrivals_s(self, location: Location, seed: int) -> Floats:
         # The busier half of the day bounds both.
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         hint = "take fewer an hour, or fewer hours"
         if not within(
-            expected, "jobs", (here / "per_hour").nearest.report, hint
+            expected, "jobs", (location / "per_hour").nearest.report, hint
         ):
             return np.zeros(0)
         return day_and_night(
@@ -251,8 +253,8 @@ class BatchWorkload(TenantWorkload):
     jobs: Annotated[int, Field(ge=1, le=LIMITS["jobs"])]
     """how many"""
 
-    def arrivals_s(self, here: Location, seed: int) -> Floats:
-        del here, seed
+    def arrivals_s(self, location: Location, seed: int) -> Floats:
+        del location, seed
         return np.zeros(self.jobs)
 
 
@@ -320,20 +322,20 @@ class SyntheticLeases(LeaseWorkload):
         )
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
-        if not here.is_sound() or context.datacentre is None:
+        if not location.is_sound() or context.datacentre is None:
             return NO_JOBS
         advance, immediate = self.shares
         # Thirds may add up to a little more than 1.
         if advance + immediate > 1.0 + 1e-9:
-            here.report(
+            location.report(
                 "advance and immediate together are more than 100 %"
             )
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
         last_s = leases[-1].arrival_s
-        where = (here / "load").nearest
+        where = (location / "load").nearest
         if not within(
             last_s,
             "seconds of arrivals",

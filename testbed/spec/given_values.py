@@ -115,8 +115,8 @@ def _plain_inside(
     out = {}
     for key, entry in value.items():
         if isinstance(key, str):
-            here = (*path, str(key))
-            out[str(key)] = plain_value(entry, here, source, problems)
+            entry_path = (*path, str(key))
+            out[str(key)] = plain_value(entry, entry_path, source, problems)
         else:
             message = f"has the key {key!r}, which is no text"
             problems.append(Problem(source, dotted(path), message))

@@ -49,13 +49,13 @@ class InstalledWorkload(WorkloadSection):
         return tuple(installed("workloads"))
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The function's jobs; none, and reported, where it raises or one of
         them is unsound.
         """
-        plugin = plugin_function(here / "kind", "workloads", self.kind)
-        parameters = None if plugin is None else plugin.read(here)
+        plugin = plugin_function(location / "kind", "workloads", self.kind)
+        parameters = None if plugin is None else plugin.read(location)
         # What is missing has been reported already.
         if (
             plugin is None
@@ -68,7 +68,7 @@ class InstalledWorkload(WorkloadSection):
                 plugin, context.datacentre, context.seed, parameters
             )
         except PluginError as error:
-            here.report(error.reason)
+            location.report(error.reason)
             return NO_JOBS
         applications: dict[str, None] = {}
         for job in jobs:

@@ -206,7 +206,7 @@ class JobListWorkload(WorkloadSection):
     """the jobs"""
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
         profiles = Profiles()
@@ -214,7 +214,7 @@ class JobListWorkload(WorkloadSection):
         entries: list[JobEntry] = self["jobs"] or []
         # All entries are checked before any job is made: one pass tells of
         # everything.
-        where = here / "jobs"
+        where = location / "jobs"
         for index, entry in enumerate(entries):
             demands.check(where / index, entry)
             check_entry(where / index, entry, context)
@@ -222,14 +222,14 @@ class JobListWorkload(WorkloadSection):
         _check_ids(where, entries)
         _check_followers(where, entries)
         applications = _applications(entries)
-        if not here.is_sound():
+        if not location.is_sound():
             return LoadedWorkload(applications=applications)
         # Who waits for a sweep waits for the last of its jobs.
         last = {entry.id: _ids(entry)[-1] for entry in entries}
         jobs: list[JobRequest] = []
         for entry in entries:
             jobs += requests(
-                entry, last, here.document.folder, profiles, demands
+                entry, last, location.document.folder, profiles, demands
             )
         return LoadedWorkload(
             tuple(jobs),
@@ -402,20 +402,20 @@ def launcher_notes(jobs: Iterable[JobRequest]) -> tuple[str, ...]:
 
 
 def check_entry(
-    here: Location, entry: Section, context: LoadContext
+    location: Location, entry: Section, context: LoadContext
 ) -> None:
     """Checks one entry by itself and against the data centre."""
-    _check_kind(here, entry)
-    _check_command(here, entry)
-    _check_program(here, entry)
-    _check_demand(here, entry)
-    _check_order(here, entry)
-    _check_rates(here, entry, context)
-    _check_deadline(here, entry)
-    _check_vms(here, entry, context)
+    _check_kind(location, entry)
+    _check_command(location, entry)
+    _check_program(location, entry)
+    _check_demand(location, entry)
+    _check_order(location, entry)
+    _check_rates(location, entry, context)
+    _check_deadline(location, entry)
+    _check_vms(location, entry, context)
 
 
-def _check_deadline(here: Location, entry: Section) -> None:
+def _check_deadline(location: Location, entry: Section) -> None:
     duration_s = entry["duration"]
     deadline_s = entry["deadline"]
     if duration_s is None or deadline_s is None:
@@ -423,11 +423,13 @@ def _check_deadline(here: Location, entry: Section) -> None:
     if deadline_s < duration_s:
         deadline = format_duration(deadline_s)
         shorter = f"{deadline} is shorter than the duration"
-        here.report(f"{shorter}, {format_duration(duration_s)}", "deadline")
+        location.report(
+            f"{shorter}, {format_duration(duration_s)}", "deadline"
+        )
 
 
 def _check_vms(
-    here: Location, entry: Section, context: LoadContext
+    location: Location, entry: Section, context: LoadContext
 ) -> None:
     """Checks that the VMs would fit an empty data centre."""
     vms = entry["vms"]
@@ -437,63 +439,65 @@ def _check_vms(
     if vms > datacentre.total_slots:
         asked = number_of(vms, "VM")
         room = number_of(datacentre.total_slots, "slot")
-        here.report(f"{asked}, but the data centre has {room}", "vms")
+        location.report(f"{asked}, but the data centre has {room}", "vms")
 
 
-def _check_command(here: Location, entry: Section) -> None:
+def _check_command(location: Location, entry: Section) -> None:
     """A command's files exist; it decides itself what it sends, so no pattern
     and no curve.
     """
     command: list[str] = entry["command"] or []
-    _check_words(here / "command", command)
+    _check_words(location / "command", command)
     for key in ("pattern", "demand"):
         if command and key in entry.model_fields_set:
-            here.report(
+            location.report(
                 "means nothing to a job that runs a command",
                 key,
                 at_key=True,
             )
 
 
-def _check_words(here: Location, words: Sequence[str]) -> None:
-    folder = here.document.folder
+def _check_words(location: Location, words: Sequence[str]) -> None:
+    folder = location.document.folder
     for index, word in enumerate(words):
         if "\0" in word:
-            here.report("holds a NUL character, which ends a word", index)
-        elif word.startswith("./") and not is_beside(here, word):
-            here.report(f"there is no file {word} in {folder}", index)
+            location.report(
+                "holds a NUL character, which ends a word", index
+            )
+        elif word.startswith("./") and not is_beside(location, word):
+            location.report(f"there is no file {word} in {folder}", index)
 
 
-def _check_program(here: Location, entry: Section) -> None:
+def _check_program(location: Location, entry: Section) -> None:
     """Its keys belong to kind program, its files exist and keep their names."""
     if entry["kind"] != "program":
         for key in ProgramKeys.model_fields:
             if key in entry.model_fields_set:
                 message = f"belongs to jobs of kind program, this one's is {_kind(entry)}"
-                here.report(message, key, at_key=True)
+                location.report(message, key, at_key=True)
         return
     if "mpi" in entry.model_fields_set and entry["launch"] != "mpi":
-        here.report("belongs to launch: mpi", "mpi", at_key=True)
-    _check_words(here / "prepare", entry["prepare"] or ())
-    _check_files(here / "files", entry["files"] or ())
+        location.report("belongs to launch: mpi", "mpi", at_key=True)
+    _check_words(location / "prepare", entry["prepare"] or ())
+    _check_files(location / "files", entry["files"] or ())
 
 
-def _check_files(here: Location, files: Sequence[str]) -> None:
+def _check_files(location: Location, files: Sequence[str]) -> None:
     """All files are copied into one folder, by their names alone."""
-    _check_words(here, files)
+    _check_words(location, files)
     names: set[str] = set()
     for index, word in enumerate(files):
         name = word.rpartition("/")[2]
         if not word.startswith("./"):
-            here.report(
+            location.report(
                 f"begin with ./, as ./{name}: files beside this one", index
             )
         elif name in names:
-            here.report(f"{name} stands there twice", index)
+            location.report(f"{name} stands there twice", index)
         names.add(name)
 
 
-def _check_kind(here: Location, entry: Section) -> None:
+def _check_kind(location: Location, entry: Section) -> None:
     """Keys that a kind of job needs or cannot have."""
     if not entry.is_readable("kind"):
         return
@@ -506,38 +510,38 @@ def _check_kind(here: Location, entry: Section) -> None:
         message = (
             f"belongs to kinds of installed packages, this one's is {kind}"
         )
-        here.report(message, "parameters", at_key=True)
-    _check_keys(here, entry, kind)
+        location.report(message, "parameters", at_key=True)
+    _check_keys(location, entry, kind)
     if "demand" in named and "demand" not in KINDS[kind].required:
         message = f"belongs to jobs of kind demand, this one's is {kind}"
-        here.report(message, "demand", at_key=True)
+        location.report(message, "demand", at_key=True)
 
 
-def _check_keys(here: Location, entry: Section, kind: JobKind) -> None:
+def _check_keys(location: Location, entry: Section, kind: JobKind) -> None:
     """The keys that this kind refuses or requires."""
     named = entry.model_fields_set
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
     for key in KINDS[kind].refused:
         if key in named:
-            here.report(f"means nothing to {a_job}", key, at_key=True)
+            location.report(f"means nothing to {a_job}", key, at_key=True)
     if entry["cpu"] == 0 and not KINDS[kind].network:
-        here.report(f"must be above 0 for {a_job}", "cpu")
+        location.report(f"must be above 0 for {a_job}", "cpu")
     for key in KINDS[kind].required:
         # A misspelt key has been reported already.
-        if key not in named and not _is_misspelt(key, here, entry):
-            here.report(f"is required for {a_job}", key)
+        if key not in named and not _is_misspelt(key, location, entry):
+            location.report(f"is required for {a_job}", key)
 
 
-def _is_misspelt(key: str, here: Location, entry: Section) -> bool:
+def _is_misspelt(key: str, location: Location, entry: Section) -> bool:
     """True where a key that the entry does not know is close to this one."""
     known = type(entry).model_fields
-    for name in here.value:
+    for name in location.value:
         if name not in known and near(name, (key,)):
             return True
     return False
 
 
-def _check_demand(here: Location, entry: Section) -> None:
+def _check_demand(location: Location, entry: Section) -> None:
     """A demand curve's steps rise to exactly 100 %, and ask for something
     somewhere.
     """
@@ -546,25 +550,27 @@ def _check_demand(here: Location, entry: Section) -> None:
     for index, step in enumerate(steps):
         if step.until <= reached:
             message = f"{format_share(step.until)} is not above {format_share(reached)} before it"
-            here.report(message, "demand", index, "until")
+            location.report(message, "demand", index, "until")
         # The highest so far: one step that is too low is one complaint.
         reached = max(reached, step.until)
     if steps and reached != 1.0:
         message = (
             f"the last step must reach 100 %, not {format_share(reached)}"
         )
-        here.report(message, "demand", len(steps) - 1, "until")
+        location.report(message, "demand", len(steps) - 1, "until")
     if steps and not any(step.at for step in steps):
-        here.report("no step asks for any bandwidth", "demand", at_key=True)
+        location.report(
+            "no step asks for any bandwidth", "demand", at_key=True
+        )
 
 
-def _check_order(here: Location, entry: Section) -> None:
+def _check_order(location: Location, entry: Section) -> None:
     """Only a VM with several receivers can serve them at once."""
     if not isinstance(entry, JobEntry) or not entry.at_once:
         return
     several = _kind(entry) in ("transfer", "demand")
     if not several or entry["pattern"] != "all-to-all":
-        here.report(
+        location.report(
             "belongs to transfers of pattern all-to-all, where a VM sends to several",
             "at_once",
             at_key=True,
@@ -572,14 +578,14 @@ def _check_order(here: Location, entry: Section) -> None:
 
 
 def _check_rates(
-    here: Location, entry: Section, context: LoadContext
+    location: Location, entry: Section, context: LoadContext
 ) -> None:
     """Bandwidths against each other and against the servers' links."""
     asked: int | None = entry["bandwidth"]
     rates: list[tuple[Location, int]] = []
     # The application of a bandwidth sweep is granted nothing of its own.
     if isinstance(entry, JobEntry):
-        rates = _granted(here, entry)
+        rates = _granted(location, entry)
     for where, rate in rates:
         if asked is not None and rate > asked:
             more = f"{format_bandwidth(rate)} is more than the job asks for"
@@ -593,27 +599,29 @@ def _check_rates(
     ):
         return
     nic_bps = int(datacentre.nic_bps.max())
-    for where, rate in [(here / "bandwidth", asked or 0), *rates]:
+    for where, rate in [(location / "bandwidth", asked or 0), *rates]:
         if rate > nic_bps:
             above = f"{format_bandwidth(rate)} is above every server's link"
             where.report(f"{above} ({format_bandwidth(nic_bps)} at most)")
 
 
-def _granted(here: Location, entry: JobEntry) -> list[tuple[Location, int]]:
+def _granted(
+    location: Location, entry: JobEntry
+) -> list[tuple[Location, int]]:
     """The bandwidths that an entry grants, with their places."""
     rates: list[tuple[Location, int]] = []
     if entry.granted is not None:
-        rates.append((here / "granted", entry.granted))
+        rates.append((location / "granted", entry.granted))
     if entry.sweep is None:
         return rates
     for index, rate in enumerate(entry.sweep.granted):
-        rates.append((here / "sweep" / "granted" / index, rate))
+        rates.append((location / "sweep" / "granted" / index, rate))
     if "granted" in entry.model_fields_set:
-        here.report("the sweep gives it: remove one of them", "granted")
+        location.report("the sweep gives it: remove one of them", "granted")
     return rates
 
 
-def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
+def _check_ids(location: Location, entries: Sequence[JobEntry]) -> None:
     """Every job's id is its own, those of a sweep's jobs included."""
     first: dict[str, int] = {}
     for index, entry in enumerate(entries):
@@ -621,26 +629,28 @@ def _check_ids(here: Location, entries: Sequence[JobEntry]) -> None:
             continue
         granted = [] if entry.sweep is None else entry.sweep.granted
         if len(set(granted)) < len(granted):
-            here.report(
+            location.report(
                 "names a bandwidth twice", index, "sweep", "granted"
             )
         # Also the entry's own id, which "after" may name.
         for name in dict.fromkeys([entry.id, *_ids(entry)]):
             if name in first:
-                line = (here / first[name]).place.line
+                line = (location / first[name]).place.line
                 message = (
                     f"{name!r} is the id of the job in line {line} too"
                 )
-                here.report(message, index, "id")
+                location.report(message, index, "id")
                 break
             first[name] = index
 
 
-def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
+def _check_followers(
+    location: Location, entries: Sequence[JobEntry]
+) -> None:
     """Checks that ``after`` names another job, and that no chain of jobs is a
     cycle.
     """
-    follows = _followed(here, entries)
+    follows = _followed(location, entries)
     index_of = {entry["id"]: index for index, entry in enumerate(entries)}
     for circle in _circles(follows):
         # From the job that comes first by name, wherever the search began.
@@ -648,11 +658,11 @@ def _check_followers(here: Location, entries: Sequence[JobEntry]) -> None:
         at = circle.index(first)
         way = [*circle[at:], *circle[:at], first]
         message = f"these jobs wait for each other: {' after '.join(way)}"
-        here.report(message, index_of[first], "after")
+        location.report(message, index_of[first], "after")
 
 
 def _followed(
-    here: Location, entries: Sequence[JobEntry]
+    location: Location, entries: Sequence[JobEntry]
 ) -> dict[str, str]:
     """Entries by id, and the entry that each waits for; of a sweep's job that
     is the sweep.
@@ -669,7 +679,9 @@ def _followed(
         after = entry.after
         if after is not None and after not in owner:
             hint = did_you_mean(after, list(owner))
-            here.report(f"there is no job {after!r}{hint}", index, "after")
+            location.report(
+                f"there is no job {after!r}{hint}", index, "after"
+            )
         elif after is not None and entry["id"] is not None:
             follows[entry.id] = owner[after]
     return follows
@@ -720,49 +732,49 @@ class PluginDemands:
         """A sound entry's demand; None where its kind is one of ours."""
         return self._made.get(entry.id)
 
-    def check(self, here: Location, entry: JobEntry) -> None:
+    def check(self, location: Location, entry: JobEntry) -> None:
         """Makes an entry's demand, and reports what is wrong with it."""
         kind = entry["kind"]
         if kind is None or kind in KINDS:
             return
-        plugin = plugin_function(here / "kind", "demands", kind)
+        plugin = plugin_function(location / "kind", "demands", kind)
         if plugin is None:
             return
         _report_keys(
-            here, entry, _ITS_OWN, f"is for {kind} to say: leave it out"
+            location, entry, _ITS_OWN, f"is for {kind} to say: leave it out"
         )
-        demand = _demand_by(plugin, here, entry)
+        demand = _demand_by(plugin, location, entry)
         if demand is None or entry["id"] is None:
             return
         if not demand.network:
             _report_keys(
-                here,
+                location,
                 entry,
                 ("granted", "sweep"),
                 f"means nothing to a {kind} job",
             )
         elif "bandwidth" not in entry.model_fields_set:
-            here.report(f"is required for a {kind} job", "bandwidth")
+            location.report(f"is required for a {kind} job", "bandwidth")
         self._made[entry.id] = demand
         self._uses[kind] = plugin.use
 
 
 def _report_keys(
-    here: Location, entry: Section, keys: Sequence[str], message: str
+    location: Location, entry: Section, keys: Sequence[str], message: str
 ) -> None:
     """Reports those of the keys that an entry has."""
     for key in keys:
         if key in entry.model_fields_set:
-            here.report(message, key, at_key=True)
+            location.report(message, key, at_key=True)
 
 
 def _demand_by(
-    plugin: PluginFunction, here: Location, entry: JobEntry
+    plugin: PluginFunction, location: Location, entry: JobEntry
 ) -> Demand | None:
     """The demand that a function makes of an entry's parameters, one that
     agents can play.
     """
-    parameters = _parameters(plugin, here, entry)
+    parameters = _parameters(plugin, location, entry)
     if parameters is None:
         return None
     playable = (*KINDS.values(), Command)
@@ -775,25 +787,25 @@ def _demand_by(
                 f"makes {shown_value(demand)}: agents can play {names}"
             )
     except PluginError as error:
-        here.report(error.reason, "kind")
+        location.report(error.reason, "kind")
         return None
     return demand
 
 
 def _parameters(
-    plugin: PluginFunction, here: Location, entry: JobEntry
+    plugin: PluginFunction, location: Location, entry: JobEntry
 ) -> dict[str, Any] | None:
     """An entry's parameters of a package's kind; None where some are wrong or
     missing.
     """
     if "parameters" in entry.model_fields_set:
-        return plugin.read(here / "parameters")
+        return plugin.read(location / "parameters")
     required = []
     for name, field in plugin.section.model_fields.items():
         if field.is_required():
             required.append(name)
     if required:
-        here.report(
+        location.report(
             f"is required for a {plugin.use.name} job: {', '.join(required)}",
             "parameters",
         )
@@ -833,15 +845,15 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
     Raises BadInput where the file cannot be read at all.
     """
     document = read_document(read_text(path), str(path))
-    here = Location(document)
-    section = read_section(ProfileFile, here)
+    location = Location(document)
+    section = read_section(ProfileFile, location)
     if section is None:
         return None, document
     options = tuple(
         (option.bandwidth, option.time) for option in section.options
     )
     for at, message in objections(options):
-        here.report(message, "options", at)
+        location.report(message, "options", at)
     return (None if document.problems else Profile(options)), document
 
 
@@ -864,27 +876,27 @@ class Profiles:
     def __init__(self) -> None:
         self._read: dict[str, Profile | None] = {}
 
-    def check(self, here: Location, entry: JobEntry) -> None:
+    def check(self, location: Location, entry: JobEntry) -> None:
         """Reports what is wrong with an entry's ``profile`` and ``speedup``."""
         name = entry.profile
         speedup = entry.speedup
         if name is not None and speedup is not None:
-            here.report(
+            location.report(
                 "the profile says it: remove one of them", "speedup"
             )
         has_curve = entry["demand"] is not None
         if entry["kind"] in ("demand", "compute") or has_curve:
             for key in ("profile", "speedup"):
                 if entry[key] is not None:
-                    here.report(
+                    location.report(
                         "belongs to jobs of kind transfer", key, at_key=True
                     )
         if speedup is not None and not 0 <= speedup < STEEPEST:
             message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
-            here.report(message, "speedup")
+            location.report(message, "speedup")
         # A file that several jobs name is complained of once.
         if name is not None and name not in self._read:
-            self._read[name] = self._load(here / "profile", name)
+            self._read[name] = self._load(location / "profile", name)
 
     def of(self, entry: JobEntry) -> Profile | None:
         """A sound entry's profile: from its file, from the published model, or
@@ -898,14 +910,14 @@ class Profiles:
             entry.bandwidth or 0, entry.duration, entry.speedup
         )
 
-    def _load(self, here: Location, name: str) -> Profile | None:
-        path = file_at(here, name)
+    def _load(self, location: Location, name: str) -> Profile | None:
+        path = file_at(location, name)
         if path is None:
             return None
         try:
             profile, inside = read_profile(path)
         except BadInput as error:
-            here.report(error.message)
+            location.report(error.message)
             return None
-        here.document.problems.extend(inside.problems)
+        location.document.problems.extend(inside.problems)
         return profile

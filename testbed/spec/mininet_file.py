@@ -31,7 +31,7 @@ def read_network(
     wanted: str | None,
     args: Mapping[str, Any],
     argv: Sequence[str],
-    here: Location,
+    location: Location,
 ) -> MininetRecord | None:
     """The network that the file ``name`` describes: by ``wanted``, a class, a
     function or an entry of its ``topos``; None: by the ``Mininet()`` that it
@@ -41,13 +41,13 @@ def read_network(
     of the file. What the file prints goes to standard error. Raises
     MachineCannot without Mininet.
     """
-    file = None if name is None else file_at(here / "path", name)
+    file = None if name is None else file_at(location / "path", name)
     if file is None:
         return None
     # Asked before the child starts, which could only name a failed import.
     if find_spec("mininet") is None:
         raise MachineCannot(
-            f"{here.place}: Mininet is missing", install_hint()
+            f"{location.place}: Mininet is missing", install_hint()
         )
     request = {
         "path": str(file),
@@ -57,7 +57,7 @@ def read_network(
     }
     reply = _reply(request)
     if reply.network is None:
-        _report(reply, file, here)
+        _report(reply, file, location)
     return reply.network
 
 
@@ -120,10 +120,12 @@ def _is_whole(network: MininetRecord | None) -> bool:
     return ends <= network.nodes.keys()
 
 
-def _report(reply: _Reply, file: Path, here: Location) -> None:
+def _report(reply: _Reply, file: Path, location: Location) -> None:
     if reply.line:
         place = Place(str(file), reply.line, reply.column)
-        path = dotted((here / "path").path)
-        here.document.problems.append(Problem(place, path, reply.reason))
+        path = dotted((location / "path").path)
+        location.document.problems.append(
+            Problem(place, path, reply.reason)
+        )
     else:
-        here.report(reply.reason, reply.key)
+        location.report(reply.reason, reply.key)

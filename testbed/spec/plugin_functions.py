@@ -49,11 +49,11 @@ class PluginFunction:
     function: Callable[..., Any]
     section: type[Section]
 
-    def read(self, here: Location) -> dict[str, Any] | None:
+    def read(self, location: Location) -> dict[str, Any] | None:
         """The parameters that the mapping here gives it; None, and reported,
         where it cannot.
         """
-        section = read_section(self.section, here)
+        section = read_section(self.section, location)
         names = list(self.section.model_fields)
         if section is None or not section.is_readable(*names):
             return None
@@ -81,7 +81,7 @@ class PluginFunction:
 
 
 def plugin_function(
-    here: Location, group: Group, name: str
+    location: Location, group: Group, name: str
 ) -> PluginFunction | None:
     """The function of that name; None, and reported at the key here, where it
     cannot be used.
@@ -89,7 +89,7 @@ def plugin_function(
     try:
         return loaded_function(group, installed(group)[name])
     except PluginError as error:
-        here.report(error.reason)
+        location.report(error.reason)
         return None
 
 

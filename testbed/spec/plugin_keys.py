@@ -20,7 +20,7 @@ from topologies.datacentre import dotted
 
 
 def load_plugin(
-    here: Location, written: object, example: str
+    location: Location, written: object, example: str
 ) -> Loaded | None:
     """The object that the key here names; what keeps it from being loaded is
     reported.
@@ -29,66 +29,68 @@ def load_plugin(
     """
     form = f"must be as ./mine.py:{example} or package.module:{example}"
     if not isinstance(written, str):
-        here.report(f"{form}, not {kind_of(written)}")
+        location.report(f"{form}, not {kind_of(written)}")
         return None
     where, colon, name = written.rpartition(":")
     # A class may stand inside another: dots are part of the name.
     if not (colon and where and name.replace(".", "_").isidentifier()):
-        here.report(f"{form}, not {kind_of(written)}")
+        location.report(f"{form}, not {kind_of(written)}")
         return None
     try:
         if not where.endswith(".py") and "/" not in where:
             return from_module(where, name, written)
-        path = _found(here, where)
-        beside = _found_beside(here, where)
+        path = _found(location, where)
+        beside = _found_beside(location, where)
         if path is None:
             return None
         return from_file(path, name, written, beside)
     except PluginError as error:
-        report_plugin(here, error)
+        report_plugin(location, error)
     except OSError as error:
-        here.report(f"{error.filename} cannot be read: {error.strerror}")
+        location.report(
+            f"{error.filename} cannot be read: {error.strerror}"
+        )
     return None
 
 
-def report_plugin(here: Location, error: PluginError) -> None:
+def report_plugin(location: Location, error: PluginError) -> None:
     """Reports what a plug-in raised: at its line, where there is one, else
     here.
     """
     if error.file is None or not error.line:
-        here.report(error.reason)
+        location.report(error.reason)
         return
     place = Place(str(error.file), error.line, error.column)
-    here.document.problems.append(
-        Problem(place, dotted(here.path), error.reason)
+    location.document.problems.append(
+        Problem(place, dotted(location.path), error.reason)
     )
 
 
-def _found(here: Location, name: str) -> Path | None:
+def _found(location: Location, name: str) -> Path | None:
     """The file of that name: beside the experiment file and along the search
     path; in ``plugins`` of a run folder whose ``spec.yaml`` is run again; where
     ``--set`` names it, in the working directory. None, and reported, where it
     is in none of them.
     """
     # A value of --set has no line: it was typed in the working directory.
-    at_work = [] if here.place.line else [Path.cwd() / name]
+    at_work = [] if location.place.line else [Path.cwd() / name]
     elsewhere = (
-        here.document.folder / "plugins" / kept_name(name),
+        location.document.folder / "plugins" / kept_name(name),
         *at_work,
     )
-    return file_at(here, name, elsewhere=elsewhere)
+    return file_at(location, name, elsewhere=elsewhere)
 
 
-def _found_beside(here: Location, name: str) -> FindFile:
+def _found_beside(location: Location, name: str) -> FindFile:
     """Finds modules that the file ``name`` imports as that itself was found;
     most are not there.
     """
 
     def find(module: str) -> Path | None:
         # Most are of Python's library: that they are not there is no problem.
-        problems = here.document.problems
+        problems = location.document.problems
         before = len(problems)
-        path = _found(here, str(Path(name).parent / module))
+        path = _found(location, str(Path(name).parent / module))
         del problems[before:]
         return path
 

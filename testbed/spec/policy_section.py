@@ -46,28 +46,32 @@ _SLOT_S = 600.0
 """The calendar slot of policies for leases, where a file gives none."""
 
 
-def read_policies(here: Location, workload: str) -> tuple[PolicySpec, ...]:
+def read_policies(
+    location: Location, workload: str
+) -> tuple[PolicySpec, ...]:
     """A list of names, or of mappings with a name and the policy's parameters.
 
     ``workload`` is its kind: not every policy schedules leases, and a bandwidth
     sweep is given.
     """
-    if here.path[-1] not in here.document.data:
+    if location.path[-1] not in location.document.data:
         return _default_policies(workload)
-    if not here.is_readable:
+    if not location.is_readable:
         return ()
-    if not isinstance(here.value, list):
-        here.report(
-            f"must be a list such as [vc], not {kind_of(here.value)}"
+    if not isinstance(location.value, list):
+        location.report(
+            f"must be a list such as [vc], not {kind_of(location.value)}"
         )
         return ()
-    if not here.value:
-        here.report("needs at least one policy")
-    within(len(here.value), "policies", here.report, "split the file")
+    if not location.value:
+        location.report("needs at least one policy")
+    within(
+        len(location.value), "policies", location.report, "split the file"
+    )
     policies: dict[str, PolicySpec] = {}
     # Beyond the limit, which was reported, entries are not even looked at.
-    for index in range(min(len(here.value), LIMITS["policies"])):
-        entry = here / index
+    for index in range(min(len(location.value), LIMITS["policies"])):
+        entry = location / index
         policy = _read_policy(entry)
         if policy is None:
             continue
@@ -91,13 +95,13 @@ def _default_policies(workload: str) -> tuple[PolicySpec, ...]:
     return DEFAULT_POLICIES
 
 
-def _check_made(here: Location, policy: PolicySpec) -> None:
+def _check_made(location: Location, policy: PolicySpec) -> None:
     """Reports a policy that is not ours and cannot be made, or whose claims
     raise.
     """
     kind = policy.kind
     parameters = dict(policy.parameters)
-    if kind.source is None or not here.is_sound():
+    if kind.source is None or not location.is_sound():
         return
     # Made once now, so that what its constructor refuses is found before
     # anything runs; any embedder will do.
@@ -106,10 +110,10 @@ def _check_made(here: Location, policy: PolicySpec) -> None:
         claims = kind.claims_of(parameters)
         unknown = [claim for claim in claims if claim not in CLAIMS]
     except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
-        here.report(f"{policy.name} {raised_anywhere(error)}")
+        location.report(f"{policy.name} {raised_anywhere(error)}")
         return
     if unknown:
-        here.report(
+        location.report(
             f"{policy.name} claims {unknown[0]!r}, which is none of {', '.join(CLAIMS)}"
         )
 
@@ -123,84 +127,88 @@ def _twice(policy: PolicySpec, other: PolicySpec) -> str:
 
 
 def _check_workload(
-    here: Location, policy: PolicySpec, workload: str
+    location: Location, policy: PolicySpec, workload: str
 ) -> None:
     if workload in LEASE_WORKLOADS and not policy.kind.leases:
         able = []
         for name, kind in known_policies().items():
             if kind.leases:
                 able.append(name)
-        here.report(
+        location.report(
             f"{policy.name} schedules no leases, with cores and start times:"
             f" {', '.join(able)} do"
         )
     if workload == SWEEP_WORKLOAD and policy not in SWEEP_POLICIES:
-        here.report(
+        location.report(
             "a ladder leaves a policy nothing to decide: leave 'policies' out"
         )
 
 
-def _read_policy(here: Location) -> PolicySpec | None:
+def _read_policy(location: Location) -> PolicySpec | None:
     """One entry of the list; None where it cannot be read."""
-    entry = here.value
+    entry = location.value
     if isinstance(entry, str):
-        return PolicySpec(entry) if _is_policy(here, entry) else None
+        return PolicySpec(entry) if _is_policy(location, entry) else None
     if not isinstance(entry, dict):
-        if here.is_readable:
-            here.report(
+        if location.is_readable:
+            location.report(
                 f"must be a name, or a mapping with a name, not {kind_of(entry)}"
             )
         return None
     if "class" in entry:
-        return _read_class(here, entry)
+        return _read_class(location, entry)
     name = entry.get("name")
     if not isinstance(name, str):
-        _report_name(here, entry)
+        _report_name(location, entry)
         return None
-    if not _is_policy(here / "name", name):
+    if not _is_policy(location / "name", name):
         return None
-    return PolicySpec(name, _parameters(here, "name", policy_kind(name)))
+    return PolicySpec(
+        name, _parameters(location, "name", policy_kind(name))
+    )
 
 
-def _report_name(here: Location, entry: Mapping[str, Any]) -> None:
+def _report_name(location: Location, entry: Mapping[str, Any]) -> None:
     """Reports a name that is missing, or no text."""
     message = "is required"
     if "name" in entry:
         message = f"must be a text, not {kind_of(entry['name'])}"
-    if (here / "name").is_readable:
-        here.report(message, "name")
+    if (location / "name").is_readable:
+        location.report(message, "name")
 
 
 def _read_class(
-    here: Location, entry: Mapping[str, Any]
+    location: Location, entry: Mapping[str, Any]
 ) -> PolicySpec | None:
     """An entry that takes its policy from a file or a module."""
-    if not (here / "class").is_readable:
+    if not (location / "class").is_readable:
         return None
-    kind = _kind_of_class(here / "class", entry["class"])
+    kind = _kind_of_class(location / "class", entry["class"])
     if kind is None:
         return None
-    return PolicySpec(kind.name, _parameters(here, "class", kind), kind)
+    return PolicySpec(kind.name, _parameters(location, "class", kind), kind)
 
 
-def _kind_of_class(here: Location, written: object) -> PolicyKind | None:
+def _kind_of_class(
+    location: Location, written: object
+) -> PolicyKind | None:
     """The declaration of a class such as ``./mine.py:MyPolicy``; what is wrong
     is reported.
     """
-    loaded = load_plugin(here, written, "MyPolicy")
+    loaded = load_plugin(location, written, "MyPolicy")
     if loaded is None:
         return None
     try:
         kind = policy_kind_of(loaded)
     except PluginError as error:
-        report_plugin(here, error)
+        report_plugin(location, error)
         return None
     except NotAPolicy as objection:
-        here.report(f"{str(written).rpartition(':')[2]} {objection}")
+        location.report(f"{str(written).rpartition(':')[2]} {objection}")
         return None
     if kind.name in own_policies():
         taken = f"is called {kind.name}, as a policy of ours is"
-        here.report(
+        location.report(
             f"{taken}: give the class another name, as name = 'my-{kind.name}'"
         )
         return None
@@ -216,44 +224,44 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     if ":" not in text:
         return PolicySpec(policy_kind(text).name)
     # Read as a key of a file in that folder would be.
-    here = Location(
+    location = Location(
         Document(data=text, places={(): Place(str(beside / "policy"))})
     )
-    kind = _kind_of_class(here, text)
+    kind = _kind_of_class(location, text)
     if kind is not None:
         spec = PolicySpec(kind.name, plugin=kind)
-        _check_made(here, spec)
-        if not here.document.problems:
+        _check_made(location, spec)
+        if not location.document.problems:
             return spec
-    problem = here.document.problems[0]
+    problem = location.document.problems[0]
     # A line of the class's own file, not of the one that does not exist.
-    if problem.place != here.place:
+    if problem.place != location.place:
         raise BadInput(str(problem))
     raise BadInput(f"{text}: {problem.message}")
 
 
 def _parameters(
-    here: Location, but: str, kind: PolicyKind
+    location: Location, but: str, kind: PolicyKind
 ) -> tuple[tuple[str, Scalar], ...]:
     """The entry's keys but one as parameters; what is wrong with them is
     reported.
     """
     parameters = []
-    for key in here.value:
-        if key == but or not (here / key).is_readable:
+    for key in location.value:
+        if key == but or not (location / key).is_readable:
             continue
-        value = _parameter(here / key, kind.name, kind.takes)
+        value = _parameter(location / key, kind.name, kind.takes)
         if value is not None:
             parameters.append((key, value))
     return tuple(parameters)
 
 
-def _is_policy(here: Location, name: str) -> bool:
-    return _is_known(here, "policy", name, policy_kind, known_policies)
+def _is_policy(location: Location, name: str) -> bool:
+    return _is_known(location, "policy", name, policy_kind, known_policies)
 
 
 def _is_known(
-    here: Location,
+    location: Location,
     noun: str,
     name: str,
     look_up: Callable[[str], object],
@@ -265,44 +273,44 @@ def _is_known(
     try:
         look_up(name)
     except PluginError as error:
-        here.report(error.reason)
+        location.report(error.reason)
     except BadInput:
-        here.report(unknown_name(noun, name, list(known())))
+        location.report(unknown_name(noun, name, list(known())))
     else:
         return True
     return False
 
 
 def _parameter(
-    here: Location, policy: str, takes: Mapping[str, Parameter]
+    location: Location, policy: str, takes: Mapping[str, Parameter]
 ) -> Scalar | None:
     """A parameter's value, if the policy takes it: a time, a share, or of the
     default's type.
     """
-    key = str(here.path[-1])
+    key = str(location.path[-1])
     if key not in takes:
         known = ", ".join(takes) or "none"
         hint = did_you_mean(key, list(takes)) or f"; it takes: {known}"
-        here.report(f"is no parameter of {policy}{hint}", at_key=True)
+        location.report(f"is no parameter of {policy}{hint}", at_key=True)
         return None
     if key == "embedder":
-        return read_embedder(here)
+        return read_embedder(location)
     parameter = takes[key]
-    parsed = _parsed(here, parameter)
+    parsed = _parsed(location, parameter)
     if parsed is None:
         return None
     objection = parameter.objection(parsed)
     if objection is not None:
-        here.report(objection)
+        location.report(objection)
         return None
     return parsed
 
 
-def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
+def _parsed(location: Location, parameter: Parameter) -> Scalar | None:
     """The value in the parameter's unit, or of its default's type; None, and
     reported, where it is neither.
     """
-    value = here.value
+    value = location.value
     try:
         if parameter.unit == "s":
             return parse_duration(value)
@@ -310,7 +318,7 @@ def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
         if parameter.unit == "share" and not isinstance(value, bool):
             return parse_share(value)
     except UnitError as error:
-        here.report(str(error))
+        location.report(str(error))
         return None
     # By the exact type: true is an int to Python.
     if isinstance(parameter.default, float) and type(value) in (int, float):
@@ -319,49 +327,51 @@ def _parsed(here: Location, parameter: Parameter) -> Scalar | None:
         value, bool | int | str
     ):
         return value
-    here.report(f"must be like {parameter.default!r}, not {kind_of(value)}")
+    location.report(
+        f"must be like {parameter.default!r}, not {kind_of(value)}"
+    )
     return None
 
 
-def read_embedder(here: Location) -> str | None:
+def read_embedder(location: Location) -> str | None:
     """The name of the embedder that a key names, or takes from a file or a
     module with ``class``; None, and reported, where there is none.
     """
-    written = here.value
-    if not here.is_readable:
+    written = location.value
+    if not location.is_readable:
         return None
     if isinstance(written, str):
         known = _is_known(
-            here, "embedder", written, embedder, embedder_names
+            location, "embedder", written, embedder, embedder_names
         )
         return written if known else None
     if not isinstance(written, dict):
         wanted = (
             "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
         )
-        here.report(f"must be {wanted}, not {kind_of(written)}")
+        location.report(f"must be {wanted}, not {kind_of(written)}")
         return None
     for key in written:
         if key != "class":
             hint = did_you_mean(key, ["class"]) or "; known key: class"
-            here.report(f"is an unknown key{hint}", key, at_key=True)
+            location.report(f"is an unknown key{hint}", key, at_key=True)
     if "class" not in written:
-        here.report(
+        location.report(
             "has no class, as {class: ./mine.py:MyEmbedder};"
             " one of the testbed's is its name alone, as oktopus"
         )
         return None
-    return _embedder_of_class(here / "class")
+    return _embedder_of_class(location / "class")
 
 
-def _embedder_of_class(here: Location) -> str | None:
-    loaded = load_plugin(here, here.value, "MyEmbedder")
+def _embedder_of_class(location: Location) -> str | None:
+    loaded = load_plugin(location, location.value, "MyEmbedder")
     if loaded is None:
         return None
     try:
         made = checked_embedder(loaded.source.written, loaded)
     except PluginError as error:
-        report_plugin(here, error)
+        report_plugin(location, error)
         return None
     return offer(made, loaded.source)
 
@@ -370,7 +380,7 @@ def _embedder_of_class(here: Location) -> str | None:
 
 
 def check_policies(
-    here: Location,
+    location: Location,
     policies: Sequence[PolicySpec],
     centre: DataCentre,
     jobs: Sequence[JobRequest],
@@ -384,9 +394,9 @@ def check_policies(
     for index, policy in enumerate(policies):
         kind = policy.kind
         parameters = dict(policy.parameters)
-        entry = (here / "policies" / index).nearest
+        entry = (location / "policies" / index).nearest
         # A default policy has no entry: too large is then the workload.
-        where = entry if entry.path else here / "workload"
+        where = entry if entry.path else location / "workload"
         if kind.leases:
             slot_s = float(str(parameters.get("slot", _SLOT_S)))
             _check_leases(

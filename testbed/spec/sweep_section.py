@@ -179,15 +179,15 @@ class SweptKey:
                 yield values[index], place
 
 
-def read_over(here: Location) -> tuple[SweptKey, ...]:
+def read_over(location: Location) -> tuple[SweptKey, ...]:
     """The keys of ``over`` and their values; what is wrong with their form is
     reported.
     """
     keys = []
-    for key in here.value if isinstance(here.value, dict) else ():
-        where = here / key
+    for key in location.value if isinstance(location.value, dict) else ():
+        where = location / key
         if where.is_readable:
-            place = here.document.key_places[where.path]
+            place = location.document.key_places[where.path]
             keys.append(SweptKey(key, place, tuple(_parts(where))))
     return tuple(keys)
 
@@ -213,18 +213,18 @@ def read_option(text: str) -> SweptKey:
     return SweptKey(key.strip(), Place(source), parts)
 
 
-def check_sweep(section: SweepSection | None, here: Location) -> None:
+def check_sweep(section: SweepSection | None, location: Location) -> None:
     """Reports what is wrong with the form of the values, and too many cells."""
     if section is not None and section["over"] is not None:
-        check_size(read_over(here / "over"), here / "over")
+        check_size(read_over(location / "over"), location / "over")
 
 
-def check_size(keys: Sequence[SweptKey], here: Location) -> None:
+def check_size(keys: Sequence[SweptKey], location: Location) -> None:
     """Reports more cells than there may be, or more values than can be loaded
     one by one.
     """
     for key in keys:
-        where = (here / key.key).nearest
+        where = (location / key.key).nearest
         hint = f"give {key.key} a range, or fewer values"
         if not within(
             len(key.parts), "listed values of a key", where.report, hint
@@ -234,47 +234,47 @@ def check_size(keys: Sequence[SweptKey], here: Location) -> None:
     within(
         cells,
         "cells of a sweep",
-        here.report,
+        location.report,
         "split it, or take fewer values",
     )
 
 
-def _parts(here: Location) -> Iterator[tuple[Sequence[Any], Place]]:
+def _parts(location: Location) -> Iterator[tuple[Sequence[Any], Place]]:
     """A list's values, or the one that stands alone; ranges unfolded when they
     are looked at.
     """
-    if here.value in ([], {}):
-        here.report(f"needs a value, not {kind_of(here.value)}")
+    if location.value in ([], {}):
+        location.report(f"needs a value, not {kind_of(location.value)}")
         return
-    places = [here]
-    if isinstance(here.value, list):
-        places = [here / index for index in range(len(here.value))]
+    places = [location]
+    if isinstance(location.value, list):
+        places = [location / index for index in range(len(location.value))]
     for where in places:
         values = _values(where) if where.is_readable else ()
         if values:
             yield values, where.place
 
 
-def _values(here: Location) -> Sequence[Any]:
+def _values(location: Location) -> Sequence[Any]:
     """One value, or the numbers of a range; none, and reported, where the range
     is wrong.
     """
     match = None
-    if isinstance(here.value, str):
-        match = _RANGE.fullmatch(here.value)
+    if isinstance(location.value, str):
+        match = _RANGE.fullmatch(location.value)
     if match is None:
-        return (here.value,)
+        return (location.value,)
     first = int(match[1])
     last = int(match[2])
     if last < first:
-        here.report(
-            f"the range {here.value} ends before it begins: write {last}..{first}"
+        location.report(
+            f"the range {location.value} ends before it begins: write {last}..{first}"
         )
         return ()
     if not within(
         last - first + 1,
         "cells of a sweep",
-        here.report,
+        location.report,
         "take a shorter range",
     ):
         return ()

@@ -91,17 +91,17 @@ class SwimWorkload(TraceWorkload):
     """
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
-        self.with_defaults()._check(here)  # noqa: SLF001 - its own kind
-        read = self.read(here, read_swim)
-        if read is None or not here.is_sound():
+        self.with_defaults()._check(location)  # noqa: SLF001 - its own kind
+        read = self.read(location, read_swim)
+        if read is None or not location.is_sound():
             return NO_JOBS
         trace, path = read
         link_bps = _server_link_bps(context)
         if link_bps < _LEAST_LINK_BPS:
             half = "a job asks for half of a server's link at most, and for 1 bit/s at least"
-            Location(here.document, ("topology", "links")).report(
+            Location(location.document, ("topology", "links")).report(
                 f"{half}: give one of them {_LEAST_LINK_BPS} bit/s"
             )
             return NO_JOBS
@@ -111,7 +111,7 @@ class SwimWorkload(TraceWorkload):
             bound = ""
             if self.longest is not None:
                 bound = f", of those that run for {human_duration(self.longest)} at most"
-            here.report(f"{objection}{bound}", "jobs")
+            location.report(f"{objection}{bound}", "jobs")
             return NO_JOBS
         facts = {
             **self.provenance(path),
@@ -125,25 +125,25 @@ class SwimWorkload(TraceWorkload):
             notes=tuple(_swim_notes(facts)),
         )
 
-    def _check(self, here: Location) -> None:
+    def _check(self, location: Location) -> None:
         if self.batches > self.jobs:
-            here.report(
+            location.report(
                 f"{self.jobs} jobs cannot come in {self.batches} batches",
                 "batches",
             )
         if self.vms != "as-is" and self.vms > self.largest:
-            here.report(
+            location.report(
                 f"a mean of {self.vms:g} VMs with {self.largest} at most",
                 "vms",
             )
         for key in ("reward", "deadline_factor"):
             low, high = self[key]
             if low > high:
-                here.report(
+                location.report(
                     "a range rises from a number of at least 0", key
                 )
         if not self.speedup[0] <= self.speedup[1] < STEEPEST:
-            here.report(
+            location.report(
                 f"must rise, from at least 0 to below {STEEPEST}", "speedup"
             )
 

@@ -407,12 +407,12 @@ class LoadContext:
 
 
 def with_topology(
-    context: LoadContext, section: Topology | None, here: Location
+    context: LoadContext, section: Topology | None, location: Location
 ) -> LoadContext:
     """Adds the data centre of a section, and notes on its links; what is wrong
     with its meaning goes to the document.
     """
-    loaded = _with_data_centre(context, section, here)
+    loaded = _with_data_centre(context, section, location)
     if loaded.datacentre is None:
         return loaded
     notes = quality_notes(loaded.datacentre.qualities)
@@ -420,15 +420,15 @@ def with_topology(
 
 
 def _with_data_centre(
-    context: LoadContext, section: Topology | None, here: Location
+    context: LoadContext, section: Topology | None, location: Location
 ) -> LoadContext:
     if isinstance(section, RegularTopology):
-        return _regular(context, section, here)
+        return _regular(context, section, location)
     if isinstance(section, InstalledTopology):
-        return _installed(context, section.kind, here)
+        return _installed(context, section.kind, location)
     if isinstance(section, MininetTopology):
-        return _mininet(context, section, here)
-    built = None if section is None else _named(section, here)
+        return _mininet(context, section, location)
+    built = None if section is None else _named(section, location)
     if built is None:
         return context
     return _with_named(context, built)
@@ -448,7 +448,7 @@ def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
 
 
 def _mininet(
-    context: LoadContext, section: MininetTopology, here: Location
+    context: LoadContext, section: MininetTopology, location: Location
 ) -> LoadContext:
     """The data centre of a Mininet network, and notes on what it leaves out."""
     if not section.is_readable("path", "topo", "args", "argv"):
@@ -458,7 +458,7 @@ def _mininet(
         section.topo,
         section.args or {},
         list(map(str, section.argv or ())),
-        here,
+        location,
     )
     readable = section.is_readable("slots_per_server", "default_bw")
     if record is None or not readable:
@@ -469,7 +469,7 @@ def _mininet(
     # A problem with a network that the file made is shown at the key that
     # names the maker.
     built = _built(
-        here,
+        location,
         lambda: from_mininet(record, section.slots_per_server, default_bps),
         names,
     )
@@ -482,12 +482,12 @@ def _mininet(
 
 
 def _named(
-    section: CustomTopology | CustomFileTopology, here: Location
+    section: CustomTopology | CustomFileTopology, location: Location
 ) -> DataCentre | None:
     """A data centre of named nodes, wherever they are written."""
-    source: Location | None = here
+    source: Location | None = location
     if isinstance(section, CustomFileTopology):
-        source = _other_document(here / "path", section["path"])
+        source = _other_document(location / "path", section["path"])
         if source is not None:
             # Read for its problems alone: the builder takes the plain
             # content.
@@ -498,23 +498,23 @@ def _named(
             source, lambda: custom(_plain_content(source.value)), {}
         )
     # Its problems have places of their own.
-    if source is not None and source.document is not here.document:
-        here.document.problems.extend(source.document.problems)
+    if source is not None and source.document is not location.document:
+        location.document.problems.extend(source.document.problems)
     return built
 
 
 def _installed(
-    context: LoadContext, kind: str, here: Location
+    context: LoadContext, kind: str, location: Location
 ) -> LoadContext:
     """The data centre that a function of an installed package makes."""
     from testbed.spec.plugin_functions import plugin_function
 
-    plugin = plugin_function(here / "kind", "topologies", kind)
-    arguments = None if plugin is None else plugin.read(here)
+    plugin = plugin_function(location / "kind", "topologies", kind)
+    arguments = None if plugin is None else plugin.read(location)
     if plugin is None or arguments is None:
         return context
     datacentre = _built(
-        here, lambda: plugin.made(DataCentre, arguments), {}
+        location, lambda: plugin.made(DataCentre, arguments), {}
     )
     if datacentre is None:
         return context
@@ -529,13 +529,13 @@ def _installed(
 
 
 def _regular(
-    context: LoadContext, section: RegularTopology, here: Location
+    context: LoadContext, section: RegularTopology, location: Location
 ) -> LoadContext:
     stand_ins = _stand_ins(section)
     if stand_ins is None:
         return context
     whole = section.with_defaults().model_copy(update=stand_ins)
-    datacentre = _built(here, whole.build, section.builder_names)
+    datacentre = _built(location, whole.build, section.builder_names)
     if datacentre is None:
         return context
     # As far as they were read: nothing is compared with a stand-in.
@@ -564,11 +564,11 @@ def _stand_ins(section: RegularTopology) -> dict[str, Any] | None:
 
 
 def _built(
-    here: Location,
+    location: Location,
     build: Callable[[], DataCentre],
     names: Mapping[str, str],
 ) -> DataCentre | None:
-    document = here.document
+    document = location.document
     try:
         datacentre = build()
     except TopologyError as error:
@@ -576,48 +576,50 @@ def _built(
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
             where = Location(
-                document, (*here.path, names.get(str(key), key), *rest)
+                document, (*location.path, names.get(str(key), key), *rest)
             )
             if where.is_readable and dotted(where.path) not in reported:
                 where.nearest.report(message)
         return None
     except PluginError as error:
-        here.report(error.reason)
+        location.report(error.reason)
         return None
-    return datacentre if _countable(here, datacentre) else None
+    return datacentre if _countable(location, datacentre) else None
 
 
-def _countable(here: Location, datacentre: DataCentre) -> bool:
+def _countable(location: Location, datacentre: DataCentre) -> bool:
     """True if slots can be added up, and are no more than there may be."""
     too_many = datacentre.slots > LIMITS["slots a server"]
     # Only the first: a list of a thousand wrong servers helps nobody.
     for server in too_many.nonzero()[0].tolist():
-        where = here / "slots_per_server" / server
+        where = location / "slots_per_server" / server
         if datacentre.kind == "custom":
-            where = here / "servers" / server / "slots"
+            where = location / "servers" / server / "slots"
         hint = "take fewer, on more servers"
         slots = int(datacentre.slots[server])
         return within(slots, "slots a server", where.nearest.report, hint)
-    where = (here / "slots_per_server").nearest
+    where = (location / "slots_per_server").nearest
     hint = "take fewer servers, or fewer slots a server"
     return within(datacentre.total_slots, "slots", where.report, hint)
 
 
-def _other_document(here: Location, name: str | None) -> Location | None:
+def _other_document(
+    location: Location, name: str | None
+) -> Location | None:
     """The file that a key names; what is wrong with it is reported with its own
     places.
     """
-    path = None if name is None else file_at(here, name)
+    path = None if name is None else file_at(location, name)
     if path is None:
         return None
     try:
         return Location(read_document(read_text(path), str(path)))
     except SpecErrors as errors:
-        key = dotted(here.path)
+        key = dotted(location.path)
         for problem in errors.problems:
             # A problem of the file as a whole is shown under the key that
             # names it.
-            here.document.problems.append(
+            location.document.problems.append(
                 replace(problem, path=problem.path or key)
             )
         return None

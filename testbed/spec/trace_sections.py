@@ -66,7 +66,7 @@ class TraceWorkload(WorkloadSection):
     """leave out what cannot be read, and count it (default: stop)"""
 
     def read(
-        self, here: Location, reader: Callable[..., T]
+        self, location: Location, reader: Callable[..., T]
     ) -> tuple[T, FilePath] | None:
         """The trace and its file; where there is none, or it has errors, they
         are reported.
@@ -78,25 +78,30 @@ class TraceWorkload(WorkloadSection):
         origin = (
             f"; its origin: {trace.origin}" if trace is not None else ""
         )
-        path = file_at(here / "path", self.path, origin)
+        path = file_at(location / "path", self.path, origin)
         if path is None:
             return None
         try:
             return reader(path, lenient=self.lenient), path
         except (TraceErrors, OSError) as error:
-            self._report(here / "path", path, error)
+            self._report(location / "path", path, error)
             return None
 
     def _report(
-        self, here: Location, path: FilePath, error: TraceErrors | OSError
+        self,
+        location: Location,
+        path: FilePath,
+        error: TraceErrors | OSError,
     ) -> None:
         """Reports lines with their own places, or the file as a whole."""
         if isinstance(error, OSError):
-            here.report(f"{str(path)!r} cannot be read: {error.strerror}")
+            location.report(
+                f"{str(path)!r} cannot be read: {error.strerror}"
+            )
             return
         for problem in error.problems:
             place = Place(str(path), problem.line, problem.column)
-            here.document.problems.append(
+            location.document.problems.append(
                 Problem(place, "", problem.message)
             )
         what = number_of(error.total, "line")
@@ -109,7 +114,7 @@ class TraceWorkload(WorkloadSection):
         # little else to read.
         if error.lines_alone and not self.lenient:
             sentence += "; lenient: true (or --lenient) leaves them out"
-        here.report(sentence)
+        location.report(sentence)
 
     def provenance(self, path: FilePath) -> dict[str, Any]:
         """The file, its checksum, and the published trace of its name."""
@@ -155,23 +160,25 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
     """records that ran for more are left out (default: none)"""
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         read = self.read(
-            here, partial(read_swf, first=self.first, names=NEEDED)
+            location, partial(read_swf, first=self.first, names=NEEDED)
         )
-        if read is None or not here.is_sound():
+        if read is None or not location.is_sound():
             return NO_JOBS
         log, path = read
         shortest_s = self.shortest or 0.0
         longest_s = math.inf if self.longest is None else self.longest
         if longest_s < shortest_s:
-            here.report("is below 'shortest': no record is left", "longest")
+            location.report(
+                "is below 'shortest': no record is left", "longest"
+            )
             return NO_JOBS
         taken = jobs_of(log, self.zero_run_time, shortest_s, longest_s)
         facts = self._facts(log, taken, path)
         return fitted(
-            self, here, taken.jobs, context, facts, _log_notes(facts)
+            self, location, taken.jobs, context, facts, _log_notes(facts)
         )
 
     def _facts(
@@ -231,18 +238,18 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
     """only so many leases from its beginning (default all)"""
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         del context  # leases are as large as the file says
-        read = self.read(here, read_lwf)
-        if read is None or not here.is_sound():
+        read = self.read(location, read_lwf)
+        if read is None or not location.is_sound():
             return NO_JOBS
         file, path = read
         leases = file.jobs[: self.first]
         if not within(
             len(leases),
             "leases",
-            (here / "path").report,
+            (location / "path").report,
             "say first: 200000",
         ):
             return NO_JOBS

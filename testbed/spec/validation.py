@@ -37,7 +37,8 @@ from pydantic_core import ErrorDetails
 from testbed.plugins import Group, installed
 from testbed.spec.document import Location, did_you_mean, near, unknown_name
 
-_Location = tuple[int | str, ...]
+_ErrorPath = tuple[int | str, ...]
+"""Keys and indices of a pydantic error, with the tags of unions."""
 INSTALLED: Final = "installed"
 """The tag, in a union of sections, of the one for all kinds of installed
 packages.
@@ -141,44 +142,44 @@ class Section(SpecModel):
 M = TypeVar("M", bound=SpecModel)
 
 
-def read_section(model: type[M], here: Location) -> M | None:
+def read_section(model: type[M], location: Location) -> M | None:
     """The mapping here as a model; what is wrong with it is reported to the
     document.
 
     A :class:`Section` of which some keys cannot be read comes without them; any
     other model, and what is no mapping, is None then.
     """
-    if not here.is_readable:
+    if not location.is_readable:
         return None
-    if not isinstance(here.value, dict):
-        here.report(_no_mapping(model, here.value))
+    if not isinstance(location.value, dict):
+        location.report(_no_mapping(model, location.value))
         return None
     try:
-        whole = model.model_validate(here.value)
+        whole = model.model_validate(location.value)
     except ValidationError as error:
-        _report(model, here, error)
+        _report(model, location, error)
     else:
         # A value that YAML refused is None in the data, and may have passed
         # as a key left out.
-        if not here.document.unreadable:
+        if not location.document.unreadable:
             return whole
-    return _partly(model, here) if issubclass(model, Section) else None  # type: ignore[return-value]
+    return _partly(model, location) if issubclass(model, Section) else None  # type: ignore[return-value]
 
 
 # ------------------------------------------------------------------ what can be read
 
 
-def _partly(model: type[Section], here: Location) -> Section:
+def _partly(model: type[Section], location: Location) -> Section:
     """The model with the fields that can be read; the others are None and noted
     as unreadable.
     """
-    known = isinstance(here.value, dict) and here.is_readable
-    mapping = here.value if known else {}
+    known = isinstance(location.value, dict) and location.is_readable
+    mapping = location.value if known else {}
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in mapping:
             with suppress(_UnreadableError, ValidationError):
-                fields[name] = _field(model, name, here / name)
+                fields[name] = _field(model, name, location / name)
         elif known and not field.is_required():
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
@@ -195,12 +196,12 @@ class _UnreadableError(Exception):
     """A field without a readable value."""
 
 
-def _field(model: type[Section], name: str, here: Location) -> Any:
+def _field(model: type[Section], name: str, location: Location) -> Any:
     """One field's value by itself; ValidationError or :class:`_UnreadableError`
     without one.
     """
-    value = here.value
-    if here.path in here.document.unreadable:
+    value = location.value
+    if location.path in location.document.unreadable:
         raise _UnreadableError
     sections = _sections(model, name)
     if not sections:
@@ -209,30 +210,32 @@ def _field(model: type[Section], name: str, here: Location) -> Any:
     origin = _origin(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
         return [
-            _partly(sections[0], here / index)
+            _partly(sections[0], location / index)
             for index in range(len(value))
         ]
     if origin is dict and isinstance(value, dict):
-        return {key: _partly(sections[0], here / key) for key in value}
+        return {key: _partly(sections[0], location / key) for key in value}
     if origin is not None:
         raise _UnreadableError
-    return _one_of(sections, here)
+    return _one_of(sections, location)
 
 
-def _one_of(sections: Sequence[type[Section]], here: Location) -> Section:
+def _one_of(
+    sections: Sequence[type[Section]], location: Location
+) -> Section:
     """The section of the kind that a mapping names, else of the one that its
     keys suggest; :class:`_UnreadableError` where none does.
     """
-    value = here.value
+    value = location.value
     if isinstance(value, dict):
         chosen = _of_kind(sections, value)
         if chosen is not None:
-            return _partly(chosen, here)
+            return _partly(chosen, location)
     guess = guessed_kind(sections, value)
     if guess is None:
         raise _UnreadableError
     kind, section = guess
-    return _partly(section, here).model_copy(update={"kind": kind})
+    return _partly(section, location).model_copy(update={"kind": kind})
 
 
 @cache
@@ -396,22 +399,22 @@ def _report(
     details = error.errors(include_url=False, include_context=True)
     # Unknown keys first: a required one that is missing may be misspelt
     # among them.
-    unknown: dict[_Location, list[str]] = {}
+    unknown: dict[_ErrorPath, list[str]] = {}
     for detail in details:
         if detail["type"] == "extra_forbidden":
             *holder, key = detail["loc"]
             unknown.setdefault(tuple(holder), []).append(str(key))
     for detail in details:
-        here, owner = _resolved(model, section, detail["loc"])
+        location, owner = _resolved(model, section, detail["loc"])
         # Of what cannot be read, the reason has been reported.
-        if here.is_readable:
+        if location.is_readable:
             others = unknown.get(detail["loc"][:-1], ())
-            _report_detail(detail, here, owner, others)
+            _report_detail(detail, location, owner, others)
 
 
 def _report_detail(
     detail: ErrorDetails,
-    here: Location,
+    location: Location,
     owner: type[SpecModel] | None,
     unknown: Sequence[str],
 ) -> None:
@@ -422,37 +425,36 @@ def _report_detail(
     if kind == "missing":
         # A misspelt key has been reported already.
         if not any(near(name, [key]) for name in unknown):
-            here.report(f"is required{_described(owner, key)}")
+            location.report(f"is required{_described(owner, key)}")
     elif kind == "extra_forbidden":
         known = [] if owner is None else list(owner.model_fields)
         hint = (
             did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
         )
-        here.report(f"is an unknown key{hint}", at_key=True)
+        location.report(f"is an unknown key{hint}", at_key=True)
     elif kind in _UNION and owner is not None:
-        _report_kind(owner.model_fields[key], here)
+        _report_kind(owner.model_fields[key], location)
     elif kind == "model_type" and len(detail["loc"]) == 1:
-        here.report(
+        location.report(
             _no_mapping(next(_models_of(owner, key)), detail["input"])
         )
     else:
-        here.nearest.report(_message(detail))
+        location.nearest.report(_message(detail))
 
 
 def _resolved(
-    model: type[SpecModel], here: Location, location: _Location
+    model: type[SpecModel], location: Location, error_path: _ErrorPath
 ) -> tuple[Location, type[SpecModel] | None]:
-    """The place of an error's location, and the model that its last key belongs
-    to.
+    """The location of an error, and the model that its last key belongs to.
 
-    The location names the chosen member of a union after the union's key; a
-    path does not.
+    After the key of a union pydantic's path has the tag of the chosen member,
+    which the file does not have.
     """
     owner: type[SpecModel] | None = model
     current: type[SpecModel] | None = model
-    parts = iter(location)
+    parts = iter(error_path)
     for part in parts:
-        here = here / part
+        location = location / part
         owner = current
         field = None
         if current and isinstance(part, str):
@@ -464,8 +466,8 @@ def _resolved(
         # pydantic names the member by its tag.
         if len(inner) > 1:
             chosen = next(parts, None) is not None
-            current = _of_kind(inner, here.value) if chosen else None
-    return here, owner
+            current = _of_kind(inner, location.value) if chosen else None
+    return location, owner
 
 
 def _models_of(
@@ -495,30 +497,32 @@ def _no_mapping(model: type[SpecModel], value: object) -> str:
     return f"must be a mapping with the keys {keys}, not {kind_of(value)}"
 
 
-def _report_kind(field: FieldInfo, here: Location) -> None:
+def _report_kind(field: FieldInfo, location: Location) -> None:
     """Reports a union that is no mapping, or whose ``kind`` is missing or
     unknown.
     """
     models = tuple(_models(field.annotation))
-    value = here.value
+    value = location.value
     known = kinds_of(models)
     choice = f"one of {', '.join(known)}"
     if not isinstance(value, dict):
         example = ""
         if isinstance(value, list) and "jobs" in known:
             example = ": write {kind: jobs, jobs: [...]}"
-        here.report(
+        location.report(
             f"must be a mapping with a kind, not {kind_of(value)}{example}"
         )
         return
     kind = value.get("kind")
     if "kind" not in value:
-        here.report(f"is required: {choice}", "kind")
-    elif (here / "kind").is_readable:
+        location.report(f"is required: {choice}", "kind")
+    elif (location / "kind").is_readable:
         wrong = f"must be {choice}, not {kind_of(kind)}"
         if isinstance(kind, str):
-            wrong = unknown_name(f"kind of {here.path[-1]}", kind, known)
-        here.report(wrong, "kind")
+            wrong = unknown_name(
+                f"kind of {location.path[-1]}", kind, known
+            )
+        location.report(wrong, "kind")
     guess = guessed_kind(models, value)
     if guess is None:
         return
@@ -528,7 +532,7 @@ def _report_kind(field: FieldInfo, here: Location) -> None:
     try:
         model.model_validate({**value, "kind": meant})
     except ValidationError as error:
-        _report(model, here, error)
+        _report(model, location, error)
 
 
 def kind_of(value: object) -> str:

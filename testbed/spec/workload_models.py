@@ -116,16 +116,16 @@ class ModelWorkload(ParallelWorkload):
         raise NotImplementedError
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
-        if not here.is_sound() or context.datacentre is None:
+        if not location.is_sound() or context.datacentre is None:
             return NO_JOBS
         try:
             jobs = self.draw(
                 context.seed, context.datacentre.total_slots, self.load
             )
         except ValueError as objection:
-            here.report(str(objection))
+            location.report(str(objection))
             return NO_JOBS
         calibration = self.calibration(jobs)
         if self.overestimate is not None:
@@ -138,7 +138,7 @@ class ModelWorkload(ParallelWorkload):
             f"{self.kind.capitalize()}-style jobs",
             *map(str, calibration),
         )
-        return fitted(self, here, jobs, context, known, notes)
+        return fitted(self, location, jobs, context, known, notes)
 
 
 class FeitelsonWorkload(ModelWorkload):

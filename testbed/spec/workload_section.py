@@ -76,7 +76,7 @@ class WorkloadSection(Section):
     kind: str
 
     def loaded(
-        self, here: Location, context: LoadContext
+        self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The jobs, in order of submission or of the file; reports what is
         wrong.
@@ -150,7 +150,7 @@ class ParallelWorkload(WorkloadSection):
 
 def fitted(
     section: ParallelWorkload,
-    here: Location,
+    location: Location,
     jobs: ParallelJobs,
     context: LoadContext,
     known: Mapping[str, Any],
@@ -161,10 +161,10 @@ def fitted(
 
     ``known`` and ``notes`` are what is known of their origin.
     """
-    before = len(here.document.problems)
+    before = len(location.document.problems)
     datacentre = context.datacentre
-    _check_parallel(section, here, jobs, datacentre)
-    if len(here.document.problems) > before or datacentre is None:
+    _check_parallel(section, location, jobs, datacentre)
+    if len(location.document.problems) > before or datacentre is None:
         return NO_JOBS
     jobs = jobs.in_vms(section.processes_per_vm)
     slots = datacentre.total_slots
@@ -175,14 +175,16 @@ def fitted(
         natural = jobs.load(slots)
     except NoSpan as objection:
         if section.load is not None:
-            here.report(f"{objection}, which nothing can stretch", "load")
+            location.report(
+                f"{objection}, which nothing can stretch", "load"
+            )
             return NO_JOBS
     # Distances between arrivals are multiplied: order and bursts stay.
     scaled = jobs.from_zero()
     if section.load is not None:
         scaled = jobs.at_load(section.load, slots)
     # After scaling: a low load stretches arrivals over ages.
-    if not _countable(section, here, scaled):
+    if not _countable(section, location, scaled):
         return NO_JOBS
     demand = _demand(section, datacentre)
     if demand is not None:
@@ -205,37 +207,37 @@ def fitted(
 
 def _check_parallel(
     section: ParallelWorkload,
-    here: Location,
+    location: Location,
     jobs: ParallelJobs,
     datacentre: DataCentre | None,
 ) -> None:
     if not len(jobs):
-        here.report("not one of its jobs can be scheduled")
+        location.report("not one of its jobs can be scheduled")
     rule = section.bandwidth
     if (
         rule is not None
         and datacentre is not None
         and not datacentre.n_links
     ):
-        here.report(
+        location.report(
             "a flat data centre has no links: leave it out",
             "bandwidth",
             at_key=True,
         )
     if section.cpu is not None:
-        _check_cpu(here / "cpu", section.cpu)
+        _check_cpu(location / "cpu", section.cpu)
     if rule is not None and rule.rule == "mean" and rule.mean is None:
-        here.report("the rule mean needs a mean", "bandwidth")
+        location.report("the rule mean needs a mean", "bandwidth")
 
 
 def _countable(
-    section: ParallelWorkload, here: Location, jobs: ParallelJobs
+    section: ParallelWorkload, location: Location, jobs: ParallelJobs
 ) -> bool:
     """True unless arrivals last for ages, or too many processes have a CPU use
     of their own.
     """
-    where = (here / "load").nearest
-    cpu = (here / "cpu").nearest
+    where = (location / "load").nearest
+    cpu = (location / "cpu").nearest
     good = within(
         jobs.span_s,
         "seconds of arrivals",
@@ -251,13 +253,13 @@ def _countable(
     return within(processes, what, cpu.report, hint) and good
 
 
-def _check_cpu(here: Location, rule: CpuRule) -> None:
+def _check_cpu(location: Location, rule: CpuRule) -> None:
     if not 0 < rule.low <= rule.high:
-        here.report("low must be above 0 and not above high")
+        location.report("low must be above 0 and not above high")
     if rule.told is not None and rule.error is not None:
-        here.report("error says what they are told: remove one", "told")
+        location.report("error says what they are told: remove one", "told")
     if rule.told == 0:
-        here.report("must be above 0", "told")
+        location.report("must be above 0", "told")
 
 
 def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
