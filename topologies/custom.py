@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
@@ -34,13 +34,17 @@ Edges = dict[str, tuple[str, int]]
 
 @dataclass(frozen=True)
 class _Graph:
-    """Nodes in the file's order, with their neighbours above and below.
+    """Nodes and links in the file's order, and each node's neighbours above
+    and below.
 
-    A neighbour is a name and the index of the link to it.
+    A neighbour is a name and the index of the link to it. ``ends`` are the lower
+    and the upper end of each link, ``qualities`` two of each link: upward and
+    downward.
     """
 
     servers: dict[str, int]
     switches: list[str]
+    ends: list[tuple[str, str]] = field(default_factory=list)
     capacities: list[Capacity] = field(default_factory=list)
     qualities: list[LinkQuality] = field(default_factory=list)
     above: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
@@ -51,12 +55,11 @@ class _Graph:
         lower: str,
         upper: str,
         capacity: Capacity,
-        quality: Directions = (PLAIN, PLAIN),
+        quality: Directions,
     ) -> None:
         """Adds a link. ``quality``: upward and downward."""
-        # The qualities are of directed links: two of a link, in the order
-        # of `datacentre.up` and `down`.
         link = len(self.capacities)
+        self.ends.append((lower, upper))
         self.capacities.append(capacity)
         self.qualities.extend(quality)
         self.above[lower].append((upper, link))
@@ -127,7 +130,10 @@ def _check_size(problems: Problems, n_nodes: int, n_roots: int) -> None:
 
 
 def _entries(
-    problems: Problems, content: Mapping[str, Any], key: str, *wanted: str
+    problems: Problems,
+    content: Mapping[str, Any],
+    key: str,
+    wanted: Sequence[str] = (),
 ) -> Iterator[tuple[int, Any]]:
     """Entries of a list that have all the wanted keys; others are noted."""
     entries = content.get(key)
@@ -167,13 +173,13 @@ def _read_servers(
     problems: Problems, content: Mapping[str, Any]
 ) -> dict[str, int]:
     servers: dict[str, int] = {}
-    for i, entry in _entries(problems, content, "servers", "name", "slots"):
+    for i, entry in _entries(
+        problems, content, "servers", ("name", "slots")
+    ):
         name = entry["name"]
         slots = entry["slots"]
         good = _is_name(problems, ("servers", i, "name"), name)
-        at_least(
-            problems, ("servers", i, "slots"), slots, 1, "a slot count"
-        )
+        at_least(problems, ("servers", i, "slots"), slots, "a slot count")
         if good and name in servers:
             problems.report(
                 f"{name!r} is already the name of a server",
@@ -210,7 +216,7 @@ def _read_links(
 ) -> None:
     first_with: dict[frozenset[str], int] = {}
     for i, entry in _entries(
-        problems, content, "links", "lower", "upper", "capacity"
+        problems, content, "links", ("lower", "upper", "capacity")
     ):
         if not _ends_are_known(problems, graph, i, entry):
             continue
@@ -423,7 +429,6 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
     names = [*graph.servers, *switches]
     number = {name: i for i, name in enumerate(names)}
     level = frozen_array([height[name] for name in names])
-    lower, upper = _link_ends(graph, number)
     made_trees = []
     for root in sorted(trees, key=lambda name: number[name]):
         edges = trees[root]
@@ -445,8 +450,8 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         names=tuple(names),
         level=level,
         slots=frozen_array(list(graph.servers.values())),
-        link_lower=frozen_array(lower),
-        link_upper=frozen_array(upper),
+        link_lower=frozen_array([number[end] for end, _ in graph.ends]),
+        link_upper=frozen_array([number[end] for _, end in graph.ends]),
         directed_capacity_bps=directed_array(graph.capacities),
         trees=tuple(made_trees),
         parameters={
@@ -455,23 +460,6 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
             "roots": list(trees),
         },
         qualities=qualities,
-    )
-
-
-def _link_ends(
-    graph: _Graph, number: Mapping[str, int]
-) -> tuple[list[int], list[int]]:
-    """The lower and the upper node of each link, in the links' order."""
-    # By the links' own numbers, which edges of trees refer to: `above` has
-    # them grouped by node.
-    ends = []
-    for lower, above in graph.above.items():
-        for upper, link in above:
-            ends.append((link, number[lower], number[upper]))
-    ends.sort()
-    return (
-        [lower for _, lower, _ in ends],
-        [upper for _, _, upper in ends],
     )
 
 

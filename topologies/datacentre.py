@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -142,10 +142,10 @@ class Tree:
 Index: TypeAlias = "slice | IntArray"
 
 
-# Fancy indexing copies, and regular trees number each level's nodes in one
-# run: there the slice is a view.
 def _index(ids: IntArray) -> Index:
-    """``ids``, as a slice if they are consecutive, which spares numpy a copy."""
+    """``ids``, as a slice if they are consecutive: numpy then makes a view, not
+    a copy.
+    """
     if len(ids) and np.array_equal(
         ids, np.arange(ids[0], ids[0] + len(ids))
     ):
@@ -216,9 +216,8 @@ class Layer:
         """``child`` in the order of :attr:`edges_by_child`."""
         return frozen_array(self.child[self.edges_by_child])
 
-    # By bisection: the switches of a layer are sorted.
     def position(self, switch: int) -> int:
-        """The index of ``switch`` in ``switches``."""
+        """The index of ``switch`` in ``switches``, which are sorted."""
         return int(np.searchsorted(self.switches, switch))
 
 
@@ -256,11 +255,10 @@ class LinkQuality:
 
     def scaled(self, scale_time: float) -> LinkQuality:
         """The quality with times divided by ``scale_time``."""
-        return LinkQuality(
-            self.delay_s / scale_time,
-            self.jitter_s / scale_time,
-            self.loss_share,
-            self.queue_packets,
+        return replace(
+            self,
+            delay_s=self.delay_s / scale_time,
+            jitter_s=self.jitter_s / scale_time,
         )
 
     def record(self) -> dict[str, float]:
@@ -393,10 +391,29 @@ class DataCentre:
     def layers(self) -> tuple[Layer, ...]:
         """Edges of all trees, level by level upward from level 1.
 
-        Trees that share a switch share all that is below it, so each edge is
-        here once.
+        Trees that share a switch share all that is below it, and each edge
+        occurs once.
         """
-        return _layers(self)
+        if not self.trees:
+            return ()
+        # Sorted by parent: each level's edges are grouped by switch.
+        parent, child, link = _edges(self)
+        layers = []
+        parent_level = self.level[parent]
+        for level in range(1, self.n_levels):
+            of_level = np.flatnonzero(parent_level == level)
+            if not len(of_level):
+                continue
+            switches, start = np.unique(parent[of_level], return_index=True)
+            layer = Layer(
+                level=level,
+                switches=frozen_array(switches),
+                start=frozen_array(np.append(start, len(of_level))),
+                child=frozen_array(child[of_level]),
+                link=frozen_array(link[of_level]),
+            )
+            layers.append(layer)
+        return tuple(layers)
 
     @cached_property
     def uniform_depth(self) -> bool:
@@ -463,7 +480,10 @@ class DataCentre:
 
 
 def _edges(datacentre: DataCentre) -> IntArray:
-    """Parent, child and link of each edge of the trees, once, sorted."""
+    """Each edge of the trees once, sorted by parent, then by child.
+
+    Shape ``(3, n_edges)``: parent, child and link.
+    """
     edges: list[IntArray] = []
     # A link joins the same nodes in every tree: each is taken from the first
     # tree that has it. The last entry, of index -1, stands for "no link".
@@ -478,40 +498,15 @@ def _edges(datacentre: DataCentre) -> IntArray:
         # Flat clusters have edges without links, which are all taken.
         known[-1] = False
     together = np.concatenate(edges, axis=1)
-    # Duplicates are told by a number for each pair (parent, child), not by the
-    # link, which edges of flat clusters do not have.
+    # A number for each pair (parent, child), since edges of flat clusters have
+    # no link to be told apart by. np.unique also sorts.
     pair = together[0] * datacentre.n_nodes + together[1]
-    # Sorted by that number, thus by parent and then by child, as a layer's
-    # edges are.
     _, first = np.unique(pair, return_index=True)
     return together[:, first]
 
 
-def _layers(datacentre: DataCentre) -> tuple[Layer, ...]:
-    if not datacentre.trees:
-        return ()
-    parent, child, link = _edges(datacentre)
-    layers = []
-    parent_level = datacentre.level[parent]
-    for level in range(1, datacentre.n_levels):
-        # np.unique sorted by (parent, child), so each level's edges are grouped
-        # by switch.
-        of_level = np.flatnonzero(parent_level == level)
-        if not len(of_level):
-            continue
-        switches, start = np.unique(parent[of_level], return_index=True)
-        layer = Layer(
-            level=level,
-            switches=frozen_array(switches),
-            start=frozen_array(np.append(start, len(of_level))),
-            child=frozen_array(child[of_level]),
-            link=frozen_array(link[of_level]),
-        )
-        layers.append(layer)
-    return tuple(layers)
-
-
 def make_tree(
+    *,
     root: int,
     level: IntArray,
     nodes: IntArray | Sequence[int],
@@ -534,7 +529,7 @@ def make_tree(
 # -- arguments of the builders -------------------------------------------------
 
 
-def whole(value: object) -> bool:
+def whole(value: object) -> TypeGuard[int]:
     """True if ``value`` is an integer and no bool."""
     # Python's True is an int: `slots: true` would be a server with one.
     return isinstance(value, int | np.integer) and not isinstance(
@@ -543,13 +538,18 @@ def whole(value: object) -> bool:
 
 
 def at_least(
-    problems: Problems, path: Path, value: object, least: int, noun: str
+    problems: Problems,
+    path: Path,
+    value: object,
+    noun: str,
+    *,
+    least: int = 1,
 ) -> bool:
     """Notes a problem unless ``value`` is a whole number of at least ``least``."""
     if not whole(value):
         problems.report(f"{noun} is a whole number, not {value!r}", *path)
         return False
-    if int(value) < least:  # type: ignore[call-overload]
+    if value < least:
         problems.report(
             f"{noun} must be at least {least}, not {value}", *path
         )
@@ -612,7 +612,7 @@ def _one_way(problems: Problems, path: Path, value: object) -> bool:
             *path,
         )
         return False
-    if not 0 < int(value) <= MAX_LINK_BPS:  # type: ignore[call-overload]
+    if not 0 < value <= MAX_LINK_BPS:
         problems.report(
             f"a link's capacity must be above 0 and at most 1000 Tbit/s, not {value} bit/s",
             *path,
@@ -635,8 +635,7 @@ def capacities(
         )
     all_good = len(link_bps) > 0
     for i, value in enumerate(link_bps):
-        good = capacity(problems, ("link_bps", i), value)
-        all_good = all_good and good
+        all_good &= capacity(problems, ("link_bps", i), value)
     if not all_good:
         # Any valid capacities, so that other problems are found too.
         return [1] * levels
@@ -661,12 +660,10 @@ def slot_array(
     ``n_servers``: None if unknown. Returns zeros if there is a problem.
     """
     none = np.zeros(n_servers or 0, dtype=np.int64)
-    if isinstance(slots, int | np.integer) and not isinstance(slots, bool):
-        at_least(problems, (name,), slots, 1, "slots per server")
-        return np.full(n_servers or 0, int(slots), dtype=np.int64)
-    if isinstance(slots, bool) or not isinstance(
-        slots, Sequence | np.ndarray
-    ):
+    if whole(slots):
+        at_least(problems, (name,), slots, "slots per server")
+        return np.full_like(none, slots)
+    if not isinstance(slots, Sequence | np.ndarray):
         problems.report(
             f"slots are a whole number or a list of them, not {slots!r}",
             name,
@@ -678,8 +675,9 @@ def slot_array(
         )
     all_good = len(slots) == n_servers
     for i, count in enumerate(slots):
-        good = at_least(problems, (name, i), count, 0, "a slot count")
-        all_good = all_good and good
+        all_good &= at_least(
+            problems, (name, i), count, "a slot count", least=0
+        )
     if not all_good:
         return none
     if not any(slots):

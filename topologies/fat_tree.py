@@ -86,7 +86,7 @@ def fat_tree(
 
 
 def _check_ports(problems: Problems, k: int) -> None:
-    if not at_least(problems, ("k",), k, 2, "the number of ports"):
+    if not at_least(problems, ("k",), k, "the number of ports", least=2):
         return
     if k % 2:
         problems.report(
@@ -150,7 +150,14 @@ def _of_trees(
             np.repeat(level_bps, n_links, axis=0).ravel()
         ),
         trees=tuple(
-            _tree_of_core(core, half, first, lower, upper, level)
+            _tree_of_core(
+                core,
+                half=half,
+                first=first,
+                lower=lower,
+                upper=upper,
+                level=level,
+            )
             for core in range(counts[3])
         ),
         parameters=parameters,
@@ -215,6 +222,7 @@ def _links(
 
 def _tree_of_core(
     core: int,
+    *,
     half: int,
     first: IntArray,
     lower: IntArray,
@@ -233,5 +241,9 @@ def _tree_of_core(
     # the edge switches alone.
     leads = to_edge | (to_aggregation & in_group) | (upper == root)
     return make_tree(
-        root, level, lower[leads], upper[leads], np.flatnonzero(leads)
+        root=root,
+        level=level,
+        nodes=lower[leads],
+        parents=upper[leads],
+        links=np.flatnonzero(leads),
     )

@@ -32,7 +32,7 @@ def flat(
     """
     problems = Problems()
     if (
-        at_least(problems, ("nodes",), nodes, 1, "the number of nodes")
+        at_least(problems, ("nodes",), nodes, "the number of nodes")
         and nodes >= MAX_NODES
     ):
         problems.report(
@@ -70,7 +70,15 @@ def flat(
         link_lower=frozen_array([]),
         link_upper=frozen_array([]),
         directed_capacity_bps=frozen_array([]),
-        trees=(make_tree(nodes, level, np.arange(nodes), nodes, -1),),
+        trees=(
+            make_tree(
+                root=nodes,
+                level=level,
+                nodes=np.arange(nodes),
+                parents=nodes,
+                links=-1,
+            ),
+        ),
         parameters=parameters,
         memory_mib=memory,
     )

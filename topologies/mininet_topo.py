@@ -150,7 +150,6 @@ def from_mininet(
         problems,
         ("slots_per_server",),
         slots_per_server,
-        1,
         "slots per server",
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
@@ -435,7 +434,6 @@ def _wiring(
                 problems,
                 ("servers",),
                 count,
-                1,
                 f"the slot count of {name}",
             )
     if not slots:

@@ -89,7 +89,15 @@ def tree(
         directed_capacity_bps=frozen_array(
             np.repeat(level_bps, counts[:-1], axis=0).ravel()
         ),
-        trees=(make_tree(root, level, links, parent, links),),
+        trees=(
+            make_tree(
+                root=root,
+                level=level,
+                nodes=links,
+                parents=parent,
+                links=links,
+            ),
+        ),
         parameters={
             "fanout": list(map(int, fanout)),
             "link_bps": per_level,
@@ -133,7 +141,7 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
             "a tree needs at least one level, such as [4, 2, 2]", "fanout"
         )
     good = [
-        at_least(problems, ("fanout", i), f, 1, "a fan-out")
+        at_least(problems, ("fanout", i), f, "a fan-out")
         for i, f in enumerate(fanout)
     ]
     if not (good and all(good)):
