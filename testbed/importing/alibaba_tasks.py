@@ -1,7 +1,7 @@
 """Alibaba's cluster trace of 2018, ``batch_task.csv``: a task a line.
 
-A task is a job here: its instances are VMs, its start in the trace is its
-arrival, and it comes after the task of its job on which it waited longest.
+A task becomes a job: its instances are VMs, its start in the trace is its
+arrival, and it follows the last of the tasks that it waited for.
 """
 
 from __future__ import annotations
@@ -41,8 +41,7 @@ STATES = frozenset(
         "Interrupted",
     )
 )
-# The trace has no bandwidths and no network: both are choices, and the file
-# says so.
+# The trace has no bandwidths and no network: both are choices.
 BANDWIDTH_BPS = 100_000_000
 CENTRE = Star(
     fanout=(4, 8, 16), slots_per_server=16, server_link_bps=10**10
@@ -67,10 +66,9 @@ class BatchTask:
         """The reason for which a task is no job, as the noun of a count."""
         if self.status != "Terminated":
             return "tasks that did not end as Terminated"
-        # The trace writes 0, or nothing, for a time that it does not know.
-        if not self.instances or not self.start_s:
-            return "tasks without instances, start or end"
-        if self.end_s < self.start_s:
+        # An unknown time is 0 or empty in the trace.
+        is_known = self.instances and self.start_s
+        if not is_known or self.end_s < self.start_s:
             return "tasks without instances, start or end"
         if self.instances > CENTRE.slots:
             return f"tasks of more than {CENTRE.slots:,} instances"
@@ -107,8 +105,8 @@ def is_alibaba(begin: str) -> bool:
 
 def read_alibaba(
     path: Path, first: int | None, notes: Notes, *, lenient: bool
-) -> tuple[Star, tuple[Job, ...]]:
-    """The first tasks of the file that can be run, and a data centre for them.
+) -> tuple[Job, ...]:
+    """The first tasks of the file that can be run, as jobs for :data:`CENTRE`.
 
     Raises TraceErrors with the lines that cannot be read, and BadInput.
     """
@@ -118,11 +116,11 @@ def read_alibaba(
     if not tasks.kept:
         raise refusal(path, "has no task that ran to its end")
     tasks.note(notes)
-    return CENTRE, _jobs(tasks.kept)
+    return _jobs(tasks.kept)
 
 
 class _Tasks:
-    """The wanted tasks of a file, and how many others there were, by reason."""
+    """The wanted tasks of a file, and the number of others by reason."""
 
     def __init__(self, wanted: int) -> None:
         self.kept: list[BatchTask] = []
@@ -152,7 +150,7 @@ class _Tasks:
             self.kept.append(task)
 
     def note(self, notes: Notes) -> None:
-        """Says what of the file is taken, what is not, and what is chosen."""
+        """Notes the parts that are taken and not taken, and the choices."""
         notes.taken.append(
             f"{number_of(len(self.kept), 'task')}, the first of the file that ended; a"
             " task's instances are VMs, its start is the arrival"
@@ -208,7 +206,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
         # Names may occur twice in a job: others wait for the first of them.
         numbered.setdefault((task.job, task.number), task)
     name_of = _names(ordered)
-    label_of = _labels(ordered)
+    labels = Names.of_jobs()
     jobs = []
     for task in ordered:
         before = _last_before(task, numbered)
@@ -223,7 +221,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
                 # As in logs of parallel machines: 0 s is less than 1 s.
                 duration_s=max(1, task.end_s - task.start_s),
                 bandwidth_bps=BANDWIDTH_BPS if several else 0,
-                application=label_of[task.job],
+                application=labels.label(task.job),
                 after=name_of[before] if before else "",
             )
         )
@@ -233,16 +231,6 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
 def _names(tasks: list[BatchTask]) -> dict[BatchTask, str]:
     names = Names.of_jobs()
     return {task: names.of(f"{task.job}-{task.name}") for task in tasks}
-
-
-def _labels(tasks: list[BatchTask]) -> dict[str, str]:
-    """The name of each job of the trace, as the label of its tasks."""
-    names = Names.of_jobs()
-    label_of: dict[str, str] = {}
-    for task in tasks:
-        if task.job not in label_of:
-            label_of[task.job] = names.of(task.job)
-    return label_of
 
 
 def _last_before(

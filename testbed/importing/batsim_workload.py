@@ -1,8 +1,8 @@
 """Batsim's workloads: jobs in JSON, each with a profile of what it does.
 
-A parallel task computes and sends at the same time. Of its profile are taken
-what the largest of its VMs computes and sends: its running time is that of the
-slower of both, its bandwidth what sends its bytes in that time.
+A parallel task computes and sends at the same time. Its running time is the
+longer of both, for the VM that computes most and the VM that sends or receives
+most. Its bandwidth is just enough to send the bytes in that time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def read_batsim_workload(
         speed_flops=_speed(network, notes),
         link_bps=topology.server_link_bps,
     )
-    # In the order of the file; the sorting by time comes after the cut.
+    # The first of the file, not the earliest.
     for entry in data["jobs"][:first]:
         reader.take(entry)
     if not reader.jobs:
@@ -165,9 +165,7 @@ def _number(value: Any) -> float | None:
 
 
 class _Jobs:
-    """Jobs as they are taken, and the numbers of those that are not, by
-    reason.
-    """
+    """Jobs that are taken, and the number of others by reason."""
 
     def __init__(
         self,
@@ -184,10 +182,9 @@ class _Jobs:
         self._link_bps = link_bps
         self._names = Names.of_jobs()
         self._labels = Names.of_jobs()
-        self._label_of: dict[str, str] = {}
 
     def note(self, notes: Notes, n_entries: int) -> None:
-        """Says how many jobs were taken, and why others were not."""
+        """Notes how many jobs were taken, and why others were not."""
         notes.taken.append(
             f"{len(self.jobs):,} of {number_of(n_entries, 'job')}"
         )
@@ -235,7 +232,7 @@ class _Jobs:
                 # Rounded up: with a bit/s less its bytes would not arrive
                 # in time.
                 bandwidth_bps=math.ceil(work.bits / duration_s),
-                application=self._label(profile),
+                application=self._labels.label(profile),
                 remark=remark,
             )
         )
@@ -245,15 +242,11 @@ class _Jobs:
         computing_s = work.wait_s + work.flops / self._speed_flops
         return max(computing_s, work.bits / self._link_bps)
 
-    def _label(self, profile: str) -> str:
-        if profile not in self._label_of:
-            self._label_of[profile] = self._labels.of(profile)
-        return self._label_of[profile]
-
 
 class _Profiles:
-    """The work of profiles, looked up once for each number of VMs: a profile of
-    profiles may name the same ones many times, or itself.
+    """The work of profiles, computed once for each number of VMs.
+
+    A profile of profiles may name others many times, or itself.
     """
 
     def __init__(self, profiles: dict[str, Any]) -> None:
@@ -272,7 +265,7 @@ class _Profiles:
     def work(
         self, name: str, vms: int, depth: int = 0
     ) -> ProfileWork | None:
-        """The work of each VM; None where the profile does not say it."""
+        """The work of each VM; None where the profile does not determine it."""
         if (name, vms) not in self._known and depth < _DEEPEST:
             # A profile that is a part of itself has no end.
             self._known[name, vms] = None

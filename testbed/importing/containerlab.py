@@ -16,9 +16,9 @@ from testbed.units import number_of
 HOSTS = frozenset(("linux", "host", "ext-container", "generic_vm"))
 """Kinds of nodes that run programs; the others forward packets."""
 _OUTSIDE = frozenset(("host", "macvlan", "mgmt-net", "dummy"))
-"""Ends of links that are no node of the topology."""
+"""Ends of links that are no nodes of the topology."""
 _PLACES = ("kind", "group", "position", "labels")
-"""Keys that say nothing of what a node runs."""
+"""Keys that do not concern what a node runs."""
 
 Mapping = dict[str, Any]
 
@@ -27,7 +27,6 @@ class ContainerlabTopology:
     """A lab as it is read from a topology file."""
 
     def __init__(self, path: Path) -> None:
-        self.name = ""
         self.graph = Graph()
         self._path = path
         self._name_of: dict[str, str] = {}
@@ -46,7 +45,7 @@ class ContainerlabTopology:
             raise refusal(self._path, why)
         if not isinstance(links, list):
             raise refusal(self._path, "topology.links is no list")
-        self.name = str(data.get("name", ""))
+        self.graph.name = str(data.get("name", ""))
         for foreign in nodes:
             self._take_node(foreign, _mapping(nodes, foreign), topology)
         for number, link in enumerate(links):

@@ -1,6 +1,4 @@
-"""Graphs in GML, as the Internet Topology Zoo has them beside GraphML: as the
-elements of the same graph's GraphML file.
-"""
+"""Graphs in GML, as of the Internet Topology Zoo, as elements of GraphML."""
 
 from __future__ import annotations
 
@@ -11,8 +9,7 @@ from pathlib import Path
 from testbed.importing.imported import refusal
 from testbed.importing.safe_documents import DEEPEST, MOST_VALUES, Element
 
-# White space and comments match too, so that each step of the loop moves
-# on.
+# White space and comments match too: every character is of a token.
 _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<text>[^"]*)"'
     r"|(?P<word>[^\s\[\]\"#]+)"
@@ -24,7 +21,7 @@ _ENDS = ("source", "target")
 
 
 def is_gml(text: str) -> bool:
-    """True for a file that begins so."""
+    """True for the beginning of a file in GML."""
     return _BEGINNING.match(text.removeprefix("\ufeff")) is not None
 
 
@@ -42,7 +39,7 @@ def read_gml(content: bytes, path: Path) -> Element:
 
 
 class _GmlReader:
-    """Lists that are open, and the key whose value comes next."""
+    """The open lists, and the key whose value comes next."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -89,7 +86,7 @@ class _GmlReader:
         elif key in ("node", "edge") and parent.tag == "graph":
             element = Element(key, {}, self._line)
         else:
-            # Of what is drawn, mostly.
+            # Mostly graphics.
             element = Element("data", {"key": key}, self._line, parts=["["])
         if len(self._open) >= DEEPEST:
             raise self._refusal(f"more than {DEEPEST} lists are open")

@@ -38,7 +38,6 @@ class Graphml:
     """A graph as it is read from the elements of a file."""
 
     def __init__(self, path: Path) -> None:
-        self.name = ""
         self.graph = Graph()
         self._path = path
         self._attribute_of: dict[str, str] = {}
@@ -49,14 +48,15 @@ class Graphml:
 
     def read(self, root: Element, notes: Notes) -> None:
         """Takes nodes and edges. Raises BadInput."""
-        # GraphML gives data short keys and says once what each is.
+        # Data have short keys, whose names are declared once.
         for key in root.below("key"):
-            name = key.attributes.get("attr.name", "")
-            self._attribute_of[key.attributes.get("id", "")] = name
+            name = key.get("attr.name")
+            self._attribute_of[key.get("id")] = name
         for graph in root.below("graph"):
             values = self._values(graph)
-            self.name = values.get("Network", values.get("label", ""))
-            default = graph.attributes.get("edgedefault")
+            name = values.get("Network", values.get("label", ""))
+            self.graph.name = name
+            default = graph.get("edgedefault")
             self._directed = default == "directed"
         # An edge may stand before its nodes.
         for element in root.with_tag("node"):
@@ -82,7 +82,7 @@ class Graphml:
         """The texts of an element's ``data``, by the attribute's name."""
         values = {}
         for data in element.below("data"):
-            key = data.attributes.get("key", "")
+            key = data.get("key")
             text = data.text.strip()
             if text:
                 values[self._attribute_of.get(key, key)] = text
@@ -94,7 +94,7 @@ class Graphml:
     # -- nodes
 
     def _take_node(self, element: Element) -> None:
-        foreign = element.attributes.get("id", "")
+        foreign = element.get("id")
         if foreign in self._name_of:
             why = f"node {foreign!r:.50} is there already"
             raise refusal(self._path, why, element.line)
@@ -116,8 +116,8 @@ class Graphml:
     def _take_edge(self, element: Element) -> None:
         values = self._values(element)
         self._count_unused(values)
-        # An edge may say so by itself, against the graph's default.
-        one_way = element.attributes.get("directed", str(self._directed))
+        # An edge's own direction overrides the graph's default.
+        one_way = element.get("directed", str(self._directed))
         self.graph.edges.append(
             Edge(
                 first=self._end(element, "source"),
@@ -128,7 +128,7 @@ class Graphml:
         )
 
     def _end(self, element: Element, key: str) -> str:
-        foreign = element.attributes.get(key, "")
+        foreign = element.get(key)
         if foreign not in self._name_of:
             why = f"an edge's {key} is {foreign!r:.50}, which is no node"
             raise refusal(self._path, why, element.line)
@@ -148,7 +148,7 @@ def _capacity(values: Values) -> int | None:
     """Bit/s of an edge; None where it has no number with a unit."""
     units = values.get("LinkSpeedUnits", "").strip().upper()
     raw = _speed(values.get("LinkSpeedRaw", ""), unit_bps=1)
-    # No unit that is known makes the product 0, which is no capacity.
+    # An unknown unit makes the product 0, which is no capacity.
     scaled = _speed(values.get("LinkSpeed", ""), _UNITS.get(units, 0))
     # The raw number first: the other one is in a larger unit.
     return raw or scaled or _quantity(values)

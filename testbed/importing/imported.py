@@ -1,7 +1,7 @@
 """Parts read from other tools' files, and the experiment file made of them.
 
-The reader of a format makes a network, jobs, or both. Its notes say what it left
-out or had to choose; they become comments of the experiment file.
+The reader of a format makes a network, jobs, or both. Its notes on omissions and
+choices become comments of the experiment file.
 """
 
 from __future__ import annotations
@@ -98,6 +98,10 @@ class Network:
     speed_flops: float | None = None
 
     @property
+    def n_servers(self) -> int:
+        return len(self.servers)
+
+    @property
     def slots(self) -> int:
         return sum(self.servers.values())
 
@@ -118,7 +122,6 @@ class Network:
         out += _named_list("switches", self.switches)
         out.append("  links:")
         out += [link.line() for link in self.links]
-        # Beside the links, for a person who wants one of them back.
         for link_name in self.left_out:
             out.append(f"    # left out: {link_name}")
         return out + _named_list("roots", self.roots)
@@ -130,15 +133,19 @@ def _named_list(key: str, names: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Star:
-    """A regular tree for jobs that came without a network."""
+    """A regular tree for jobs without a network."""
 
     fanout: tuple[int, ...]
     slots_per_server: int
     server_link_bps: int = DEFAULT_LINK_BPS
 
     @property
+    def n_servers(self) -> int:
+        return math.prod(self.fanout)
+
+    @property
     def slots(self) -> int:
-        return math.prod(self.fanout) * self.slots_per_server
+        return self.n_servers * self.slots_per_server
 
     def lines(self) -> list[str]:
         """The section ``topology``."""
@@ -225,7 +232,7 @@ class Imported:
         return {
             "name": self.name,
             "source": self.source,
-            "servers": self._servers,
+            "servers": self.topology.n_servers,
             "slots": self.topology.slots,
             "jobs": len(self.jobs),
             "taken": self.notes.taken,
@@ -233,17 +240,10 @@ class Imported:
             "choose": self.notes.choices,
         }
 
-    @property
-    def _servers(self) -> int:
-        if isinstance(self.topology, Network):
-            return len(self.topology.servers)
-        return self.topology.slots // self.topology.slots_per_server
-
 
 def in_one_line(text: str) -> str:
     """A text without line ends and control characters, for a comment."""
-    # A line end in a name would end the comment, and the rest would be read as
-    # YAML.
+    # A line end would end the comment, and the rest would be YAML.
     printable = [char if char.isprintable() else " " for char in text]
     return " ".join("".join(printable).split())
 
@@ -254,7 +254,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    # Rounded, as sums of floats show an error in their last digits.
+    # Rounded, since sums of floats have errors in their last digits.
     return format_duration(round(seconds, 6))
 
 
@@ -282,10 +282,10 @@ def quoted(text: str) -> str:
 
 
 class Names:
-    """Distinct names of allowed characters for names from outside.
+    """Distinct names of allowed characters for names of imported files.
 
-    ``allowed``: as in a regular expression's brackets; empty: all that are
-    printable. ``longest``: in characters.
+    ``allowed`` is as in a regular expression's brackets; empty: all printable
+    characters. ``longest`` is in characters.
     """
 
     def __init__(
@@ -295,6 +295,7 @@ class Names:
         self._longest = longest
         self._times: Counter[str] = Counter()
         self._taken: set[str] = set()
+        self._labels: dict[str, str] = {}
 
     @classmethod
     def of_jobs(cls) -> Names:
@@ -308,10 +309,16 @@ class Names:
         while name in self._taken:
             self._times[cleaned] += 1
             tail = f"-{self._times[cleaned] + 1}"
-            # The name is cut, so that the number fits.
+            # Cut, so that the number fits.
             name = cleaned[: self._longest - len(tail)] + tail
         self._taken.add(name)
         return name
+
+    def label(self, foreign: str) -> str:
+        """The name of a foreign label, the same each time that it occurs."""
+        if foreign not in self._labels:
+            self._labels[foreign] = self.of(foreign)
+        return self._labels[foreign]
 
     def _cleaned(self, foreign: str) -> str:
         # Split first: line ends are not printable, but separate words.

@@ -1,14 +1,14 @@
 """Any graph of hosts and switches as a network on which bandwidth can be
 reserved: a tree, or a multi-rooted tree.
 
-A reservation needs one path between two servers below a root. Fabrics of
-leaves and spines are taken whole; of other graphs a spanning tree is left, and
-the links outside it are named.
+A reservation needs one path between two servers below a root. Leaf-spine
+fabrics are kept whole; other graphs are reduced to a spanning tree, and the
+notes list the links outside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from testbed.units import (
 from topologies.custom import distances
 from topologies.datacentre import MAX_LINK_BPS, DataCentre, TopologyError
 from topologies.mininet_record import MininetRecord
-from topologies.mininet_topo import MBIT_BPS, from_mininet
+from topologies.mininet_topo import MBIT_BPS, Joined, from_mininet
 
 Ends = tuple[str, str]
 MOST_NODES = 15_000
@@ -53,19 +53,20 @@ class Edge:
 
 @dataclass
 class Graph:
-    """Nodes by name, and edges. ``hosts`` have their slots; of ``switches``
-    those in ``without_server`` get no server where there are no hosts.
+    """Nodes by name, and edges, of an imported file.
+
+    ``hosts`` have their slots. In a graph without hosts a server is added to
+    each of ``switches`` but those in ``without_server``. ``speed_flops`` is that
+    of the slowest host, if known.
     """
 
+    name: str = ""
     hosts: dict[str, int] = field(default_factory=dict)
     switches: dict[str, None] = field(default_factory=dict)
     edges: list[Edge] = field(default_factory=list)
     without_server: set[str] = field(default_factory=set)
     slots_of_added: int = 4
-
-
-Joined = dict[str, dict[str, int]]
-"""For every node its neighbours, and the capacity toward each in bit/s."""
+    speed_flops: float | None = None
 
 
 def network_of(
@@ -83,11 +84,10 @@ def network_of(
     wiring.keep_largest_part()
     if not any(wiring.joined.values()):
         raise refusal(path, "has no two nodes that a link joins")
-    # Hosts first: which switches lead nowhere is known only then.
-    wiring.settle_hosts()
+    # Hosts first: a switch is a dead end if it leads to none.
+    wiring.place_hosts()
     wiring.drop_dead_ends()
-    # A leaf-spine fabric passes whole; only where that fails is a tree cut
-    # out of it.
+    # A leaf-spine fabric is kept whole; other graphs are reduced to a tree.
     try:
         return wiring.network()
     except TopologyError as error:
@@ -119,24 +119,20 @@ def _first(names: Iterable[str]) -> str:
 class _Capacities:
     """Capacities by ends: parallel links are one of their sum."""
 
-    def __init__(self, edges: Iterable[Edge]) -> None:
+    def __init__(self, edges: Sequence[Edge]) -> None:
         self.sums: dict[Ends, int] = {}
-        self.default_bps = DEFAULT_LINK_BPS
         self._loops: list[str] = []
         self._parallel: dict[str, None] = {}
         self._without: list[str] = []
-        kept = list(edges)
-        # A link without a capacity is no faster than the slowest that has
-        # one.
-        known = [edge.capacity_bps for edge in kept if edge.capacity_bps]
+        # A link without a capacity gets that of the slowest other link.
+        known = [edge.capacity_bps for edge in edges if edge.capacity_bps]
         self.default_bps = min(known, default=DEFAULT_LINK_BPS)
-        for edge in kept:
+        for edge in edges:
             self._take(edge)
 
     def _take(self, edge: Edge) -> None:
         if edge.first == edge.second:
             self._loops.append(edge.first)
-            # It leads to no other node.
             return
         ends = (edge.first, edge.second)
         # A second link the other way round is parallel to the first.
@@ -154,18 +150,17 @@ class _Capacities:
         return min(self.default_bps, MAX_LINK_BPS)
 
     def join(self, joined: Joined) -> None:
-        """Adds the links. One that is there in one direction alone is taken for
+        """Adds the links. One with a single direction gets its capacity in
         both.
         """
-        # A capacity beyond what a file may say is cut to it: parallel links
-        # add up.
+        # The sum of parallel links may be above the largest capacity.
         for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
             joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
             joined[second][first] = min(back_bps, MAX_LINK_BPS)
 
     def note(self, notes: Notes) -> None:
-        """Says what became of odd links."""
+        """Notes loops, parallel links, and links without a capacity."""
         notes.leave_out(self._loops, "links of a node to itself")
         if self._parallel:
             notes.taken.append(
@@ -184,8 +179,8 @@ class _Capacities:
 
 
 class _Wiring:
-    """Hosts, switches and what joins them, step by step reduced to what a
-    network here can be.
+    """Hosts, switches and links of a graph, reduced step by step to a network
+    of the testbed.
     """
 
     def __init__(self, graph: Graph, notes: Notes) -> None:
@@ -206,7 +201,7 @@ class _Wiring:
         self.joined[second][first] = capacity_bps
 
     def _part(self, first: str, second: str) -> int:
-        """Removes a link; its smaller capacity."""
+        """Removes a link, and returns its smaller capacity."""
         back_bps = self.joined[second].pop(first)
         return min(self.joined[first].pop(second), back_bps)
 
@@ -240,8 +235,10 @@ class _Wiring:
         hosts = self._graph.hosts.keys() & part.keys()
         return len(hosts), len(part)
 
-    def settle_hosts(self) -> None:
-        """Each host has one link, to a switch; there is one host at least."""
+    def place_hosts(self) -> None:
+        """Gives each host exactly one link, to a switch, and adds servers to a
+        graph without hosts.
+        """
         self._make_forwarding_hosts_switches()
         self._part_neighbouring_hosts()
         if not self._graph.hosts:
@@ -255,8 +252,7 @@ class _Wiring:
                 if second not in hosts:
                     continue
                 capacity_bps = self._part(first, second)
-                # A reservation's path leads through switches: two hosts
-                # that are joined directly have none between them.
+                # A reservation's path leads through switches.
                 between = self._names.of(f"{first}-{second}")
                 self._graph.switches[between] = None
                 self.joined[between] = {}
@@ -287,8 +283,7 @@ class _Wiring:
             if switch in wanted or not wanted:
                 server = self._names.of(f"{switch}-host")
                 graph.hosts[server] = graph.slots_of_added
-                # No narrower than anything the switch could pass on: the
-                # file's own links stay the bottleneck.
+                # So fast that the file's own links stay the bottleneck.
                 fastest_bps = max(self.joined[switch].values())
                 self.joined[server] = {}
                 self._join(server, switch, fastest_bps)
@@ -301,7 +296,7 @@ class _Wiring:
         """Drops switches that lead to no host."""
         dropped = []
         to_visit = list(self._graph.switches)
-        # It grows while it is walked: behind a dead end may be another one.
+        # The list grows in the loop: behind a dead end may be another one.
         for name in to_visit:
             if self._is_dead_end(name):
                 to_visit.extend(self.joined[name])
@@ -325,8 +320,7 @@ class _Wiring:
         from scipy.cluster.hierarchy import DisjointSet
 
         trees = DisjointSet(self.joined)
-        # After hosts are settled every cycle is among switches: hosts' own
-        # links are never left out.
+        # Hosts have one link each: every cycle is among switches.
         links = self._links_by_width()
         for first, second in links:
             # Both ends are joined already: by links that are no narrower.
@@ -375,6 +369,7 @@ class _Wiring:
             links=tuple(self._links_of(centre)),
             roots=tuple(centre.names[tree.root] for tree in centre.trees),
             left_out=tuple(self._left_out),
+            speed_flops=self._graph.speed_flops,
         )
 
     def _record(self) -> MininetRecord:
@@ -413,8 +408,8 @@ class _Wiring:
 
 def _middle(joined: Joined) -> str:
     """A node in the middle of a longest shortest path, or near it."""
-    # Twice the farthest node: exact in a tree, near enough for an order of
-    # links.
+    # The farthest node from any node, and the farthest from that: exact in a
+    # tree, and near enough for an order of links.
     start = next(iter(joined))
     end = list(distances(joined, [start]))[-1]
     from_end = distances(joined, [end])

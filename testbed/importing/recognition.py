@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from jobs.workload.packed_files import CutOff, opened, unpacked_bytes
 from jobs.workload.traces import TraceErrors
 from testbed.errors import BadInput
-from testbed.importing.alibaba_tasks import is_alibaba, read_alibaba
+from testbed.importing.alibaba_tasks import (
+    CENTRE,
+    is_alibaba,
+    read_alibaba,
+)
 from testbed.importing.batsim_workload import (
     is_batsim_workload,
     read_batsim_workload,
@@ -50,8 +53,8 @@ NETWORKS: tuple[Kind, ...] = (
     "gml",
     "batsim-platform",
 )
-# What is read whole; a trace of tasks is read line by line.
 MOST_BYTES = 16 << 20
+"""Limit of files that are read whole; a trace of tasks is read by lines."""
 _LOOKED_AT = 4096
 _HINT = f"--kind says which it is: {', '.join(KINDS)}"
 
@@ -71,10 +74,10 @@ def import_files(
     kinds = [kind or kind_of_file(path) for path in paths]
     _check_kinds(kinds)
     importer = _Importer(first, whole=whole, lenient=lenient)
-    # The workload's durations and bandwidths are for the network.
+    # Networks first, since False is less than True: durations and bandwidths
+    # of the workload depend on the network.
     for file_kind, path in sorted(
         zip(kinds, paths, strict=True),
-        # Networks sort first: False is less than True.
         key=lambda pair: pair[0] not in NETWORKS,
     ):
         importer.take(file_kind, path)
@@ -97,7 +100,7 @@ def _check_kinds(kinds: Sequence[Kind]) -> None:
 def kind_of_file(path: Path) -> Kind:
     """The kind of a file. Raises BadInput where it has none of them."""
     text = _beginning(path)
-    # Before the rest is read: a cluster's trace is gigabytes.
+    # Before the whole file is read: a cluster's trace is gigabytes.
     if is_alibaba(text):
         return "alibaba"
     content = _content(path)
@@ -176,43 +179,29 @@ class _Importer:
             self._take_alibaba(path)
             return
         self._topology, self._jobs = read_batsim_workload(
-            _content(path), path, self._network, self._first, self._notes
+            _content(path),
+            path,
+            network=self._network,
+            first=self._first,
+            notes=self._notes,
         )
 
     def _take_network(self, kind: Kind, path: Path) -> None:
-        graph, speed_flops = self._graph(kind, path)
-        network = network_of(graph, self._notes, path, whole=self._whole)
-        self._network = replace(network, speed_flops=speed_flops)
+        graph = _graph(kind, path, self._notes)
+        self._name = graph.name
+        self._network = network_of(
+            graph, self._notes, path, whole=self._whole
+        )
         self._topology = self._network
-
-    def _graph(self, kind: Kind, path: Path) -> tuple[Graph, float | None]:
-        """A network's graph, and how fast its slowest server computes."""
-        content = _content(path)
-        if kind == "containerlab":
-            lab = ContainerlabTopology(path)
-            lab.read(content, self._notes)
-            self._name = lab.name
-            return lab.graph, None
-        read = read_gml if kind == "gml" else read_xml
-        root = read(content, path)
-        if kind in ("graphml", "gml"):
-            graphml = Graphml(path)
-            graphml.read(root, self._notes)
-            self._name = graphml.name
-            return graphml.graph, None
-        platform = Platform(path)
-        platform.read(root, self._notes)
-        return platform.graph, platform.speed_flops
 
     def _take_alibaba(self, path: Path) -> None:
         try:
-            centre, self._jobs = read_alibaba(
+            self._jobs = read_alibaba(
                 path, self._first, self._notes, lenient=self._lenient
             )
         except TraceErrors as error:
             raise _refusal_of_lines(path, error) from None
-        # A network that was imported too is the jobs' own.
-        self._topology = self._topology or centre
+        self._topology = self._network or CENTRE
 
     def imported(
         self, kinds: Sequence[Kind], paths: Sequence[Path]
@@ -239,6 +228,22 @@ class _Importer:
             jobs=jobs,
             policy="fcfs" if self._jobs else "vc",
         )
+
+
+def _graph(kind: Kind, path: Path, notes: Notes) -> Graph:
+    """A network's graph. Raises BadInput."""
+    content = _content(path)
+    if kind == "containerlab":
+        lab = ContainerlabTopology(path)
+        lab.read(content, notes)
+        return lab.graph
+    read = read_gml if kind == "gml" else read_xml
+    root = read(content, path)
+    reader: Graphml | Platform = Graphml(path)
+    if kind == "batsim-platform":
+        reader = Platform(path)
+    reader.read(root, notes)
+    return reader.graph
 
 
 def _refusal_of_lines(path: Path, error: TraceErrors) -> BadInput:
@@ -268,9 +273,7 @@ def _example_job(network: Network) -> Job:
 
 
 def _check(imported: Imported, path: Path) -> None:
-    """Raises BadInput where the experiment is none: `testbed validate` has the
-    last word.
-    """
+    """Raises BadInput where `testbed validate` would refuse the experiment."""
     text = imported.text()
     size = len(text.encode())
     if size > MAX_FILE_BYTES:

@@ -1,4 +1,4 @@
-"""XML and YAML from outside, read within bounds.
+"""XML and YAML of unknown origin, read within limits.
 
 No entity is expanded, nothing is fetched, no Python object is constructed, and a
 small file cannot expand to a large value.
@@ -23,7 +23,7 @@ YAML_BYTES = 1 << 20
 
 @dataclass
 class Element:
-    """An XML element; its names are without their namespaces."""
+    """An XML element; names are without their namespaces."""
 
     tag: str
     attributes: dict[str, str]
@@ -33,8 +33,12 @@ class Element:
 
     @property
     def text(self) -> str:
-        """Its own text: before, between and after its children."""
+        """The element's text before, between and after its children."""
         return "".join(self.parts)
+
+    def get(self, name: str, default: str = "") -> str:
+        """The value of an attribute."""
+        return self.attributes.get(name, default)
 
     def __iter__(self) -> Iterator[Element]:
         """The element and all its descendants, in the file's order."""
@@ -43,13 +47,13 @@ class Element:
             yield from child
 
     def with_tag(self, tag: str) -> Iterator[Element]:
-        """Elements of a tag at any depth, itself included."""
+        """Elements of a tag at any depth, this one included."""
         for element in self:
             if element.tag == tag:
                 yield element
 
     def below(self, *tags: str) -> list[Element]:
-        """Its children of these tags."""
+        """The children of these tags."""
         return [child for child in self.children if child.tag in tags]
 
 
@@ -75,14 +79,13 @@ class _XmlReader:
         self._root: Element | None = None
         self._elements = 0
         self._parser = expat.ParserCreate(namespace_separator=" ")
-        # Otherwise a text comes in as many pieces as expat's buffer makes
-        # of it.
+        # Otherwise a text arrives in pieces of the size of expat's buffer.
         self._parser.buffer_text = True
         self._parser.StartElementHandler = self._start
         self._parser.EndElementHandler = self._end
         self._parser.CharacterDataHandler = self._data
         # Entities expand exponentially (a billion laughs), and may name
-        # files: all that could define or use one is refused.
+        # files: their definitions and uses are refused.
         self._parser.StartDoctypeDeclHandler = self._doctype
         self._parser.EntityDeclHandler = self._entity
         self._parser.SkippedEntityHandler = self._entity
@@ -140,8 +143,7 @@ class _XmlReader:
         self._open.pop()
 
     def _data(self, text: str) -> None:
-        # Joined when it is read: joining at each part would copy the whole
-        # text.
+        # `text` joins the parts once: joining each would copy the whole text.
         self._open[-1].parts.append(text)
 
 
@@ -157,8 +159,7 @@ def read_yaml(content: bytes, path: Path) -> Any:
     if len(content) > YAML_BYTES:
         raise refusal(path, f"is larger than {YAML_BYTES >> 20} MiB")
     try:
-        # Nodes instead of objects: tags construct nothing, and "yes" stays
-        # a text.
+        # Nodes, not objects: tags construct nothing, and "yes" stays a text.
         node = yaml.compose(content, Loader=yaml.SafeLoader)
         return _YamlReader().value(node, depth=0)
     except yaml.MarkedYAMLError as error:
@@ -176,7 +177,7 @@ def read_yaml(content: bytes, path: Path) -> Any:
 class _YamlReader:
     """Values of YAML nodes.
 
-    An alias is read again and counts like a copy. The bounds therefore hold
+    An alias is read again and counts like a copy. The limits therefore hold
     for the expanded value, and an endless one is refused.
     """
 

@@ -1,7 +1,7 @@
 """Platforms of SimGrid, as Batsim reads them: zones, clusters, hosts and links.
 
-SimGrid says which links a route takes, not where they are. A zone is a switch
-here, its hosts hang from it, and a zone in a zone hangs from that one's switch.
+SimGrid lists the links of a route, but no switches. The network has a switch for
+each zone, to which the zone's hosts and the switches of inner zones are linked.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _PREFIXES = {
     "K": 10**3,
     "M": 10**6,
     "G": 10**9,
-}
-_PREFIXES |= {"T": 10**12, "P": 10**15, "E": 10**18}
-_BINARY = {
+    "T": 10**12,
+    "P": 10**15,
+    "E": 10**18,
     "Ki": 2**10,
     "Mi": 2**20,
     "Gi": 2**30,
@@ -54,14 +54,15 @@ _ROLES_ASIDE = frozenset(("master", "storage"))
 
 
 def amount(text: str) -> float | None:
-    """Bit/s of ``125MBps`` or ``1Gbps``, flop/s of ``98.095Mf``; bytes where a
-    bandwidth has no unit. None for another text.
+    """The number of a text with a prefix and a unit; None for another text.
+
+    Bit/s of ``125MBps`` and ``1Gbps``, flop/s of ``98.095Mf``.
     """
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
         return None
     number, prefix, unit = match.groups()
-    factor = _PREFIXES.get(prefix) or _BINARY.get(prefix)
+    factor = _PREFIXES.get(prefix)
     if factor is None:
         return None
     # bps is bits, Bps bytes: the case alone tells.
@@ -81,8 +82,8 @@ def _bandwidth(text: str) -> int | None:
 
 
 def _latency(text: str) -> float:
-    """Seconds of ``50us``, of a bare number too; 0 for another text, and for
-    more than a link may have.
+    """Seconds of ``50us`` or of a bare number; 0 for another text, and for a
+    delay that no link may have.
     """
     match = _TIME.fullmatch(text.strip())
     if match is None:
@@ -96,11 +97,10 @@ def _latency(text: str) -> float:
 
 @dataclass
 class Platform:
-    """The graph of a platform, and how fast its slowest host computes."""
+    """The graph of a platform, as it is read."""
 
     path: Path
     graph: Graph = field(default_factory=Graph)
-    speed_flops: float | None = None
     set_aside: list[str] = field(default_factory=list)
     _names: Names = field(default_factory=Names)
     _links: dict[str, Element] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Platform:
         # Links first: routes that name them may stand before them.
         for element in root:
             if element.tag == "link":
-                self._links[element.attributes.get("id", "")] = element
+                self._links[element.get("id")] = element
         for zone in root.below(*_ZONES):
             self._zone(zone)
         hosts = len(self.graph.hosts)
@@ -130,7 +130,7 @@ class Platform:
                 " its widest route"
             )
         for cluster in root.with_tag("cluster"):
-            shape = in_one_line(cluster.attributes.get("topology", "FLAT"))
+            shape = in_one_line(cluster.get("topology", "FLAT"))
             if shape != "FLAT":
                 notes.not_taken.append(
                     f"the {shape[:20]} inside a cluster: its hosts hang from"
@@ -144,8 +144,8 @@ class Platform:
     # -- zones
 
     def _zone(self, zone: Element) -> str | None:
-        """The switch of a zone, None where no host is below it."""
-        switch = self._names.of(zone.attributes.get("id", "zone"))
+        """The switch of a zone; None where no host is below it."""
+        switch = self._names.of(zone.get("id", "zone"))
         edges = list(self._edges(zone, switch))
         below = {edge.first for edge in edges}
         if not edges:
@@ -177,18 +177,17 @@ class Platform:
         self, element: Element, switch: str
     ) -> Iterator[Edge]:
         """The hosts of a cluster or a cabinet: PREFIX NUMBER SUFFIX."""
-        attributes = element.attributes
-        capacity = _bandwidth(attributes.get("bw", ""))
-        delay_s = _latency(attributes.get("lat", ""))
+        capacity = _bandwidth(element.get("bw"))
+        delay_s = _latency(element.get("lat"))
         for number in self._numbers(element):
-            name = f"{attributes.get('prefix', '')}{number}{attributes.get('suffix', '')}"
+            name = f"{element.get('prefix')}{number}{element.get('suffix')}"
             host = self._add_host(element, name)
             if host is not None:
                 yield Edge(host, switch, capacity, delay_s)
 
     def _numbers(self, element: Element) -> Iterator[int]:
         """The numbers of ``0-3,8``."""
-        for part in element.attributes.get("radical", "").split(","):
+        for part in element.get("radical").split(","):
             match = _RADICAL.fullmatch(part.strip())
             if match is None:
                 why = f"radical {part!r:.50} is no range as 0-511"
@@ -199,21 +198,20 @@ class Platform:
     def _host(
         self, element: Element, switch: str, routes: dict[str, int]
     ) -> Iterator[Edge]:
-        attributes = element.attributes
-        name = attributes.get("id", "")
+        name = element.get("id")
         host = self._add_host(element, name)
         if host is None:
             return
         # A peer has its own link; the narrower of its directions is taken.
         capacities = [routes.get(name)]
         for key in ("bw_in", "bw_out"):
-            capacities.append(_bandwidth(attributes.get(key, "")))
-        delay_s = _latency(attributes.get("lat", ""))
+            capacities.append(_bandwidth(element.get(key)))
+        delay_s = _latency(element.get("lat"))
         yield Edge(host, switch, _least(capacities), delay_s)
 
     def _add_host(self, element: Element, foreign: str) -> str | None:
         """The host's name; None for one that runs no jobs."""
-        # Before the numbers are unfolded: "0-999999999" is a short text.
+        # At each host, since "0-999999999" is a short text.
         if len(self.graph.hosts) + len(self.set_aside) >= MOST_NODES:
             why = f"has more than {MOST_NODES:,} hosts"
             raise refusal(self.path, why, element.line)
@@ -222,10 +220,11 @@ class Platform:
             return None
         # A host may list speeds of several power states; the first is the
         # default.
-        speed = element.attributes.get("speed", "").partition(",")[0]
+        speed = element.get("speed").partition(",")[0]
         flops = amount(speed)
         if flops:
-            self.speed_flops = min(flops, self.speed_flops or flops)
+            slowest = self.graph.speed_flops or flops
+            self.graph.speed_flops = min(flops, slowest)
         name = self._names.of(foreign)
         # Batsim gives a host to one job, whatever its cores.
         self.graph.hosts[name] = 1
@@ -234,24 +233,20 @@ class Platform:
     # -- routes
 
     def _widest_routes(self, zone: Element) -> dict[str, int]:
-        """For each end of a route the bandwidth of its widest one."""
+        """The bandwidth of the widest route of each host and zone."""
         widest: dict[str, int] = {}
         for route in zone.below("route", *_ZONE_ROUTES):
-            ends = {route.attributes.get(key, "") for key in ("src", "dst")}
+            ends = {route.get(key) for key in ("src", "dst")}
             links = route.below("link_ctn")
-            narrowest = self._narrowest(
-                link.attributes.get("id", "") for link in links
-            )
+            narrowest = self._narrowest(link.get("id") for link in links)
             # A route from a host to itself is in its memory.
             if narrowest is not None and len(ends) == 2:
                 for end in ends:
                     widest[end] = max(narrowest, widest.get(end, 0))
         for link in zone.below("host_link"):
-            attributes = link.attributes
-            ids = [attributes.get("up", ""), attributes.get("down", "")]
-            narrowest = self._narrowest(ids)
+            narrowest = self._narrowest([link.get("up"), link.get("down")])
             if narrowest is not None:
-                widest[attributes.get("id", "")] = narrowest
+                widest[link.get("id")] = narrowest
         return widest
 
     def _narrowest(self, ids: Iterable[str]) -> int | None:
@@ -260,20 +255,19 @@ class Platform:
         for identity in ids:
             link = self._links.get(identity)
             if link is not None:
-                text = link.attributes.get("bandwidth", "")
-                capacities.append(_bandwidth(text))
+                capacities.append(_bandwidth(link.get("bandwidth")))
         return _least(capacities)
 
     def _uplink(self, zone: Element, routes: dict[str, int]) -> int | None:
-        """A zone's way out: through its backbone, and by its widest route."""
-        attributes = zone.attributes
+        """The capacity of a zone's uplink: that of its backbone or of its widest
+        route, whichever is smaller.
+        """
         capacities = [
-            routes.get(attributes.get("id", "")),
-            _bandwidth(attributes.get("bb_bw", "")),
+            routes.get(zone.get("id")),
+            _bandwidth(zone.get("bb_bw")),
         ]
         for backbone in zone.below("backbone"):
-            text = backbone.attributes.get("bandwidth", "")
-            capacities.append(_bandwidth(text))
+            capacities.append(_bandwidth(backbone.get("bandwidth")))
         return _least(capacities)
 
 
@@ -288,8 +282,8 @@ def _least(capacities: Iterable[int | None]) -> int | None:
 
 def _is_set_aside(element: Element) -> bool:
     for prop in element.below("prop"):
-        key = prop.attributes.get("id", "")
-        value = prop.attributes.get("value", "").lower()
+        key = prop.get("id")
+        value = prop.get("value").lower()
         if key == "role" and value in _ROLES_ASIDE:
             return True
         if key == "excluded" and value == "true":
