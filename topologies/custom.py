@@ -1,4 +1,4 @@
-"""Custom data centres from a file's content: named servers, switches and links."""
+"""Custom data centres of named servers, switches and links."""
 
 from __future__ import annotations
 
@@ -98,15 +98,14 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
     )
     _read_links(problems, content, graph)
     roots: list[str] | None = None
-    # None: the tree's root is the only switch without an uplink, whatever
-    # its name.
+    # Without roots: the only switch without an uplink is the root.
     if content.get("roots") is not None:
         roots = _read_roots(problems, content, graph)
     _check_size(problems, n_nodes=len(names), n_roots=len(roots or ()))
     if problems:
         raise TopologyError(problems)
-    # Only of entries that are all good: a link that was left out would make
-    # nodes below it seem cut off.
+    # Only if all entries are valid: without an invalid link the nodes below it
+    # would seem disconnected.
     trees = _trees(problems, graph, roots)
     if problems:
         raise TopologyError(problems)
@@ -116,8 +115,7 @@ def custom(content: Mapping[str, Any]) -> DataCentre:
 def _check_size(problems: Problems, n_nodes: int, n_roots: int) -> None:
     if n_nodes > MAX_NODES:
         problems.report(f"more than {MAX_NODES:,} nodes", "servers")
-    # Each tree has an entry for every node.
-    # Checked before trees are built: a short file can ask for gigabytes.
+    # Each tree has an entry for every node: a short file can ask for gigabytes.
     most_roots = MAX_TREE_ENTRIES // max(1, n_nodes)
     if n_roots > most_roots:
         problems.report(
@@ -206,7 +204,7 @@ def _read_switches(
             problems.report(
                 f"{name!r} is already the name of a {noun}", "switches", i
             )
-        # Kept in spite of a repetition: links to it are no further problem.
+        # Kept in spite of a repetition, so that links to it are known.
         switches.setdefault(name)
     return list(switches)
 
@@ -222,8 +220,7 @@ def _read_links(
             continue
         lower = entry["lower"]
         upper = entry["upper"]
-        # Without an order: a link back would be a second one between the
-        # same nodes, in the other direction.
+        # A set: a link in the other direction joins the same nodes.
         ends = frozenset((lower, upper))
         if upper in graph.servers:
             problems.report(
@@ -280,8 +277,7 @@ def _read_roots(
 
 
 def _hint(name: object, known: list[str]) -> str:
-    # difflib compares with every name; a large file with many wrong ones
-    # would be refused after minutes.
+    # difflib compares with every name: many wrong ones would take minutes.
     if len(known) > _MOST_COMPARED:
         return ""
     close = get_close_matches(str(name), known, n=1)
@@ -305,16 +301,14 @@ def _trees(
             problems.report(
                 f"switch {name} has nothing below it", "switches", i
             )
-    # Before the trees: no way down from a root leads to a circle whose
-    # nodes all have their uplinks within it.
+    # Before the trees, which would miss a circle that no root leads to.
     circle = _circle(graph)
     if circle:
         problems.report(f"a circle upward: {' -> '.join(circle)}", "links")
         return {}
     roots = _roots(problems, graph, named)
     trees = {root: _edges(problems, graph, root) for root in roots}
-    # Unreached or unconnected nodes may be the consequence of an earlier
-    # problem: reported only without one.
+    # An earlier problem may be the reason of unreached nodes.
     if not problems:
         reached = set(roots).union(*trees.values())
         _check_reached(problems, "servers", list(graph.servers), reached)
@@ -341,8 +335,7 @@ def _circle(graph: _Graph) -> list[str]:
     for name, above in graph.above.items():
         uppers[name] = [upper for upper, _ in above]
     try:
-        # Each node with the nodes above it, as a task with those that it
-        # needs: no order of them means a circle.
+        # A topological order of uplinks exists unless there is a circle.
         TopologicalSorter(uppers).prepare()
     except CycleError as error:
         # The error lists names from upper to lower ends, the first one twice.
@@ -423,8 +416,8 @@ def distances(
 
 def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
     height = _heights(graph)
-    # Servers first, then switches from below: a node's number is above those
-    # of all that hangs below it.
+    # Servers first, then switches upward: a node's number is above those of
+    # all nodes below it.
     switches = sorted(graph.switches, key=lambda name: height[name])
     names = [*graph.servers, *switches]
     number = {name: i for i, name in enumerate(names)}
@@ -441,8 +434,7 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
         )
         made_trees.append(tree)
     qualities: tuple[LinkQuality, ...] = ()
-    # Empty rather than all plain: most data centres have none, and what
-    # writes netem lines asks for this alone.
+    # Empty unless a link has a quality.
     if any(map(str, graph.qualities)):
         qualities = tuple(graph.qualities)
     return DataCentre(

@@ -382,8 +382,7 @@ class DataCentre:
         """Sums of a value of links over each server's uplinks."""
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
-        # A server of a custom topology may have several uplinks; `nic[...]
-        # +=` would count only the last of a repeated index.
+        # `nic[...] += …` would add only one of a server's several uplinks.
         np.add.at(nic, self.link_lower[at_server], link_bps[at_server])
         return frozen_array(nic)
 
@@ -485,8 +484,8 @@ def _edges(datacentre: DataCentre) -> IntArray:
     Shape ``(3, n_edges)``: parent, child and link.
     """
     edges: list[IntArray] = []
-    # A link joins the same nodes in every tree: each is taken from the first
-    # tree that has it. The last entry, of index -1, stands for "no link".
+    # A link joins the same nodes in every tree, and is taken from the first.
+    # The last entry, of index -1, is for edges without a link.
     known = np.zeros(datacentre.n_links + 1, dtype=np.bool_)
     for tree in datacentre.trees:
         new = (tree.parent >= 0) & ~known[tree.uplink]
@@ -495,7 +494,7 @@ def _edges(datacentre: DataCentre) -> IntArray:
             np.stack((tree.parent[child], child, tree.uplink[child]))
         )
         known[tree.uplink[child]] = True
-        # Flat clusters have edges without links, which are all taken.
+        # Edges without links, of flat clusters, are all taken.
         known[-1] = False
     together = np.concatenate(edges, axis=1)
     # A number for each pair (parent, child), since edges of flat clusters have
@@ -514,8 +513,7 @@ def make_tree(
     links: IntArray | Sequence[int] | int,
 ) -> Tree:
     """A tree with the edges from ``nodes`` up to ``parents`` over ``links``."""
-    # Scalars stand for every node: of a flat cluster all have one parent,
-    # and no link.
+    # Scalars are for flat clusters: one parent of all nodes, and no link.
     parent = np.full(len(level), -1, dtype=np.int64)
     uplink = parent.copy()
     parent[nodes] = parents
@@ -531,7 +529,7 @@ def make_tree(
 
 def whole(value: object) -> TypeGuard[int]:
     """True if ``value`` is an integer and no bool."""
-    # Python's True is an int: `slots: true` would be a server with one.
+    # Python's True is an int, but `slots: true` is a mistake.
     return isinstance(value, int | np.integer) and not isinstance(
         value, bool
     )
@@ -687,8 +685,7 @@ def slot_array(
 
 def one_or_all(values: IntArray) -> int | list[int]:
     """The number that all servers share, or the list of their numbers."""
-    # Python's integers: the parameters are written as JSON, which knows
-    # none of numpy's.
+    # Python's integers, since JSON cannot have numpy's.
     listed: list[int] = values.tolist()
     if len(set(listed)) == 1:
         return listed[0]

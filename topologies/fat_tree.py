@@ -182,8 +182,8 @@ def _pooled(
     parameters: dict[str, object],
 ) -> DataCentre:
     """The fat-tree as a tree whose links stand for all parallel ones."""
-    # Cores that are added up are one node: 2·half pods below it, half edge
-    # switches in a pod, half servers at each.
+    # Below the one core are 2·half pods of half edge switches with half servers
+    # each.
     regular = tree(
         [2 * half, half, half], _pooled_bps(half, per_level), slots
     )
@@ -232,13 +232,11 @@ def _tree_of_core(
     """The tree below a core: all servers' links, and the uplinks to that core."""
     root = int(first[3]) + core
     group = core // half
-    # Of each pod's aggregation switches one leads to the core, that of the
-    # core's group.
+    # In each pod the aggregation switch of the core's group leads to the core.
     to_edge = upper < first[2]
     to_aggregation = ~to_edge & (upper < first[3])
     in_group = (upper - first[2]) % half == group
-    # All links at servers lead, whatever the core: the trees differ above
-    # the edge switches alone.
+    # The trees of all cores are the same below the edge switches.
     leads = to_edge | (to_aggregation & in_group) | (upper == root)
     return make_tree(
         root=root,

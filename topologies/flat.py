@@ -26,8 +26,8 @@ def flat(
 ) -> DataCentre:
     """A cluster of ``nodes`` servers below one notional switch.
 
-    The switch gives placements a root, as in other topologies. It has no links,
-    so any bandwidth fits. ``memory_mib``: memory of all nodes, or of each; None
+    The switch is the root of placements, as in other topologies. There are no
+    links, so that any bandwidth fits. ``memory_mib``: memory of all nodes, or of each; None
     where memory limits nothing. Raises TopologyError with all problems.
     """
     problems = Problems()

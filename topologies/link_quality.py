@@ -30,8 +30,7 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
 
 def is_set(options: Mapping[str, Any], name: str) -> bool:
     """True if an option has a value other than zero."""
-    # Mininet leaves an option out by None, and `addLink(..., delay='0ms')`
-    # asks for nothing.
+    # To Mininet None is no option, and `delay='0ms'` has no effect.
     return options.get(name) not in (None, "", 0, "0", "0ms")
 
 
@@ -60,8 +59,7 @@ def _seconds(name: str, value: Any) -> float:
     unit = "?" if match is None else match[2]
     if match is None or unit not in _UNIT_S:
         raise ValueError(f"{name}={value!r} is no time: write '5ms'")
-    # In decimal, so that 0.1 ms is the nearest float to it and equal delays
-    # are equal values, whatever their units.
+    # In decimal, so that equal delays in different units are equal floats.
     duration_s = float(Decimal(match[1]) * _UNIT_S[unit])
     if duration_s > MOST_DELAY_S:
         raise ValueError(
@@ -106,7 +104,7 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
 
     ``qualities``: of every directed link.
     """
-    # As texts: qualities that read alike are one kind of link.
+    # Qualities with the same text are one kind of link.
     counts = Counter(map(str, _of_links(qualities)))
     counts.pop("", None)
     if not counts:

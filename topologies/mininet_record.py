@@ -1,7 +1,7 @@
 """A Mininet network as plain values: its nodes and links with their options.
 
-It can be written as JSON: a person's Python file is executed in one process,
-and its network used in another. Imports no other module of the project.
+It can be written as JSON, since one process executes a Python file and another
+uses its network. Imports no other module of the project.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ class MininetRecord:
             options["isSwitch"] = topo.isSwitch(name)
             record.nodes[name] = options
         for end, other, options in topo.iterLinks(withInfo=True):
-            # `cls=partial(TCLink, bw=10)` has options of its own.
-            # Read before the link's own options, which override them, as
-            # they do where Mininet calls the class.
+            # `cls=partial(TCLink, bw=10)` has options, which those of the
+            # link override.
             of_class = getattr(options.get("cls"), "keywords", {})
             record.links.append((end, other, {**of_class, **options}))
         return record

@@ -1,8 +1,7 @@
 """Mininet's ``Topo``: read as a data centre, and written from a network plan.
 
-Mininet would build the written one port by port, with a process for each step;
-the live backend builds the same names and numbers in two batches. Writing needs
-Mininet, reading only an object like its ``Topo``.
+The live backend does not build the written one: Mininet would start a process
+for each step. Writing needs Mininet, reading only an object like its ``Topo``.
 """
 
 from __future__ import annotations
@@ -32,8 +31,7 @@ from topologies.link_quality import MININET_KEYS, count_text, quality_of
 from topologies.mininet_record import MininetRecord, Options
 
 MBIT_BPS = 1_000_000
-# Mininet's TCLink shapes no link above this; it leaves such a link unlimited
-# and says so.
+# Mininet's TCLink leaves a link above this unlimited, with a warning.
 MININET_MAX_BPS = 1000 * MBIT_BPS
 
 
@@ -59,8 +57,8 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
     for slot in plan.slots:
         topo.addHost(slot.netns, mac=slot.mac)
         port = slot.port
-        # The port's number is the plan's: rules of the controller name it,
-        # and Mininet would count from 1 in the order of the calls.
+        # Flow rules have the plan's number; Mininet's default is the order of
+        # the calls.
         topo.addLink(
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
@@ -97,8 +95,8 @@ def _interface(sends_bps: int, *, limits: bool) -> Options:
 
 # ------------------------------------------------------------------ reading
 
-# What is read, what numbers and names a network's parts, and what chooses
-# among ways of shaping, of which the testbed has its own.
+# Options that are read, that name a network's parts, or that choose a kind of
+# shaping, which the testbed does itself.
 LINK_OPTIONS = frozenset(
     {*MININET_KEYS, "bw", "capacity_mbit", "params1", "params2"}
     | {"cls", "node1", "node2", "port1", "port2", "key", "link", "fast"}
@@ -154,8 +152,7 @@ def from_mininet(
     )
     slots, joined = _wiring(problems, record, slots_per_server, default_bps)
     qualities = _qualities(problems, record)
-    # Only where nothing else is wrong: a host without a link was reported
-    # already, and would be unreached as well.
+    # A host without a link, which is reported already, would be unreached too.
     if not problems:
         reached = distances(joined, list(joined)[:1])
         unreached = [name for name in joined if name not in reached]
@@ -184,8 +181,7 @@ def _hosts(
     """
     hosts: list[HostNames] = []
     for server, count in slots.items():
-        # A host that stands for several slots is no VM of that name: its
-        # addresses go to the first of them.
+        # The first slot of a host with several has the host's addresses.
         default: Options = {}
         if not record.is_switch(server):
             default = record.nodes[server]
@@ -341,14 +337,14 @@ def _lost_addresses(
 
 
 def _set_in(options: Options) -> Iterator[str]:
-    """Names of the options that are there with an effect."""
+    """Names of the options that have an effect."""
     return (name for name, value in options.items() if value)
 
 
 def _left_out(
     nouns: str, sets: Iterable[Iterable[str]], known: frozenset[str]
 ) -> list[str]:
-    """A sentence about options that have no effect here; none without any."""
+    """A sentence about options without effect; empty without any."""
     counts = Counter(chain.from_iterable(sets))
     parts = []
     for name in sorted(counts.keys() - known):
@@ -412,7 +408,7 @@ MOST_NAMED = 5
 def _report(
     problems: Problems, key: str, names: list[str], message: str
 ) -> None:
-    """Notes one problem of nodes or links, if there are any."""
+    """Reports one problem of all named nodes or links, if any."""
     if names:
         named = ", ".join(names[:MOST_NAMED])
         if len(names) > MOST_NAMED:
@@ -444,8 +440,8 @@ def _wiring(
     wrong = [
         f"{name} (to {', '.join(joined[name]) or 'nothing'})"
         for name in slots
-        # A second uplink would leave open which way a tenant's traffic
-        # takes, and a server below a server has no switch to reserve at.
+        # With a second uplink a tenant's path is ambiguous, and a server below
+        # a server has no switch for reservations.
         if len(joined[name]) != 1
         or not slots.keys().isdisjoint(joined[name])
     ]
@@ -504,8 +500,7 @@ def _join(
             )
         if b in joined[a]:
             parallel.append(name)
-        # Any capacity in place of one that was noted: what else is wrong is
-        # found too.
+        # 1 bit/s replaces an invalid capacity, so that other problems are found.
         joined[a][b] = forth_bps or 1
         joined[b][a] = back_bps or 1
     _report(problems, "links", unlimited, NEEDS_BW)
@@ -524,7 +519,7 @@ def _capacity(mbit: Any, default_bps: int | None) -> int | None:
     if not isinstance(mbit, Real):
         return None
     capacity_bps = float(mbit) * MBIT_BPS
-    # Rounded to whole bit/s, less would be 0, which is no capacity.
+    # Less would be rounded to 0 bit/s.
     if not 0.5 < capacity_bps <= MAX_LINK_BPS:
         return None
     return round(capacity_bps)
@@ -547,8 +542,6 @@ def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
     # In a tree the host farthest from any node is an end of a longest path
     # between hosts, and a node's farthest host is an end of that path.
     from_top = distances(joined, tops[:1])
-    # The first of several that are equally far, in the file's order: the
-    # result is the same each time.
     end = max(slots, key=from_top.__getitem__)
     from_end = distances(joined, [end])
     other_end = max(slots, key=from_end.__getitem__)
@@ -606,9 +599,8 @@ def _links_upward(
     level = []
     for name in number:
         for other in joined[name]:
-            # The loop meets each link at both ends. Between levels the lower
-            # end keeps it. Within a level one end reports it: `<=`, since a
-            # link may join a node to itself.
+            # Each link is visited at both ends. The lower end keeps it; within
+            # a level one end reports it, also where it joins a node to itself.
             if depth[name] >= depth[other]:
                 links.append((name, other))
             if (

@@ -146,7 +146,7 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
     ]
     if not (good and all(good)):
         return []
-    # From the root, which is one, to the servers; returned from these up.
+    # From the single root to the servers; returned from the servers up.
     from_root = [1]
     for width in fanout:
         from_root.append(from_root[-1] * width)
@@ -213,8 +213,8 @@ def _by_ratios(
     fanout: Sequence[int], server_bps: int, ratios: Sequence[float]
 ) -> list[int]:
     """Capacities per level from the top down, in one direction."""
-    # As fractions: a ratio of 1.1 is 11/10, not its float's 52 binary
-    # digits, so that 11 Gbit/s of links below give 10 Gbit/s.
+    # A ratio of 1.1 is the fraction 11/10, so that 11 Gbit/s of links below
+    # give exactly 10 Gbit/s.
     below = Fraction(server_bps)
     upward = [below]
     # From the racks up: a rack has fanout[-1] links below it and the ratio
