@@ -1,9 +1,8 @@
 """``workload: {kind: ladder}``: one application at rising bandwidths, for its
 profile.
 
-``testbed profile`` runs such a file and writes the application's profile. At
-every bandwidth it does the same work, and asks for just what it is given, so
-that no run waits for another.
+``testbed profile`` runs such a file and writes the application's profile. It
+does the same work at every bandwidth, and asks for the bandwidth that it gets.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.job_entries import (
     CommandWords,
     DemandCurve,
+    EntryDemands,
     JobEntry,
-    PluginDemands,
-    Profiles,
     ProgramKeys,
     check_entry,
     launcher_notes,
@@ -116,10 +114,8 @@ class SweepWorkload(WorkloadSection):
         application: Any = self["application"]
         if application is not None:
             check_entry(location / "application", application, context)
-        if (
-            context.datacentre is not None
-            and context.datacentre.kind == "flat"
-        ):
+        centre = context.datacentre
+        if centre is not None and centre.kind == "flat":
             location.report(_NO_LINKS, "kind")
         if application is None or not location.is_sound():
             return LoadedWorkload()
@@ -131,11 +127,11 @@ class SweepWorkload(WorkloadSection):
             return LoadedWorkload()
         jobs = _runs(request, points_bps, self.repetitions)
         sweep = BandwidthSweep(
-            request.id,
-            points_bps,
-            self.repetitions,
-            self.tolerance,
-            not request.demand.own_program,
+            application=request.id,
+            bandwidths_bps=points_bps,
+            repetitions=self.repetitions,
+            tolerance=self.tolerance,
+            modelled=not request.demand.own_program,
         )
         return LoadedWorkload(
             jobs,
@@ -147,23 +143,21 @@ class SweepWorkload(WorkloadSection):
 
 def _request(application: Section, folder: FilePath) -> JobRequest:
     """The application as a job; files that it names lie in ``folder``."""
-    # The entry was checked as a job's is: constructing it does not repeat
-    # that.
+    # The application was checked as an entry is: none of it is checked again.
     values = {
         name: application[name] for name in SweepApplication.model_fields
     }
     entry = JobEntry.model_construct(**values)
-    (request,) = requests(entry, {}, folder, Profiles(), PluginDemands())
+    (request,) = requests(entry, EntryDemands(folder).of(entry), {})
     return replace(request, application=request.id)
 
 
 def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
-    """The same work asked for at another bandwidth, with the time that the
-    model gives it there.
+    """The same work at another bandwidth, with the duration that the model
+    gives it.
 
-    A transfer moves the same bytes, faster too; a curve's work is the same by
-    DCloud's Eq. 1; of a command nothing is known, so that p·b/b' stands, and p
-    where there is more bandwidth.
+    A transfer moves the same bytes, a demand curve does the same work by
+    DCloud's Eq. 1. A command takes p·b/b', and p where it gets more bandwidth.
     """
     time_s = request.demand.profiled_s(request, bandwidth_bps)
     return replace(request, bandwidth_bps=bandwidth_bps, duration_s=time_s)
@@ -172,8 +166,8 @@ def at_bandwidth(request: JobRequest, bandwidth_bps: int) -> JobRequest:
 def _runs(
     request: JobRequest, points_bps: Sequence[int], repetitions: int
 ) -> tuple[JobRequest, ...]:
-    """Round after round: what changes on the machine meanwhile spreads over all
-    bandwidths.
+    """The jobs in rounds over the bandwidths: changes of the machine's load then
+    affect all of them alike.
     """
     runs: list[JobRequest] = []
     falling = sorted(points_bps, reverse=True)
@@ -255,11 +249,10 @@ def _refusal(
     where it can.
     """
     centre = context.datacentre
-    # What stands in for an unreadable section proves nothing.
+    # Defaults that replace unreadable keys prove nothing.
     if centre is None or not (context.slots_known and context.links_known):
         return None
-    # AdaBa weighs a request against the largest so far: here it is the only
-    # one.
+    # AdaBa weighs a request against the largest so far, which is this one.
     answer = embedder(context.embedder).embed(
         centre,
         empty_residual(centre),

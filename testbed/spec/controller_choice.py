@@ -39,13 +39,11 @@ class ControllerChoice:
         """For JSON."""
         if self.remote:
             return {"remote": self.remote}
-        record: dict[str, object] = {"app": str(self)}
-        if self.options:
-            record["options"] = list(self.options)
-        if self.python:
-            record["python"] = self.python
-        if self.packages:
-            record["packages"] = self.packages
-        if self.confined:
-            record["confined"] = True
-        return record
+        settings = {
+            "options": list(self.options),
+            "python": self.python,
+            "packages": self.packages,
+            "confined": self.confined,
+        }
+        chosen = {key: value for key, value in settings.items() if value}
+        return {"app": str(self), **chosen}

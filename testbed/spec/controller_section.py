@@ -19,10 +19,9 @@ from pydantic import (
 
 from testbed.owned_files import from_home
 from testbed.spec.controller_choice import ControllerChoice
-from testbed.spec.document import Location, Place, Problem, file_at
+from testbed.spec.document import Location, Place, file_at
 from testbed.spec.unit_types import as_list, refused_value
 from testbed.spec.validation import Section
-from topologies.datacentre import dotted
 
 # Name of an importable module, such as ``ryu.app.ofctl_rest``.
 MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
@@ -251,7 +250,5 @@ def _application(name: str, location: Location) -> str | None:
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
-    location.document.problems.append(
-        Problem(place, dotted(location.path), message)
-    )
+    location.report_at(place, message)
     return None

@@ -1,10 +1,9 @@
-"""An experiment file's YAML as plain values with their places, and all that is
-wrong with it.
+"""An experiment file's YAML as plain values with their places and problems.
 
-PyYAML composes the nodes, so that each has its line and column. Plain scalars
-are resolved here, by rules that no YAML version disputes: whole numbers,
-decimal fractions, ``true`` and ``false``, and texts. What YAML 1.1 and 1.2 read
-differently is refused with what to write instead.
+PyYAML composes the nodes, so that each has its line and column. This module
+resolves plain scalars, by rules that all YAML versions share: whole numbers,
+decimal fractions, ``true`` and ``false``, and texts. A text that YAML 1.1 and
+1.2 read differently is refused, with an unambiguous form of it.
 """
 
 from __future__ import annotations
@@ -41,8 +40,8 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, order=True)
 class Place:
-    """A place in a source, counted from 1; line 0 where a source has none (a
-    command's option).
+    """A line and column in a source, counted from 1; line 0 for a source without
+    lines, such as a command's option.
     """
 
     source: str
@@ -57,9 +56,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake. ``path`` is the key as people write it:
-    ``topology.fanout[2]``.
-    """
+    """A mistake in a file. ``path`` is the dotted key: ``topology.fanout[2]``."""
 
     place: Place
     path: str
@@ -95,22 +92,22 @@ class SpecErrors(BadInput):
     def __reduce__(
         self,
     ) -> tuple[type[SpecErrors], tuple[tuple[Problem, ...]]]:
-        return SpecErrors, (
-            self.problems,
-        )  # made from problems, not from the text
+        # The constructor takes the problems, not the text.
+        return SpecErrors, (self.problems,)
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str:
     """`` (did you mean 'x'?)``, or nothing where no known name is near."""
     close = near(name, known)
-    if close is not None:
-        return f" (did you mean {close!r}?)"
-    return ""
+    return "" if close is None else f" (did you mean {close!r}?)"
 
 
 def near(name: str, known: Sequence[str]) -> str | None:
-    """The known name closest to ``name``."""
-    if len(known) > _MOST_COMPARED:  # a file may ask as often
+    """The known name closest to ``name``; None where none is near, or several
+    are.
+    """
+    # A file may hold as many wrong names as there are known ones.
+    if len(known) > _MOST_COMPARED:
         return None
     # Case, dashes and underscores are what people mix up.
     folded = {name.lower().replace("_", "-"): name for name in known}
@@ -118,8 +115,8 @@ def near(name: str, known: Sequence[str]) -> str | None:
     if key in folded:
         return folded[key]
     close = get_close_matches(key, list(folded), n=1, cutoff=0.6)
-    # No near spelling: the one known name that contains this one, or is
-    # contained in it, will do.
+    # Without a near spelling: the only known name that contains this one, or
+    # is contained in it.
     if not close:
         for other in folded:
             # Two letters are contained in nearly everything.
@@ -138,13 +135,13 @@ def unknown_name(what: str, name: str, known: Sequence[str]) -> str:
 
 @dataclass
 class Document:
-    """A file's content as plain values. ``places`` are the values',
-    ``key_places`` their keys'.
+    """A file's content as plain values.
 
+    ``places`` and ``key_places`` are the places of values and of their keys.
     ``unreadable`` are the paths whose value could not be read; the problem is
     reported already. Keys are strings; duplicate keys keep the first value.
-    ``files`` are the files that it names, as far as they were looked for;
-    ``supplied`` are such by name, in place of the search path.
+    ``files`` are the files that it names, as far as they were looked for.
+    ``supplied`` are files by name that are used without a search.
     """
 
     data: Any = None
@@ -198,16 +195,16 @@ class Location:
 
     @property
     def is_readable(self) -> bool:
-        """True unless this value, or one that it is part of, could not be read."""
+        """True if this value and all values around it could be read."""
         for length in range(len(self.path) + 1):
             if self.path[:length] in self.document.unreadable:
                 return False
         return True
 
     def is_sound(self) -> bool:
-        """True while no problem is reported here or below."""
+        """True while no problem with this value or a part of it is reported."""
         name = dotted(self.path)
-        # Below is behind a dot or a bracket: `job` is not above `jobs`.
+        # A part follows a dot or a bracket: `jobs` is no part of `job`.
         below = (f"{name}.", f"{name}[")
         for problem in self.document.problems:
             if problem.path == name or problem.path.startswith(below):
@@ -217,16 +214,19 @@ class Location:
     def report(
         self, message: str, *keys: str | int, at_key: bool = False
     ) -> None:
-        """Adds a problem with the value here, or with the one at ``keys`` below
-        it, or its key.
+        """Adds a problem with this value, or with the one at ``keys`` below it.
+
+        ``at_key`` shows the place of the value's key, if the file has the key.
         """
         location = Location(self.document, (*self.path, *keys))
         place = None
         if at_key:
             place = self.document.key_places.get(location.path)
-        problem = Problem(
-            place or location.place, dotted(location.path), message
-        )
+        location.report_at(place or location.place, message)
+
+    def report_at(self, place: Place, message: str) -> None:
+        """Adds a problem with this value that is seen at another place."""
+        problem = Problem(place, dotted(self.path), message)
         self.document.problems.append(problem)
 
 
@@ -236,8 +236,10 @@ def _refused(place: Place, message: str) -> SpecErrors:
 
 
 def _meant(path: FilePath) -> str:
-    """A hint for a path without a file: the file beside it, or the example, of
-    that name or the closest one; its ending may be left out.
+    """A hint for a path without a file: the closest name of a file in the same
+    folder, or of an example.
+
+    An exact name without its ending wins over a close one.
     """
     name = path.name.removesuffix(".yaml")
     beside = _experiment_names(path.parent)
@@ -263,8 +265,8 @@ def _experiment_names(folder: FilePath) -> list[str]:
 
 
 def read_text(path: FilePath) -> str:
-    """The file's text; :class:`SpecErrors` where there is none that could be an
-    experiment.
+    """The file's text. Raises :class:`SpecErrors` for a file that is missing,
+    unreadable, too large or not UTF-8.
     """
     raw = _read_bytes(path)
     if len(raw) > MAX_FILE_BYTES:
@@ -283,12 +285,11 @@ def read_text(path: FilePath) -> str:
 
 
 def _read_bytes(path: FilePath) -> bytes:
-    """The file's bytes, one more than there may be at most."""
+    """The file's first bytes, one more than the limit."""
     source = Place(str(path))
     try:
         with path.open("rb") as file:
-            # A byte more than there may be: it tells too long a file from
-            # one that just fits.
+            # The byte above the limit shows that the file is too long.
             return file.read(MAX_FILE_BYTES + 1)
     except IsADirectoryError:
         raise _refused(source, "is a directory, not a file") from None
@@ -322,10 +323,10 @@ def file_at(
 ) -> FilePath | None:
     """The file that a key names; None, and reported, where there is none.
 
-    ``elsewhere`` are further paths that it may have.
+    ``origin`` is added to the message, ``elsewhere`` are paths that are tried
+    last.
     """
-    # What came with the experiment stands for its name, whatever lies
-    # beside the file here.
+    # A file that came with the experiment wins over one beside it.
     path = location.document.supplied.get(name) or find_file(
         name, location.document.folder, elsewhere
     )
@@ -366,11 +367,10 @@ def find_file(
 
 
 def is_there(path: FilePath, *, folders: bool = False) -> bool:
-    """True for a file, or a folder where ``folders`` will do; of one that
-    nobody may look at too.
+    """True for a file, or with ``folders`` for a folder too.
 
-    Whoever reads that says why it cannot. False for what no file can be called:
-    too long a name.
+    Also True for one without permission to look at it: reading it reports the
+    reason. False for a name that is too long for a file.
     """
     try:
         if folders:
@@ -400,8 +400,7 @@ def _place_after(source: str, before: str) -> Place:
 
 def _compose(text: str, source: str) -> yaml.Node:
     try:
-        # Nodes, not values: they have places, and tags that name nothing
-        # here.
+        # Nodes have places, and their tags construct nothing.
         root = yaml.SafeLoader(text).get_single_node()
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
@@ -434,12 +433,10 @@ def _place_of(mark: yaml.Mark | None, source: str) -> Place:
 
 
 def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
-    """The YAML parser's objection, with what to write instead where that is
-    known.
-    """
+    """The YAML parser's objection, with the correction where that is known."""
     place = _place_of(error.problem_mark or error.context_mark, source)
     objection = error.problem or ""
-    # Known by the parser's own words: it has no kinds of errors for these.
+    # By the parser's own words, since its errors have no kinds.
     if objection == "but found another document":
         message = "a second document begins here: one file holds one experiment, split it"
     elif "'\\t'" in objection:
@@ -483,7 +480,7 @@ class _Reader:
         self._values += 1
         if len(path) > MAX_DEPTH:
             raise _refused(place, f"is nested more than {MAX_DEPTH} deep")
-        # Ten lines of aliases of aliases can stand for a billion values.
+        # Ten lines of aliases of aliases can expand to a billion values.
         if self._values > MAX_VALUES:
             message = (
                 f"holds more than {MAX_VALUES:,} values, aliases expanded"
@@ -509,28 +506,26 @@ class _Reader:
     ) -> str | None:
         """A mapping's next key; None, and reported, where it cannot be one."""
         place = _place_of(node.start_mark, self._source)
+        mapping = Location(self.document, path)
         try:
             key = _key(node)
         except ScalarError as error:
-            self.document.problems.append(
-                Problem(place, dotted(path), str(error))
-            )
+            mapping.report_at(place, str(error))
             return None
-        key_path = (*path, key)
+        location = mapping / key
         # PyYAML would keep the last of both, without a word.
         if key in known:
-            first = self.document.key_places[key_path]
-            message = f"is a duplicate: it stands in line {first.line} too"
-            self.document.problems.append(
-                Problem(place, dotted(key_path), message)
+            first = self.document.key_places[location.path]
+            location.report_at(
+                place,
+                f"is a duplicate: it stands in line {first.line} too",
             )
             return None
-        self.document.key_places[key_path] = place
+        self.document.key_places[location.path] = place
         return key
 
     def _scalar(self, node: yaml.ScalarNode, path: Path) -> Any:
-        # PyYAML has resolved a tag by now: one that its text does not imply
-        # was written out.
+        # A tag that the text does not imply was written out.
         if node.tag != (_STR if node.style else _implied_tag(node.value)):
             return self._refuse(path, _tag_message(node.tag))
         try:
@@ -542,7 +537,7 @@ class _Reader:
 
 
 def _implied_tag(text: str) -> str:
-    """The tag of a plain scalar that the file gives no tag."""
+    """The tag of a plain scalar without an explicit tag."""
     return str(_RESOLVER.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
 
 
@@ -587,21 +582,17 @@ _FLOAT = re.compile(r"-?(0|[1-9][0-9]*)\.[0-9]+")
 
 
 class ScalarError(ValueError):
-    """A plain text that a file must not hold; the message names the
-    replacement.
-    """
+    """An ambiguous text; the message names an unambiguous form of it."""
 
 
 def plain_scalar(text: str) -> bool | int | float | str:
     """The value of an unquoted scalar; raises :class:`ScalarError`."""
     if text in _NULL:
         raise ScalarError("has no value: write one, or remove the key")
-    # Before it is converted: int() refuses thousands of digits with a
-    # message about Python's settings.
+    # int() would refuse thousands of digits with a message about Python's
+    # settings.
     if len(text) > _MAX_DIGITS and re.fullmatch(r"[-+0-9._:]+", text):
-        raise ScalarError(
-            f"is too long for a number: {len(text)} characters"
-        )
+        raise ScalarError(_too_long(text))
     if text in _BOOL:
         return _BOOL[text]
     if _INT.fullmatch(text):
@@ -630,13 +621,16 @@ def plain_key(text: str) -> str:
     return text
 
 
+def _too_long(text: str) -> str:
+    return f"is too long for a number: {len(text)} characters"
+
+
 def _surprise(text: str) -> str | None:
     """A clear form for a text that YAML versions read differently."""
     for pattern, hint, meant in _SURPRISES:
         if re.fullmatch(pattern, text):
-            too_long = f"is too long for a number: {len(text)} characters"
             if len(text) > _MAX_DIGITS:
-                return too_long
+                return _too_long(text)
             return hint.format(text, meant(text))
     return None
 

@@ -1,6 +1,4 @@
-"""An experiment as values, which every other part of the testbed takes instead
-of a file.
-"""
+"""An experiment file as values, for all other parts of the testbed."""
 
 from __future__ import annotations
 
@@ -47,10 +45,9 @@ class Scale:
 
 @dataclass(frozen=True)
 class PolicySpec:
-    """A policy by name, with the parameters the file gives it, by name.
+    """A policy's name, and the parameters that the file gives it.
 
-    ``plugin`` is the declaration of one that the file takes from elsewhere by
-    its class.
+    ``plugin`` is the declaration of a policy that the file names by its class.
     """
 
     name: str
@@ -66,7 +63,7 @@ class PolicySpec:
 
     @property
     def resolved(self) -> dict[str, Any]:
-        """The entry of the ``policies`` section that comes to this."""
+        """The policy as an entry of the ``policies`` section."""
         entry: dict[str, Any] = {}
         if self.plugin is not None:
             entry["class"] = str(self.plugin.source)
@@ -74,9 +71,7 @@ class PolicySpec:
 
     @property
     def label(self) -> str:
-        """The name of the policy's folder and rows: with its parameters where
-        it has any.
-        """
+        """The policy's name with its parameters, for its folder and rows."""
         settings = [f"{key}={value}" for key, value in self.parameters]
         text = "-".join([self.name, *settings])
         return re.sub(r"[^A-Za-z0-9._=-]+", "-", text)
@@ -141,7 +136,7 @@ class Experiment:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences to be said before the experiment is used."""
+        """Sentences to print before the experiment is used."""
         return (*self.topology_notes, *self.workload_notes)
 
     def plugins_of(self, policy: PolicySpec) -> tuple[PluginUse, ...]:

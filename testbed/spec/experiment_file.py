@@ -1,5 +1,5 @@
-"""Experiment files: the form of every section, read once, then one pass over
-their meaning.
+"""Experiment files: the form of every section, then the checks of their
+meaning.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ RATE_SEARCHES: tuple[RateSearch, ...] = get_args(RateSearch)
 
 
 def _rate_tag(value: object) -> str:
-    """Chooses between a number and a search for one, for one message each."""
+    """The tag of a rate: a number, or a search for one."""
     if value in RATE_SEARCHES:
         return "search"
     return "number"
@@ -105,7 +105,7 @@ def _rate_tag(value: object) -> str:
 def _number_or_search(
     value: object, read: Callable[[object], float | RateSearch]
 ) -> float | RateSearch:
-    """Tells of both in the message about another word."""
+    """The rate; a message about an unknown word names both forms."""
     a_word = isinstance(value, str) and value.isalpha()
     if a_word and value not in RATE_SEARCHES:
         raise refused_value(
@@ -257,12 +257,11 @@ class ExperimentFile(Section):
 def load_experiment(
     path: FilePath | str, overrides: Mapping[str, object] | None = None
 ) -> Experiment:
-    """The experiment in a file. Raises :class:`SpecErrors` with everything that
-    is wrong.
+    """The experiment in a file. Raises :class:`SpecErrors` with all problems.
 
     ``overrides`` replaces values by dotted key, as ``{"scale.rate": "0.05",
-    "seed": 8}``; a text is read as YAML. Pure but for reading the file (and
-    what it names).
+    "seed": 8}``; a text is read as YAML. Reads the file and the files that it
+    names, and has no other effects.
     """
     path = FilePath(path)
     return parse_experiment(read_text(path), path, overrides)
@@ -274,11 +273,11 @@ def parse_experiment(
     overrides: Mapping[str, object] | None = None,
     files: Mapping[str, FilePath] | None = None,
 ) -> Experiment:
-    """As :func:`load_experiment`, from the file's text; ``path`` names it in
+    """The experiment in a text, as :func:`load_experiment`; ``path`` names it in
     messages.
 
-    ``files`` are the places of files that it names, which are looked for
-    nowhere else.
+    ``files`` are files by the names that the text has for them, used without a
+    search.
     """
     document = read_document(text, str(path))
     document.supplied = files or {}
@@ -295,17 +294,16 @@ def _checked(
     path: FilePath,
     overrides: Mapping[str, str],
 ) -> Experiment:
-    """The experiment of a document; raises with all errors of form and of
-    meaning together.
+    """The experiment of a document. Raises SpecErrors with all problems of form
+    and of meaning.
     """
     location = Location(document)
     file = _form(location)
-    # Defaults stand in for what cannot be read, so that the meaning of the
-    # rest is checked all the same.
+    # With defaults for unreadable keys the meaning of the others is checked.
     known = file.with_defaults()
     embedder = _embedder(file, location / "embedder")
-    # First what others depend on: the workload is checked against the data
-    # centre, policies against the workload's kind.
+    # In order of dependence: the workload is checked against the data centre,
+    # policies against the workload's kind.
     context = with_topology(
         LoadContext(known.seed, embedder),
         file["topology"],
@@ -334,7 +332,7 @@ def _checked(
     )
     if failures:
         _check_players_of_failures(location, policies, controller)
-    # Whether a policy can place the jobs is asked where all of them are known.
+    # The sizes that a policy builds depend on all jobs.
     if not document.problems and context.datacentre is not None:
         check_policies(
             location, policies, context.datacentre, workload.jobs
@@ -370,7 +368,7 @@ def _checked(
 
 
 def _form(location: Location) -> ExperimentFile:
-    """The keys of the file that can be read. Raises where it has none."""
+    """The readable keys of the file. Raises SpecErrors where it is no mapping."""
     document = location.document
     file = None
     if isinstance(document.data, dict):
@@ -423,7 +421,7 @@ def _default_name(path: FilePath) -> str:
 def _scale(section: ScaleSection | None) -> Scale:
     if section is None:
         return Scale()
-    # Until the search has ended the rate is 1.
+    # During the search the rate is 1.
     searched = section.rate in RATE_SEARCHES
     return Scale(
         rate=1.0 if searched else float(section.rate),
@@ -488,8 +486,7 @@ def _check_band(band: BandSection | None, location: Location) -> None:
         location.report(
             f"min {band.min:g} is above max {band.max:g}", "min"
         )
-    # By what is written: a key that cannot be read is None too, and has
-    # been reported.
+    # By the written value: an unreadable key is None too, and is reported.
     if location.value == {}:
         location.report("needs a min, a max, or both")
 
@@ -509,7 +506,7 @@ def _override(document: Document, key: str, text: str) -> None:
             Problem(source, key, "is not a place in this file")
         )
         return
-    # Whatever was wrong with the value that is replaced no longer matters.
+    # It no longer matters whether the replaced value was readable.
     _forget(document, path)
     try:
         value = read_document(text, source.source)
@@ -527,8 +524,8 @@ def _override(document: Document, key: str, text: str) -> None:
 def _take_places(
     document: Document, path: Path, value: Document, source: Place
 ) -> None:
-    """Takes over what an option's value says of itself, below ``path``."""
-    # Places inside the text are no places of the file: all get the option's.
+    """Adds the keys and problems of an option's value below ``path``."""
+    # All get the place of the option, whose text has no lines of the file.
     for below in value.places:
         document.places[path + below] = source
     for below in value.key_places:
@@ -553,8 +550,9 @@ def key_path(key: str) -> Path:
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:
-    """The mapping or list whose item the path names; missing mappings on the
-    way are made.
+    """The mapping or list whose item the path names; None without one.
+
+    Missing mappings on the way are made.
     """
     holder = document.data
     for depth, part in enumerate(path):

@@ -11,6 +11,7 @@ from testbed.failures import Failure, FailureKind
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import Location, did_you_mean
 from testbed.spec.experiment import PolicySpec
+from testbed.spec.policy_section import policy_location
 from testbed.spec.unit_types import Duration, PositiveDuration
 from testbed.spec.validation import Section
 from topologies.datacentre import DataCentre
@@ -66,8 +67,8 @@ def read_failures(
 def _check_lost(
     failures: Sequence[tuple[Failure, Location]], centre: DataCentre
 ) -> None:
-    """Reports a part that fails while it is lost: its return would be in
-    doubt.
+    """Reports a part that fails while it is lost already: the time of its return
+    would be ambiguous.
     """
     lost: dict[tuple[str, int], bool] = {}
     for failure, location in failures:
@@ -179,7 +180,7 @@ def _link(centre: DataCentre, text: str, location: Location) -> int | None:
 def _report_no_link(
     named: Sequence[set[str]], text: str, location: Location
 ) -> None:
-    """Reports the end that no link has, or a link that there is instead."""
+    """Reports the end that no link has, or an example of a link's name."""
     if not named:
         location.report("there are no links")
         return
@@ -204,15 +205,14 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
 def check_failures(
     location: Location, policies: Sequence[PolicySpec]
 ) -> None:
-    """Reports policies that know of no failures."""
+    """Reports policies that cannot play failures."""
     able = []
     for name, kind in known_policies().items():
         if kind.on_failure:
             able.append(name)
     for index, policy in enumerate(policies):
         if not policy.kind.on_failure:
-            entry = (location / "policies" / index).nearest
-            where = entry if entry.path else location / "failures"
+            where = policy_location(location, index, "failures")
             why = (
                 "keeps its own record of free nodes, and plays no failures"
             )

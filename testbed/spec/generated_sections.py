@@ -1,5 +1,5 @@
-"""Workloads that are generated: ``poisson`` and ``batch``, tenants' requests as
-in DCloud's simulations, and ``leases`` as in MBFCBS's evaluation.
+"""Generated workloads: ``poisson`` and ``batch``, tenants' requests as in
+DCloud's simulations, and ``leases`` as in MBFCBS's evaluation.
 """
 
 from __future__ import annotations
@@ -62,14 +62,12 @@ class Distribution(SpecModel):
     @model_validator(mode="before")
     @classmethod
     def _is_mapping(cls, value: Any) -> Any:
-        """Refuses a bare number with the mapping that says the same, where
-        there is one.
-        """
+        """Refuses a bare number, with the mapping to write where there is one."""
         if isinstance(value, dict):
             return value
         keys = ", ".join(cls.model_fields)
         hint = ""
-        # Tried out, so that the hint is given only where it would do.
+        # The hint is a mapping that was tried.
         if not isinstance(value, list):
             try:
                 cls.model_validate({"mean": value})
@@ -164,11 +162,9 @@ class TenantWorkload(WorkloadSection):
     """the share of user-facing services (default 0)"""
 
     def tenants(self, location: Location) -> Tenants | None:
-        """The interpretation with what the file changes of it; None where that
-        makes no sense.
+        """The distributions of the interpretation with the file's changes.
 
-        What is wrong with the meaning of the keys that could be read is
-        reported, whatever is wrong with the others.
+        None, and reported, where the readable keys contradict each other.
         """
         before = len(location.document.problems)
         distributions: dict[str, Any] = {
@@ -204,7 +200,7 @@ class TenantWorkload(WorkloadSection):
             return None
 
     def arrivals_s(self, location: Location, seed: int) -> Floats:
-        """When the jobs arrive, rising; too many are reported."""
+        """Arrival times of the jobs, rising; too many are reported."""
         raise NotImplementedError
 
     def loaded(
@@ -216,7 +212,7 @@ class TenantWorkload(WorkloadSection):
         jobs = tenants.requests(
             self.arrivals_s(location, context.seed), context.seed
         )
-        # None would be names that are not known; these jobs have none.
+        # Empty, not None: the jobs have no applications.
         return LoadedWorkload(jobs, applications=())
 
 
@@ -234,12 +230,10 @@ class PoissonWorkload(TenantWorkload):
     """
 
     def arrivals_s(self, location: Location, seed: int) -> Floats:
-        # The busier half of the day bounds both.
+        # At least as many as arrive, whether day or night is busier.
         expected = self.per_hour * max(1.0, self.night_factor) * self.hours
         hint = "take fewer an hour, or fewer hours"
-        if not within(
-            expected, "jobs", (location / "per_hour").nearest.report, hint
-        ):
+        if not within(location / "per_hour", expected, "jobs", hint):
             return np.zeros(0)
         return day_and_night(
             seed, self.per_hour, self.night_factor, self.hours * HOUR_S
@@ -308,7 +302,7 @@ class SyntheticLeases(LeaseWorkload):
         """The shares of advance reservations and of immediate leases; the rest
         is best effort.
         """
-        # The paper says both: mixed equally (Table 1), and 20 % advance
+        # The paper has both: equal shares (Table 1), and 20 % advance
         # reservations (Section 5.2).
         if self.mix == "equal":
             advance = 1.0 / 3.0
@@ -334,12 +328,10 @@ class SyntheticLeases(LeaseWorkload):
             )
             return NO_JOBS
         leases = self.draw(context.seed, context.datacentre.total_slots)
-        last_s = leases[-1].arrival_s
-        where = (location / "load").nearest
         if not within(
-            last_s,
+            location / "load",
+            leases[-1].arrival_s,
             "seconds of arrivals",
-            where.report,
             "take a higher load",
         ):
             return NO_JOBS
@@ -359,7 +351,7 @@ class SyntheticLeases(LeaseWorkload):
         the load. The paper names the sizes and the shares of the types alone.
         """
         count = self.jobs
-        # A stream for each quantity: a change of one leaves the others' draws.
+        # Each quantity has a stream: a change of one keeps the others' draws.
         duration_s = np.maximum(
             self.mean_duration * self._exponential(seed, "duration"),
             self.shortest,
@@ -379,8 +371,7 @@ class SyntheticLeases(LeaseWorkload):
         )
         work = float(cores @ duration_s)
         arrival_s = self._arrivals_s(seed, work / (slots * self.load))
-        # Advance ones start after their lead time, immediate ones at once;
-        # best-effort ones, when there is room.
+        # Advance leases start after their lead time, immediate ones at once.
         start_s = np.where(type_ == 0, arrival_s + lead_s, arrival_s)
         # Padded, so that names sort as numbers do.
         digits = max(5, len(str(count)))

@@ -1,6 +1,4 @@
-"""Experiments given as Python values: the YAML of a file that says the same,
-and what cannot be.
-"""
+"""Python values of an experiment as the YAML of an experiment file."""
 
 from __future__ import annotations
 
@@ -39,8 +37,8 @@ _TAG = "tag:yaml.org,2002:"
 
 
 def yaml_of(values: object, source: str) -> tuple[str, list[Problem]]:
-    """The text of an experiment file with these values; what can stand in none
-    is null there.
+    """The text of an experiment file with these values, and the problems of
+    values that no file can have, which are null in it.
     """
     problems: list[Problem] = []
     plain = plain_value(values, (), Place(source), problems)
@@ -48,17 +46,16 @@ def yaml_of(values: object, source: str) -> tuple[str, list[Problem]]:
 
 
 def yaml_value(value: object, key: str) -> tuple[str, list[Problem]]:
-    """The YAML of one value, on a line. A text is YAML already, as after
-    ``--set``.
+    """The YAML of a value on one line, and its problems. A text is YAML already,
+    as after ``--set``.
     """
     if isinstance(value, str):
         return value, []
     problems: list[Problem] = []
     plain = plain_value(value, (key,), Place("overrides"), problems)
+    text = _dumped(plain, flow=True)
     # PyYAML ends the document of a lone scalar by three points.
-    return _dumped(plain, flow=True).removesuffix("...\n").rstrip(
-        "\n"
-    ), problems
+    return text.removesuffix("...\n").rstrip("\n"), problems
 
 
 def _dumped(value: object, *, flow: bool) -> str:
@@ -77,7 +74,7 @@ def _dumped(value: object, *, flow: bool) -> str:
 def plain_value(
     value: Any, path: Path, source: Place, problems: list[Problem]
 ) -> Any:
-    """The value as YAML has it; None, and a problem, where it cannot."""
+    """The value in types of YAML; None, and a problem, where there is none."""
     match value:
         # Before Integral, since True is an integer to Python.
         case None | bool() | str():
@@ -134,7 +131,9 @@ def _described(value: object) -> str:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what the reader of experiment files reads back as the same value."""
+    """Writes scalars that the reader of experiment files reads as the same
+    values.
+    """
 
     def write_text(self, value: str) -> yaml.ScalarNode:
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS

@@ -1,6 +1,4 @@
-"""Workloads of installed packages: a function makes the jobs, and each of them
-is checked.
-"""
+"""Workloads of installed packages: jobs that a function makes, checked."""
 
 from __future__ import annotations
 
@@ -98,7 +96,7 @@ def _made(
     """The jobs that a function makes, from a random stream of its own. Raises
     PluginError.
     """
-    # Read inside the try: a generator runs as its jobs are taken.
+    # In the try: a generator runs as its jobs are read.
     try:
         jobs = plugin.function(
             datacentre,
@@ -132,8 +130,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
             )
         if not isinstance(job, JobRequest):
             raise UnsoundJob(f"{shown_value(job)}, which is no JobRequest")
-        # The first objection is enough: the function is at fault, not a
-        # line of the file.
+        # Only the first objection, since the function is at fault.
         for wrong in _objections(job, seen, last_s):
             raise UnsoundJob(f"job {job.id!r}: {wrong}")
         plain = _plain(job)
@@ -147,8 +144,9 @@ def _checked(made: Any) -> Iterator[JobRequest]:
 def _objections(
     job: JobRequest, seen: Collection[str], last_s: float
 ) -> Iterator[str]:
-    """Yields objections to a job after those before it that its own class does
-    not raise.
+    """Objections to a job that its class does not raise.
+
+    ``seen`` are the ids of earlier jobs, ``last_s`` is the last one's time.
     """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
@@ -173,8 +171,7 @@ def _objections(
 
 def _plain(job: JobRequest) -> JobRequest:
     """The job with Python's numbers in place of numpy's."""
-    # Arrays give numpy's numbers, which JSON and the engine's integers do
-    # not take.
+    # Neither JSON nor the engine takes numpy's numbers.
     plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
     for name in (
         "submit_s",

@@ -1,8 +1,7 @@
-"""``workload: {kind: jobs}``: jobs that the file lists, sweeps over one of
-them, their profiles.
+"""``workload: {kind: jobs}``: listed jobs, sweeps over a job, and profiles.
 
-A profile file holds bandwidth options with running times; the last option is at the no-elongation
-threshold. ``testbed profile`` writes such a file::
+A profile file has bandwidth options with running times; the last option is at
+the no-elongation threshold. ``testbed profile`` writes such a file::
 
     application: sort                 # a label, optional
     options:
@@ -209,33 +208,29 @@ class JobListWorkload(WorkloadSection):
         self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         """The listed jobs, sweeps expanded."""
-        profiles = Profiles()
-        demands = PluginDemands()
+        demands = EntryDemands(location.document.folder)
         entries: list[JobEntry] = self["jobs"] or []
-        # All entries are checked before any job is made: one pass tells of
-        # everything.
+        # All entries are checked before any job is made, so that all problems
+        # are reported together.
         where = location / "jobs"
         for index, entry in enumerate(entries):
             demands.check(where / index, entry)
             check_entry(where / index, entry, context)
-            profiles.check(where / index, entry)
         _check_ids(where, entries)
         _check_followers(where, entries)
         applications = _applications(entries)
         if not location.is_sound():
             return LoadedWorkload(applications=applications)
-        # Who waits for a sweep waits for the last of its jobs.
+        # A job that waits for a sweep waits for the last of its jobs.
         last = {entry.id: _ids(entry)[-1] for entry in entries}
         jobs: list[JobRequest] = []
         for entry in entries:
-            jobs += requests(
-                entry, last, location.document.folder, profiles, demands
-            )
+            jobs += requests(entry, demands.of(entry), last)
         return LoadedWorkload(
             tuple(jobs),
             applications=applications,
             notes=launcher_notes(jobs),
-            plugins=demands.uses,
+            plugins=demands.plugins.uses,
         )
 
 
@@ -243,7 +238,9 @@ class JobListWorkload(WorkloadSection):
 
 
 def _kind(entry: Section) -> Any:
-    """An entry's kind; a demand curve, readable or not, makes it a demand job."""
+    """An entry's kind; the default is demand with a demand curve, readable or
+    not, and transfer without.
+    """
     kind: str | None = entry["kind"]
     curved = entry["demand"] is not None or not entry.is_readable("demand")
     return kind or ("demand" if curved else "transfer")
@@ -259,21 +256,18 @@ def _ids(entry: JobEntry) -> list[str]:
 
 
 def _application(entry: JobEntry) -> str | None:
-    """The label of an entry's jobs: a sweep that names none is an application
-    of its own.
-    """
+    """The label of an entry's jobs; by default a sweep's is the entry's id."""
     return entry.application or (
         entry.id if entry.sweep is not None else None
     )
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
-    """All labels; None where one of them is unknown."""
+    """All labels; None where one of them cannot be read."""
     if not entries:
         return None
     names: dict[str, None] = {}
     for entry in entries:
-        # One that cannot be read may be any: then no name is wrong.
         if not entry.is_readable("id", "application", "sweep"):
             return None
         name = _application(entry)
@@ -286,22 +280,14 @@ def suffixes(rates_bps: Sequence[int]) -> list[str]:
     """Short texts for bandwidths: Mbit/s where all are whole, otherwise kbit/s
     or bit/s.
     """
-    # The largest unit in which all are whole, so that names stay short and
-    # distinct.
     for factor, unit in ((10**6, ""), (10**3, "k")):
         if all(rate % factor == 0 for rate in rates_bps):
             return [f"{rate // factor}{unit}" for rate in rates_bps]
     return [f"{rate}b" for rate in rates_bps]
 
 
-def _command(entry: JobEntry, beside: FilePath) -> tuple[str, ...] | None:
-    """An entry's command; files are named from the experiment file's folder."""
-    if entry.command is None:
-        return None
-    return _words(entry.command, beside)
-
-
 def _words(written: Sequence[str], beside: FilePath) -> tuple[str, ...]:
+    """A command's words; files are named from the experiment file's folder."""
     words = []
     for word in written:
         if word.startswith("./"):
@@ -312,54 +298,62 @@ def _words(written: Sequence[str], beside: FilePath) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _program(
-    entry: JobEntry, beside: FilePath, profiles: Profiles
-) -> Demand:
-    """The demand of a sound entry of kind program."""
-    return Program(
-        cpu_share=entry.cpu or 0.0,
-        profile=profiles.of(entry),
-        words=_words(entry.command or (), beside),
-        launch=entry.launch or "each",
-        mpi=entry.mpi or "openmpi",
-        ranks_per_vm=entry.ranks_per_vm or 1,
-        files=_words(entry.files or (), beside),
-        prepare=_words(entry.prepare or (), beside),
-        expected=tuple(entry.expect or ()),
-    )
+class EntryDemands:
+    """The demands of a file's jobs; ``beside`` is the file's folder."""
 
+    def __init__(self, beside: FilePath) -> None:
+        self.plugins = PluginDemands()
+        self._profiles = Profiles()
+        self._beside = beside
 
-def _demand(
-    entry: JobEntry,
-    beside: FilePath,
-    profiles: Profiles,
-    demands: PluginDemands,
-) -> Demand:
-    plugin = demands.of(entry)
-    if plugin is not None:
-        return plugin
-    if entry.kind == "program":
-        return _program(entry, beside, profiles)
-    return demand_of(
-        _kind(entry),
-        entry.pattern,
-        entry.cpu,
-        tuple((step.until, step.at) for step in entry.demand or ()),
-        profiles.of(entry),
-        _command(entry, beside),
-        at_once=entry.at_once,
-    )
+    def check(self, location: Location, entry: JobEntry) -> None:
+        """Reports what is wrong with an entry's plug-in and profile."""
+        self.plugins.check(location, entry)
+        self._profiles.check(location, entry)
+
+    def of(self, entry: JobEntry) -> Demand:
+        """The demand of a sound entry."""
+        plugin = self.plugins.of(entry)
+        if plugin is not None:
+            return plugin
+        profile = self._profiles.of(entry)
+        if entry.kind == "program":
+            return self._program(entry, profile)
+        command = None
+        if entry.command is not None:
+            command = _words(entry.command, self._beside)
+        return demand_of(
+            _kind(entry),
+            pattern=entry.pattern,
+            cpu=entry.cpu,
+            steps=tuple(
+                (step.until, step.at) for step in entry.demand or ()
+            ),
+            profile=profile,
+            command=command,
+            at_once=entry.at_once,
+        )
+
+    def _program(self, entry: JobEntry, profile: Profile | None) -> Program:
+        return Program(
+            cpu_share=entry.cpu or 0.0,
+            profile=profile,
+            words=_words(entry.command or (), self._beside),
+            launch=entry.launch or "each",
+            mpi=entry.mpi or "openmpi",
+            ranks_per_vm=entry.ranks_per_vm or 1,
+            files=_words(entry.files or (), self._beside),
+            prepare=_words(entry.prepare or (), self._beside),
+            expected=tuple(entry.expect or ()),
+        )
 
 
 def requests(
-    entry: JobEntry,
-    last: Mapping[str, str],
-    beside: FilePath,
-    profiles: Profiles,
-    demands: PluginDemands,
+    entry: JobEntry, demand: Demand, last: Mapping[str, str]
 ) -> list[JobRequest]:
-    """The jobs of a sound entry. Those of a sweep form a chain, each after the
-    one before.
+    """The jobs of a sound entry. Each job of a sweep follows the one before.
+
+    ``last`` is the id of the last job of each entry, by the entry's id.
     """
     granted = [entry.granted]
     if entry.sweep is not None:
@@ -367,7 +361,6 @@ def requests(
     after = (
         None if entry.after is None else last.get(entry.after, entry.after)
     )
-    demand = _demand(entry, beside, profiles, demands)
     jobs = []
     for job_id, rate_bps in zip(_ids(entry), granted, strict=False):
         job = JobRequest(
@@ -443,18 +436,18 @@ def _check_vms(
 
 
 def _check_command(location: Location, entry: Section) -> None:
-    """A command's files exist; it decides itself what it sends, so no pattern
-    and no curve.
+    """Checks that a command's files exist, and that it has neither pattern nor
+    demand curve: it decides itself what it sends.
     """
     command: list[str] = entry["command"] or []
     _check_words(location / "command", command)
-    for key in ("pattern", "demand"):
-        if command and key in entry.model_fields_set:
-            location.report(
-                "means nothing to a job that runs a command",
-                key,
-                at_key=True,
-            )
+    if command:
+        _report_keys(
+            location,
+            entry,
+            ("pattern", "demand"),
+            "means nothing to a job that runs a command",
+        )
 
 
 def _check_words(location: Location, words: Sequence[str]) -> None:
@@ -469,12 +462,14 @@ def _check_words(location: Location, words: Sequence[str]) -> None:
 
 
 def _check_program(location: Location, entry: Section) -> None:
-    """Its keys belong to kind program, its files exist and keep their names."""
+    """Checks that keys of programs belong to kind program, and its files."""
     if entry["kind"] != "program":
-        for key in ProgramKeys.model_fields:
-            if key in entry.model_fields_set:
-                message = f"belongs to jobs of kind program, this one's is {_kind(entry)}"
-                location.report(message, key, at_key=True)
+        _report_keys(
+            location,
+            entry,
+            ProgramKeys.model_fields,
+            f"belongs to jobs of kind program, this one's is {_kind(entry)}",
+        )
         return
     if "mpi" in entry.model_fields_set and entry["launch"] != "mpi":
         location.report("belongs to launch: mpi", "mpi", at_key=True)
@@ -483,7 +478,7 @@ def _check_program(location: Location, entry: Section) -> None:
 
 
 def _check_files(location: Location, files: Sequence[str]) -> None:
-    """All files are copied into one folder, by their names alone."""
+    """Checks files that are copied into one folder, by their names alone."""
     _check_words(location, files)
     names: set[str] = set()
     for index, word in enumerate(files):
@@ -498,7 +493,7 @@ def _check_files(location: Location, files: Sequence[str]) -> None:
 
 
 def _check_kind(location: Location, entry: Section) -> None:
-    """Keys that a kind of job needs or cannot have."""
+    """Checks keys that a kind of job needs or cannot have."""
     if not entry.is_readable("kind"):
         return
     named = entry.model_fields_set
@@ -518,12 +513,12 @@ def _check_kind(location: Location, entry: Section) -> None:
 
 
 def _check_keys(location: Location, entry: Section, kind: JobKind) -> None:
-    """The keys that this kind refuses or requires."""
+    """Checks the keys that this kind refuses or requires."""
     named = entry.model_fields_set
     a_job = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind} job"
-    for key in KINDS[kind].refused:
-        if key in named:
-            location.report(f"means nothing to {a_job}", key, at_key=True)
+    _report_keys(
+        location, entry, KINDS[kind].refused, f"means nothing to {a_job}"
+    )
     if entry["cpu"] == 0 and not KINDS[kind].network:
         location.report(f"must be above 0 for {a_job}", "cpu")
     for key in KINDS[kind].required:
@@ -542,8 +537,8 @@ def _is_misspelt(key: str, location: Location, entry: Section) -> bool:
 
 
 def _check_demand(location: Location, entry: Section) -> None:
-    """A demand curve's steps rise to exactly 100 %, and ask for something
-    somewhere.
+    """Checks that a demand curve's steps rise to exactly 100 %, and that one of
+    them asks for bandwidth.
     """
     steps: list[DemandStep] = entry["demand"] or []
     reached = 0.0
@@ -551,7 +546,7 @@ def _check_demand(location: Location, entry: Section) -> None:
         if step.until <= reached:
             message = f"{format_share(step.until)} is not above {format_share(reached)} before it"
             location.report(message, "demand", index, "until")
-        # The highest so far: one step that is too low is one complaint.
+        # The highest so far, so that a step that is too low is reported once.
         reached = max(reached, step.until)
     if steps and reached != 1.0:
         message = (
@@ -565,7 +560,9 @@ def _check_demand(location: Location, entry: Section) -> None:
 
 
 def _check_order(location: Location, entry: Section) -> None:
-    """Only a VM with several receivers can serve them at once."""
+    """Checks ``at_once``: only a VM with several receivers can serve them at
+    once.
+    """
     if not isinstance(entry, JobEntry) or not entry.at_once:
         return
     several = _kind(entry) in ("transfer", "demand")
@@ -580,10 +577,10 @@ def _check_order(location: Location, entry: Section) -> None:
 def _check_rates(
     location: Location, entry: Section, context: LoadContext
 ) -> None:
-    """Bandwidths against each other and against the servers' links."""
+    """Checks bandwidths against each other and against the servers' links."""
     asked: int | None = entry["bandwidth"]
     rates: list[tuple[Location, int]] = []
-    # The application of a bandwidth sweep is granted nothing of its own.
+    # The application of a bandwidth sweep has no granted bandwidth.
     if isinstance(entry, JobEntry):
         rates = _granted(location, entry)
     for where, rate in rates:
@@ -622,7 +619,7 @@ def _granted(
 
 
 def _check_ids(location: Location, entries: Sequence[JobEntry]) -> None:
-    """Every job's id is its own, those of a sweep's jobs included."""
+    """Checks that no two jobs have one id, those of a sweep's jobs included."""
     first: dict[str, int] = {}
     for index, entry in enumerate(entries):
         if entry["id"] is None:
@@ -653,7 +650,7 @@ def _check_followers(
     follows = _followed(location, entries)
     index_of = {entry["id"]: index for index, entry in enumerate(entries)}
     for circle in _circles(follows):
-        # From the job that comes first by name, wherever the search began.
+        # From the first job by name, wherever the search began.
         first = min(circle)
         at = circle.index(first)
         way = [*circle[at:], *circle[:at], first]
@@ -664,14 +661,13 @@ def _check_followers(
 def _followed(
     location: Location, entries: Sequence[JobEntry]
 ) -> dict[str, str]:
-    """Entries by id, and the entry that each waits for; of a sweep's job that
-    is the sweep.
+    """For each entry's id the id of the entry that it waits for.
+
+    An entry that waits for a job of a sweep waits for the sweep.
     """
     owner = {}
     for entry in entries:
         if entry["id"] is not None:
-            # Under all its names: who waits for a job of a sweep waits for
-            # the sweep.
             for name in (entry.id, *_ids(entry)):
                 owner[name] = entry.id
     follows: dict[str, str] = {}
@@ -688,15 +684,12 @@ def _followed(
 
 
 def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
-    """Jobs each of which follows the next one, and the last one the first.
-    O(jobs).
-    """
+    """Cycles of jobs, each of which follows the next one. O(jobs)."""
     seen: set[str] = set()
     for start in follows:
         way: dict[str, None] = {}
         job: str | None = start
-        # A way that meets an earlier one ends there: each job is walked
-        # once.
+        # A way that meets an earlier one ends there: each job is visited once.
         while job is not None and job not in seen:
             seen.add(job)
             way[job] = None
@@ -716,8 +709,8 @@ _ITS_OWN = (
 
 
 class PluginDemands:
-    """The demands of a file's jobs whose kind an installed package adds;
-    ``uses`` are the kinds.
+    """The demands of jobs whose kinds are of installed packages; ``uses`` are
+    these kinds.
     """
 
     def __init__(self) -> None:
@@ -729,11 +722,11 @@ class PluginDemands:
         return tuple(self._uses.values())
 
     def of(self, entry: JobEntry) -> Demand | None:
-        """A sound entry's demand; None where its kind is one of ours."""
+        """A sound entry's demand; None where its kind is of no package."""
         return self._made.get(entry.id)
 
     def check(self, location: Location, entry: JobEntry) -> None:
-        """Makes an entry's demand, and reports what is wrong with it."""
+        """Makes an entry's demand, or reports its problems."""
         kind = entry["kind"]
         if kind is None or kind in KINDS:
             return
@@ -760,7 +753,7 @@ class PluginDemands:
 
 
 def _report_keys(
-    location: Location, entry: Section, keys: Sequence[str], message: str
+    location: Location, entry: Section, keys: Iterable[str], message: str
 ) -> None:
     """Reports those of the keys that an entry has."""
     for key in keys:
@@ -771,8 +764,8 @@ def _report_keys(
 def _demand_by(
     plugin: PluginFunction, location: Location, entry: JobEntry
 ) -> Demand | None:
-    """The demand that a function makes of an entry's parameters, one that
-    agents can play.
+    """The demand that a function makes of an entry's parameters; None, and
+    reported, where agents cannot play it.
     """
     parameters = _parameters(plugin, location, entry)
     if parameters is None:
@@ -780,7 +773,7 @@ def _demand_by(
     playable = (*KINDS.values(), Command)
     try:
         demand = plugin.made(Demand, parameters)
-        # A subclass would be played as its base, and not as it says.
+        # Agents would play a subclass as its base.
         if type(demand) not in playable:
             names = ", ".join(kind.__name__ for kind in playable)
             raise plugin.error(
@@ -795,8 +788,8 @@ def _demand_by(
 def _parameters(
     plugin: PluginFunction, location: Location, entry: JobEntry
 ) -> dict[str, Any] | None:
-    """An entry's parameters of a package's kind; None where some are wrong or
-    missing.
+    """The parameters of a package's kind; None, and reported, where some are
+    wrong or missing.
     """
     if "parameters" in entry.model_fields_set:
         return plugin.read(location / "parameters")
@@ -839,8 +832,8 @@ class ProfileFile(SpecModel):
 
 
 def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
-    """The profile in a file, or None and all that is wrong in its document's
-    problems.
+    """The profile in a file and the file's document; None with the problems in
+    the document where it is wrong.
 
     Raises BadInput where the file cannot be read at all.
     """
@@ -869,8 +862,8 @@ def profile_text(profile: Profile, application: str | None = None) -> str:
 
 
 class Profiles:
-    """The profiles that the jobs of a file have; every file is read, and
-    complained of, once.
+    """The profiles of a file's jobs; every profile file is read, and its
+    problems are reported, once.
     """
 
     def __init__(self) -> None:
@@ -894,13 +887,12 @@ class Profiles:
         if speedup is not None and not 0 <= speedup < STEEPEST:
             message = f"must be at least 0 and below {STEEPEST}, where a time would be 0"
             location.report(message, "speedup")
-        # A file that several jobs name is complained of once.
         if name is not None and name not in self._read:
             self._read[name] = self._load(location / "profile", name)
 
     def of(self, entry: JobEntry) -> Profile | None:
-        """A sound entry's profile: from its file, from the published model, or
-        none.
+        """A sound entry's profile, from its file or the published model; None
+        without one.
         """
         if entry.profile is not None:
             return self._read[entry.profile]

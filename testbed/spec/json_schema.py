@@ -1,8 +1,8 @@
 """The JSON Schema (draft 2020-12) of experiment files, from the models that
 read them.
 
-What the schema refuses the loader refuses; the loader also checks what no
-schema can say (ids, capacities, slots, places).
+The loader refuses all that the schema refuses, and checks more: ids, capacities,
+slots and files.
 """
 
 from __future__ import annotations
@@ -84,9 +84,7 @@ _GENERIC: Mapping[Group, str] = {
 def _with_installed(
     union: dict[str, Any], definitions: dict[str, Any], group: Group
 ) -> None:
-    """Puts the sections of installed packages in the place of the one that
-    stands for them all.
-    """
+    """Replaces the generic section of a group by those of installed packages."""
     del definitions[_GENERIC[group]]
     union["oneOf"].remove({"$ref": f"#/$defs/{_GENERIC[group]}"})
     for function in known_functions(group):
@@ -115,41 +113,42 @@ def _with_demands(entry: dict[str, Any]) -> None:
 
 
 def _section_schema(section: type[Section]) -> dict[str, Any]:
-    """A section that stands where it is used, with all that it refers to."""
+    """The schema of a section, with all that it refers to."""
     schema: dict[str, Any] = _without_null(
         section.model_json_schema(schema_generator=_Described)
     )
     return schema
 
 
-_EMBEDDER_CLASS = {
-    "type": "object",
-    "description": "an embedder of a Python file or of a module",
-    "properties": {
-        "class": {
-            "type": "string",
-            "pattern": "^.+:[^:]+$",
-            "description": "a file beside this one and a class in it, or a module and a class",
-            "examples": ["./mine.py:MyEmbedder"],
-        }
-    },
-    "required": ["class"],
-    "additionalProperties": False,
-}
-_CLASS_SCHEMA = {
-    "type": "object",
-    "description": "a policy of a Python file or of a module; its constructor says what it takes",
-    "properties": {
-        "class": {
-            "type": "string",
-            "pattern": "^.+:[^:]+$",
-            "description": "a file beside this one and a class in it, or a module and a class",
-            "examples": ["./mine.py:MyPolicy", "package.module:MyPolicy"],
-        }
-    },
-    "required": ["class"],
-    "additionalProperties": {"type": ["string", "number", "boolean"]},
-}
+def _class_schema(
+    description: str, examples: list[str], additional: object
+) -> dict[str, Any]:
+    """The schema of a mapping that names a class, and may have other keys."""
+    named = {
+        "type": "string",
+        "pattern": "^.+:[^:]+$",
+        "description": "a file beside this one and a class in it, or a module and a class",
+        "examples": examples,
+    }
+    return {
+        "type": "object",
+        "description": description,
+        "properties": {"class": named},
+        "required": ["class"],
+        "additionalProperties": additional,
+    }
+
+
+_EMBEDDER_CLASS = _class_schema(
+    "an embedder of a Python file or of a module",
+    ["./mine.py:MyEmbedder"],
+    additional=False,
+)
+_POLICY_CLASS = _class_schema(
+    "a policy of a Python file or of a module; its constructor says what it takes",
+    ["./mine.py:MyPolicy", "package.module:MyPolicy"],
+    additional={"type": ["string", "number", "boolean"]},
+)
 
 
 def _policies_schema() -> dict[str, Any]:
@@ -161,7 +160,7 @@ def _policies_schema() -> dict[str, Any]:
             "anyOf": [
                 {"enum": list(kinds)},
                 *map(_policy_schema, kinds.values()),
-                _CLASS_SCHEMA,
+                _POLICY_CLASS,
             ]
         },
         "default": ["vc"],
@@ -194,8 +193,9 @@ def _parameter_schema(takes: Parameter) -> dict[str, Any]:
 
 
 def _without_null(schema: Any) -> Any:
-    """An absent key is the only way to leave a value out: a file's ``null`` is
-    an error.
+    """The schema without null among the types, and without pydantic's titles.
+
+    A file leaves a value out by leaving out its key: ``null`` is an error.
     """
     if isinstance(schema, list):
         return list(map(_without_null, schema))
@@ -218,7 +218,9 @@ def _without_null(schema: Any) -> Any:
 
 
 def _without_null_choice(schema: dict[str, Any]) -> dict[str, Any]:
-    """Without null among the choices; the only one left takes their place."""
+    """The schema without null among the choices; a single choice that is left
+    takes their place.
+    """
     choices = list(schema.get("anyOf", ()))
     if {"type": "null"} in choices:
         choices.remove({"type": "null"})

@@ -1,6 +1,4 @@
-"""Mininet topologies in Python files: a process of their own executes them, and
-says which network they describe.
-"""
+"""Mininet topologies in Python files, executed in a process of their own."""
 
 from __future__ import annotations
 
@@ -21,37 +19,37 @@ from jobs.python_child import python_command, without_python_variables
 from testbed.errors import MachineCannot, install_hint
 from testbed.foreign_text import plain_text
 from testbed.owned_files import caller
-from testbed.spec.document import Location, Place, Problem, file_at
-from topologies.datacentre import dotted
+from testbed.spec.document import Location, Place, file_at
 from topologies.mininet_record import MininetRecord
 
 
 def read_network(
-    name: str | None,
-    wanted: str | None,
+    location: Location,
+    name: str,
+    *,
+    topo: str | None,
     args: Mapping[str, Any],
     argv: Sequence[str],
-    location: Location,
 ) -> MininetRecord | None:
-    """The network that the file ``name`` describes: by ``wanted``, a class, a
-    function or an entry of its ``topos``; None: by the ``Mininet()`` that it
-    makes as a script.
+    """The network that the file ``name`` describes.
 
-    None where there is none: the reason is reported, an exception at its line
-    of the file. What the file prints goes to standard error. Raises
-    MachineCannot without Mininet.
+    ``topo`` is a class, a function or an entry of the file's ``topos``, and
+    ``args`` its arguments. Without it the network is the ``Mininet()`` that the
+    file makes as a script, with the arguments ``argv``. None where there is no
+    network: the reason is reported, an exception at its line of the file. What
+    the file prints goes to standard error. Raises MachineCannot without Mininet.
     """
-    file = None if name is None else file_at(location / "path", name)
+    file = file_at(location / "path", name)
     if file is None:
         return None
-    # Asked before the child starts, which could only name a failed import.
+    # The child process could only name a failed import.
     if find_spec("mininet") is None:
         raise MachineCannot(
             f"{location.place}: Mininet is missing", install_hint()
         )
     request = {
         "path": str(file),
-        "topo": wanted,
+        "topo": topo,
         "args": dict(args),
         "argv": list(argv),
     }
@@ -123,9 +121,6 @@ def _is_whole(network: MininetRecord | None) -> bool:
 def _report(reply: _Reply, file: Path, location: Location) -> None:
     if reply.line:
         place = Place(str(file), reply.line, reply.column)
-        path = dotted((location / "path").path)
-        location.document.problems.append(
-            Problem(place, path, reply.reason)
-        )
+        (location / "path").report_at(place, reply.reason)
     else:
         location.report(reply.reason, reply.key)

@@ -1,9 +1,8 @@
 """Functions of installed packages that make a topology, a workload or a demand.
 
-The keys that a file gives one are the function's parameters: their annotations
-are read as those of our own sections (:mod:`testbed.spec.unit_types` has the
-quantities with units), their defaults hold, and the first line of the docstring
-describes it.
+The keys of its section are the function's parameters, with their annotations
+and defaults (:mod:`testbed.spec.unit_types` has the quantities with units). The
+first line of the docstring describes the section.
 """
 
 from __future__ import annotations
@@ -50,8 +49,8 @@ class PluginFunction:
     section: type[Section]
 
     def read(self, location: Location) -> dict[str, Any] | None:
-        """The parameters that the mapping here gives it; None, and reported,
-        where it cannot.
+        """The parameters that a mapping gives the function; None, and reported,
+        where some are wrong.
         """
         section = read_section(self.section, location)
         names = list(self.section.model_fields)
@@ -60,8 +59,8 @@ class PluginFunction:
         return {name: section[name] for name in names if name != "kind"}
 
     def made(self, wanted: type[T], parameters: Mapping[str, Any]) -> T:
-        """Calls it with the parameters. Raises PluginError where it raises, or
-        makes another thing; a topology's own TopologyError passes.
+        """Calls the function. Raises PluginError where it raises, or returns a
+        value of another type. A topology's own TopologyError passes.
         """
         try:
             made = self.function(**parameters)
@@ -76,16 +75,14 @@ class PluginFunction:
         return made
 
     def error(self, reason: str) -> PluginError:
-        """The error of something that is wrong with what it makes."""
+        """An error that names the function."""
         return PluginError(f"{self.use.source} {reason}")
 
 
 def plugin_function(
     location: Location, group: Group, name: str
 ) -> PluginFunction | None:
-    """The function of that name; None, and reported at the key here, where it
-    cannot be used.
-    """
+    """The function of that name; None, and reported, where it cannot be used."""
     try:
         return loaded_function(group, installed(group)[name])
     except PluginError as error:
@@ -100,14 +97,15 @@ def known_functions(group: Group) -> list[PluginFunction]:
         try:
             functions.append(loaded_function(group, plugin))
         except PluginError:
-            continue  # told to whoever asks for it
+            # Reported where a file uses it.
+            continue
     return functions
 
 
 @cache
 def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
-    """The function of an entry point. Raises PluginError where it is none, or
-    takes what no file can give.
+    """The function of an entry point. Raises PluginError where it is no
+    function, or has parameters that no file can have.
     """
     loaded = plugin.load()
     if not callable(loaded.found):
@@ -120,8 +118,7 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
             use, loaded.found, _section(group, plugin.name, loaded.found)
         )
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
-        # A message of pydantic's has several lines; the first names the
-        # fault.
+        # The first line of pydantic's message names the fault.
         reason = str(error).splitlines()[0]
         raise PluginError(
             f"{loaded.source}: its parameters cannot be read: {reason}"
@@ -134,7 +131,7 @@ def _section(
     """The section whose keys are the function's parameters, and for most groups
     the kind.
     """
-    # With extras: an Annotated quantity says its unit there.
+    # The extras of an Annotated quantity have its unit.
     hints = get_type_hints(function, include_extras=True)
     parameters = list(signature(function).parameters.values())
     passed = GIVEN.get(group, ())
@@ -152,7 +149,7 @@ def _section(
         iter((function.__doc__ or "").strip().splitlines()), name
     )
     with warnings.catch_warnings():
-        # A name that pydantic has other plans with is refused.
+        # pydantic warns of names that it uses itself.
         warnings.simplefilter("ignore")
         return create_model(
             name, __base__=Section, __doc__=summary, **fields
@@ -164,7 +161,7 @@ def _annotation(parameter: Parameter, hints: Mapping[str, Any]) -> Any:
         raise ValueError(
             f"*{parameter.name} is no key that a file can give"
         )
-    # Such a key could not be told from a section's own.
+    # A section has attributes of these names.
     if (
         parameter.name == "kind"
         or hasattr(Section, parameter.name)

@@ -14,36 +14,32 @@ from testbed.plugins import (
     from_module,
     kept_name,
 )
-from testbed.spec.document import Location, Place, Problem, file_at
+from testbed.spec.document import Location, Place, file_at
 from testbed.spec.validation import kind_of
-from topologies.datacentre import dotted
 
 
 def load_plugin(
     location: Location, written: object, example: str
 ) -> Loaded | None:
-    """The object that the key here names; what keeps it from being loaded is
-    reported.
+    """The object that a key names; None, and reported, where it cannot be loaded.
 
-    What the object's own code raises is reported at its line.
+    An exception of the object's own code is reported at its line.
     """
     form = f"must be as ./mine.py:{example} or package.module:{example}"
-    if not isinstance(written, str):
-        location.report(f"{form}, not {kind_of(written)}")
-        return None
-    where, colon, name = written.rpartition(":")
+    text = written if isinstance(written, str) else ""
+    where, _, name = text.rpartition(":")
     # A class may stand inside another: dots are part of the name.
-    if not (colon and where and name.replace(".", "_").isidentifier()):
+    if not where or not name.replace(".", "_").isidentifier():
         location.report(f"{form}, not {kind_of(written)}")
         return None
     try:
         if not where.endswith(".py") and "/" not in where:
-            return from_module(where, name, written)
+            return from_module(where, name, text)
         path = _found(location, where)
         beside = _found_beside(location, where)
         if path is None:
             return None
-        return from_file(path, name, written, beside)
+        return from_file(path, name, text, beside)
     except PluginError as error:
         report_plugin(location, error)
     except OSError as error:
@@ -55,22 +51,21 @@ def load_plugin(
 
 def report_plugin(location: Location, error: PluginError) -> None:
     """Reports what a plug-in raised: at its line, where there is one, else
-    here.
+    at the key.
     """
     if error.file is None or not error.line:
         location.report(error.reason)
         return
     place = Place(str(error.file), error.line, error.column)
-    location.document.problems.append(
-        Problem(place, dotted(location.path), error.reason)
-    )
+    location.report_at(place, error.reason)
 
 
 def _found(location: Location, name: str) -> Path | None:
-    """The file of that name: beside the experiment file and along the search
-    path; in ``plugins`` of a run folder whose ``spec.yaml`` is run again; where
-    ``--set`` names it, in the working directory. None, and reported, where it
-    is in none of them.
+    """The file of that name; None, and reported, where there is none.
+
+    It is looked for beside the experiment file and along the search path, then
+    in ``plugins`` of a run folder whose ``spec.yaml`` is run again. A file that
+    ``--set`` names is also looked for in the working directory.
     """
     # A value of --set has no line: it was typed in the working directory.
     at_work = [] if location.place.line else [Path.cwd() / name]
@@ -82,12 +77,12 @@ def _found(location: Location, name: str) -> Path | None:
 
 
 def _found_beside(location: Location, name: str) -> FindFile:
-    """Finds modules that the file ``name`` imports as that itself was found;
-    most are not there.
+    """Finds modules that the file ``name`` imports, where that file itself is
+    looked for.
     """
 
     def find(module: str) -> Path | None:
-        # Most are of Python's library: that they are not there is no problem.
+        # Most are of Python's library: a missing file is no problem.
         problems = location.document.problems
         before = len(problems)
         path = _found(location, str(Path(name).parent / module))

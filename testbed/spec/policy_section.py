@@ -49,10 +49,11 @@ _SLOT_S = 600.0
 def read_policies(
     location: Location, workload: str
 ) -> tuple[PolicySpec, ...]:
-    """A list of names, or of mappings with a name and the policy's parameters.
+    """The policies of a list of names, or of mappings with a name and the
+    policy's parameters.
 
-    ``workload`` is its kind: not every policy schedules leases, and a bandwidth
-    sweep is given.
+    ``workload`` is the workload's kind. Only some policies schedule leases, and
+    a bandwidth sweep has a policy of its own.
     """
     if location.path[-1] not in location.document.data:
         return _default_policies(workload)
@@ -65,9 +66,7 @@ def read_policies(
         return ()
     if not location.value:
         location.report("needs at least one policy")
-    within(
-        len(location.value), "policies", location.report, "split the file"
-    )
+    within(location, len(location.value), "policies", "split the file")
     policies: dict[str, PolicySpec] = {}
     # Beyond the limit, which was reported, entries are not even looked at.
     for index in range(min(len(location.value), LIMITS["policies"])):
@@ -87,7 +86,7 @@ def read_policies(
 
 
 def _default_policies(workload: str) -> tuple[PolicySpec, ...]:
-    """Those that can play a workload of this kind."""
+    """The policies of a file that names none, for this kind of workload."""
     if workload == SWEEP_WORKLOAD:
         return SWEEP_POLICIES
     if workload in LEASE_WORKLOADS:
@@ -96,8 +95,8 @@ def _default_policies(workload: str) -> tuple[PolicySpec, ...]:
 
 
 def _check_made(location: Location, policy: PolicySpec) -> None:
-    """Reports a policy that is not ours and cannot be made, or whose claims
-    raise.
+    """Reports a plug-in policy that cannot be constructed, or whose claims are
+    unknown or raise.
     """
     kind = policy.kind
     parameters = dict(policy.parameters)
@@ -192,8 +191,8 @@ def _read_class(
 def _kind_of_class(
     location: Location, written: object
 ) -> PolicyKind | None:
-    """The declaration of a class such as ``./mine.py:MyPolicy``; what is wrong
-    is reported.
+    """The declaration of a class such as ``./mine.py:MyPolicy``; None, and
+    reported, where it is no policy.
     """
     loaded = load_plugin(location, written, "MyPolicy")
     if loaded is None:
@@ -243,8 +242,8 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
 def _parameters(
     location: Location, but: str, kind: PolicyKind
 ) -> tuple[tuple[str, Scalar], ...]:
-    """The entry's keys but one as parameters; what is wrong with them is
-    reported.
+    """The parameters of an entry: its keys apart from ``but``. Reports those
+    that are wrong.
     """
     parameters = []
     for key in location.value:
@@ -257,13 +256,20 @@ def _parameters(
 
 
 def _is_policy(location: Location, name: str) -> bool:
-    return _is_known(location, "policy", name, policy_kind, known_policies)
+    return _is_known(
+        location,
+        name,
+        noun="policy",
+        look_up=policy_kind,
+        known=known_policies,
+    )
 
 
 def _is_known(
     location: Location,
-    noun: str,
     name: str,
+    *,
+    noun: str,
     look_up: Callable[[str], object],
     known: Callable[[], Iterable[str]],
 ) -> bool:
@@ -342,7 +348,11 @@ def read_embedder(location: Location) -> str | None:
         return None
     if isinstance(written, str):
         known = _is_known(
-            location, "embedder", written, embedder, embedder_names
+            location,
+            written,
+            noun="embedder",
+            look_up=embedder,
+            known=embedder_names,
         )
         return written if known else None
     if not isinstance(written, dict):
@@ -392,62 +402,56 @@ def check_policies(
     each of those.
     """
     for index, policy in enumerate(policies):
-        kind = policy.kind
-        parameters = dict(policy.parameters)
-        entry = (location / "policies" / index).nearest
-        # A default policy has no entry: too large is then the workload.
-        where = entry if entry.path else location / "workload"
-        if kind.leases:
-            slot_s = float(str(parameters.get("slot", _SLOT_S)))
-            _check_leases(
-                (where / "slot").nearest,
-                slot_s,
-                "slot" in kind.takes,
-                centre,
-                jobs,
-            )
-        if kind.sharing is not None:
-            model = kind.sharing_of(parameters)
-            independent = model.flow_dependency == "independent"
-            _check_sharing(
-                where,
-                model.recompute_s if independent else 0.0,
-                centre,
-                jobs,
-            )
+        where = policy_location(location, index, "workload")
+        if policy.kind.leases:
+            _check_leases(where / "slot", policy, centre, jobs)
+        if policy.kind.sharing is not None:
+            _check_sharing(where, policy, centre, jobs)
+
+
+def policy_location(
+    location: Location, index: int, otherwise: str
+) -> Location:
+    """The entry of a policy in an experiment file; the key ``otherwise`` for a
+    default policy, which has no entry.
+    """
+    entry = (location / "policies" / index).nearest
+    return entry if entry.path else location / otherwise
 
 
 def _check_leases(
-    where: Location,
-    slot_s: float,
-    has_slot: bool,
+    location: Location,
+    policy: PolicySpec,
     centre: DataCentre,
     jobs: Sequence[JobRequest],
 ) -> None:
-    """The calendar holds every host's slots up to the end of the last lease
-    that is booked.
+    """Checks the size of the calendar, which holds every host's slots up to the
+    end of the last lease that is booked.
     """
     hosts = centre.n_servers
     most_cores = int(centre.slots.max())
     hint = "take fewer hosts, or fewer cores a host"
     if not within(
+        location,
         hosts * most_cores,
         "cores in a table of availability",
-        where.report,
         hint,
     ):
         return
+    slot_s = float(str(dict(policy.parameters).get("slot", _SLOT_S)))
     longest_s = max((job.stated_s for job in jobs), default=0.0)
-    longer = f", or a longer slot than {slot_s:g} s" if has_slot else ""
+    longer = ""
+    if "slot" in policy.kind.takes:
+        longer = f", or a longer slot than {slot_s:g} s"
     hint = f"leases last up to {human_duration(longest_s)}: take shorter ones, fewer hosts{longer}"
     wanted = _calendar_slots(slot_s, centre, jobs)
-    within(wanted, "calendar slots", where.report, hint)
+    within(location, wanted, "calendar slots", hint)
 
 
 def _calendar_slots(
     slot_s: float, centre: DataCentre, jobs: Sequence[JobRequest]
 ) -> float:
-    """Slots of the calendar up to the last end, or in all bookings if those are
+    """Slots of the calendar up to the last end, or in all bookings if those have
     more.
     """
     hosts = centre.n_servers
@@ -472,13 +476,13 @@ def _calendar_slots(
 
 
 def _check_sharing(
-    where: Location,
-    recompute_s: float,
+    location: Location,
+    policy: PolicySpec,
     centre: DataCentre,
     jobs: Sequence[JobRequest],
 ) -> None:
-    """Each flow of a best-effort job is an entry; independent ones have their
-    rates computed anew every so often for as long as a job runs.
+    """Checks the number of a best-effort job's flows, and for independent flows
+    how often their rates are computed until the last job ends.
     """
     flows = 0
     last_s = 0.0
@@ -491,17 +495,17 @@ def _check_sharing(
             flows = max(flows, flows_of_job)
             last_s = max(last_s, job.submit_s + job.true_s)
     within(
+        location,
         flows,
         "flows of one job",
-        where.report,
         "take fewer VMs, or another pattern",
     )
-    if recompute_s:
-        every = f"each {recompute_s:g} s of {human_duration(last_s)}"
-        hint = f"{every}: take shorter jobs, or another coupling"
+    model = policy.kind.sharing_of(dict(policy.parameters))
+    if model.flow_dependency == "independent" and model.recompute_s:
+        every = f"each {model.recompute_s:g} s of {human_duration(last_s)}"
         within(
-            last_s / recompute_s,
+            location,
+            last_s / model.recompute_s,
             "times that rates are computed anew",
-            where.report,
-            hint,
+            f"{every}: take shorter jobs, or another coupling",
         )

@@ -1,15 +1,15 @@
 """Sizes that an experiment file implies, and the most of each that is built.
 
-A line of a file can ask for more than any machine holds. What it comes to is
-worked out from its numbers before anything is made of them; above the limit it
-is an error at that line.
+A line of a file can ask for more than any machine holds. Its size is computed
+before anything is built; a size above the limit is an error at that line.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
+from testbed.spec.document import Location
 from topologies.datacentre import MAX_NODES, MAX_TREE_ENTRIES
 
 LIMITS: Final[Mapping[str, int]] = {
@@ -32,17 +32,15 @@ LIMITS: Final[Mapping[str, int]] = {
 }
 """The most of each (docs/experiment-files.md)."""
 
-Report = Callable[[str], None]
 
-
-def within(amount: float, what: str, report: Report, hint: str) -> bool:
-    """True if ``amount`` is no more than there may be of ``what``; it is
-    reported otherwise.
+def within(location: Location, amount: float, what: str, hint: str) -> bool:
+    """True if ``amount`` is at most the limit of ``what``; otherwise it is
+    reported at the location, or at the nearest one above it in the file.
     """
     most = LIMITS[what]
     if amount <= most:
         return True
-    report(
+    location.nearest.report(
         f"asks for some {amount:,.0f} {what}; at most {most:,} are supported: {hint}"
     )
     return False

@@ -96,8 +96,9 @@ class Axis:
 
 @dataclass(frozen=True)
 class SweptKey:
-    """A key with its values in order, each part with its place: a range, or one
-    value.
+    """A key with its values in order.
+
+    ``parts`` are ranges and single values, each with its place.
     """
 
     key: str
@@ -112,9 +113,9 @@ class SweptKey:
             yield from values
 
     def written(self) -> Iterator[Any]:
-        """Its values as a file has them: ranges in short, ``1..20``."""
+        """The values as a file has them, with ranges as ``1..20``."""
         for values, _ in self.parts:
-            # A file has no form for ranges with other steps, as Python has.
+            # A file cannot express ranges with other steps.
             has_form = isinstance(values, range) and values.step == 1
             if has_form and len(values) > 1:
                 yield f"{values[0]}..{values[-1]}"
@@ -131,8 +132,8 @@ class SweptKey:
 
     @cached_property
     def axis(self) -> Axis | None:
-        """Its values' places on an axis: numbers, or quantities of one kind in
-        the unit of the first; None where it has others.
+        """The values' places on an axis: numbers, or quantities of one kind in
+        the unit of the first. None for other values.
         """
         if self.is_numeric:
             places = {value: float(value) for value in self}
@@ -148,13 +149,16 @@ class SweptKey:
     def _axis_of_quantities(
         self, quantities: Mapping[str, tuple[str, str, float]]
     ) -> Axis | None:
-        """Of values by their text: kind, unit, and amount in the base unit."""
+        """The axis of quantities: kind, unit and amount in the base unit by text.
+
+        None for quantities of several kinds.
+        """
         kinds = {kind for kind, _, _ in quantities.values()}
         first, (_, unit, amount) = next(iter(quantities.items()))
-        # 0 of a unit says nothing of the unit's size.
+        # An amount of 0 does not determine the unit's size.
         if len(kinds) != 1 or not amount:
             return None
-        # As many of the first value's unit as the others are of the base unit.
+        # From the base unit to the first value's unit.
         factor = float(first.removesuffix(unit)) / amount
         places = {}
         for value, (_, _, value_amount) in quantities.items():
@@ -171,10 +175,9 @@ class SweptKey:
         return self.key
 
     def samples(self) -> Iterator[tuple[Any, Place]]:
-        """Every value with its place; of a range its ends alone."""
+        """Every single value, and the ends of every range, with their places."""
         for values, place in self.parts:
-            # A range's numbers differ in nothing else: its ends stand for
-            # the million between them.
+            # If the ends of a range are valid, so are all numbers between.
             for index in sorted({0, len(values) - 1}):
                 yield values[index], place
 
@@ -205,7 +208,7 @@ def read_option(text: str) -> SweptKey:
     # As a list in YAML, so that commas and quotes mean what they do in a
     # file.
     document = read_document(f"[{values}]", source)
-    # Places in the option's text are no places of a file.
+    # All places are the option's: its text has no lines.
     document.places = dict.fromkeys(document.places, Place(source))
     parts = tuple(_parts(Location(document)))
     if document.problems:
@@ -214,35 +217,33 @@ def read_option(text: str) -> SweptKey:
 
 
 def check_sweep(section: SweepSection | None, location: Location) -> None:
-    """Reports what is wrong with the form of the values, and too many cells."""
+    """Reports wrong forms of values, and too many combinations."""
     if section is not None and section["over"] is not None:
         check_size(read_over(location / "over"), location / "over")
 
 
 def check_size(keys: Sequence[SweptKey], location: Location) -> None:
-    """Reports more cells than there may be, or more values than can be loaded
-    one by one.
+    """Reports more combinations, or more listed values of a key, than the
+    limits.
     """
     for key in keys:
-        where = (location / key.key).nearest
-        hint = f"give {key.key} a range, or fewer values"
         if not within(
-            len(key.parts), "listed values of a key", where.report, hint
+            location / key.key,
+            len(key.parts),
+            "listed values of a key",
+            f"give {key.key} a range, or fewer values",
         ):
             return
-    cells = prod(map(len, keys))
     within(
-        cells,
+        location,
+        prod(map(len, keys)),
         "cells of a sweep",
-        location.report,
         "split it, or take fewer values",
     )
 
 
 def _parts(location: Location) -> Iterator[tuple[Sequence[Any], Place]]:
-    """A list's values, or the one that stands alone; ranges unfolded when they
-    are looked at.
-    """
+    """The values of a list, or a single value, with their places."""
     if location.value in ([], {}):
         location.report(f"needs a value, not {kind_of(location.value)}")
         return
@@ -272,9 +273,9 @@ def _values(location: Location) -> Sequence[Any]:
         )
         return ()
     if not within(
+        location,
         last - first + 1,
         "cells of a sweep",
-        location.report,
         "take a shorter range",
     ):
         return ()
@@ -283,7 +284,7 @@ def _values(location: Location) -> Sequence[Any]:
 
 
 def value_text(value: object) -> str:
-    """A value of a swept key as people read it: truth values as in the file."""
+    """A value of a swept key for people; true and false as in the file."""
     if isinstance(value, bool):
         return as_yaml(value)
     if isinstance(value, float):

@@ -1,9 +1,8 @@
 """``workload: {kind: swim}``: elastic jobs of a Hadoop trace, in batches: JSA's
 (Section V.A).
 
-The trace gives bytes, and tasks by them; JSA's authors measured running times
-and bandwidths on a cluster of their own. The section's keys stand in for those
-measurements.
+The trace has bytes and numbers of tasks. JSA's authors measured running times and
+bandwidths on their own cluster; the section's keys replace those measurements.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class SwimWorkload(TraceWorkload):
         sample = self._sample(trace, seed)
         draws = self._draws(len(trace.jobs), seed, link_bps)
         names = _names([trace.jobs[row].name for row in sample.chosen])
-        # The sample is in the trace's order, and batches are to be alike.
+        # Shuffled, since the sample is in the trace's order.
         order = stream(seed, "swim", "order").permutation(
             len(sample.chosen)
         )
@@ -209,13 +208,17 @@ class SwimWorkload(TraceWorkload):
             yield order[first:last]
 
     def _sample(self, trace: Trace[SwimJob], seed: int) -> Sample:
-        """Which jobs. Raises ValueError where the trace has not enough for the
-        wanted mean.
+        """The sample of jobs. Raises ValueError where the trace has too few for
+        the wanted mean.
         """
         sizes = list(map(self._size, trace.jobs))
         if self.vms != "as-is":
             return stratified(
-                sizes, self.jobs, self.vms, self.largest, seed
+                sizes,
+                count=self.jobs,
+                mean=self.vms,
+                largest=self.largest,
+                seed=seed,
             )
         fit = np.flatnonzero(np.array(sizes) <= self.largest)
         if len(fit) < self.jobs:
@@ -229,30 +232,25 @@ class SwimWorkload(TraceWorkload):
         return Sample(tuple(chosen.tolist()), mean_size, 0)
 
     def _size(self, job: SwimJob) -> int:
-        """VMs of a job; for one that runs too long a number above the largest,
-        which leaves it out as well.
+        """VMs of a job; a number above the largest leaves out a job that runs too
+        long.
         """
         if self.longest is not None and self._run_s(job) > self.longest:
             return self.largest + 1
         return job.tasks
 
     def _run_s(self, job: SwimJob) -> float:
-        """The running time at B̄.
-
-        The trace has none: start-up and rate stand in for what JSA's authors
-        measured.
-        """
+        """The running time at B̄, which the trace lacks, from start-up and rate."""
         return self.start_up + job.bytes_per_vm / (self.vm_rate / 8)
 
     def _draws(
         self, jobs: int, seed: int, link_bps: int
     ) -> dict[str, Floats]:
-        """Draws for every job of the trace, chosen or not: a job keeps its
-        draws in any sample.
+        """Draws for every job of the trace, so that a job has the same ones in any
+        sample.
 
-        Every quantity has a stream of its own, and draws quantiles: changing
-        one distribution, or its range, changes nothing else and keeps the jobs'
-        order.
+        Every quantity has a stream of quantiles: another range of one quantity
+        changes no other, and keeps the order of the jobs.
         """
         ends: dict[str, Sequence[float]] = {
             "value": self.reward,
@@ -300,7 +298,7 @@ class SwimWorkload(TraceWorkload):
 
 
 def _server_link_bps(context: LoadContext) -> int:
-    """The fastest server's link; any will do where it cannot be read."""
+    """The fastest server's link; 1 Gbit/s where it cannot be read."""
     centre = context.datacentre
     if centre is None or not context.links_known or not centre.n_links:
         return 10**9
@@ -326,7 +324,7 @@ def _facts(
 
 
 def _names(chosen: Sequence[str]) -> list[str]:
-    """Ids: a job's name, and with a number from its second time on."""
+    """Ids: a job's name, from its second occurrence on with a number."""
     times: Counter[str] = Counter()
     out = []
     for name in chosen:

@@ -41,7 +41,7 @@ OURS = ("controller", "jobs", "testbed", "topologies")
 
 
 class NoNetwork(Exception):
-    """The file gives no network; ``key``: that of the section at fault."""
+    """Raised for a file without a network; ``key`` of the section is at fault."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(reason)
@@ -49,9 +49,9 @@ class NoNetwork(Exception):
 
 
 def main() -> None:
-    """Answers the one request."""
+    """Reads the request, and prints the reply."""
     request = json.load(sys.stdin)
-    # A loop that never ends would hold up whoever asked.
+    # Ends a loop without end.
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_CPU_S, MOST_CPU_S))
     reply_file = _only_reply_on_stdout()
     path = Path(request["path"])
@@ -70,18 +70,17 @@ def main() -> None:
 
 
 def _only_reply_on_stdout() -> TextIO:
-    """The reply's file; everything else that is printed is an aside."""
+    """The file of the reply; all other output goes to standard error."""
     reply_file = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
-    # Without input: a script that asks for some would wait for the
-    # request's end.
+    # An empty input: a script that reads it would wait for the request's end.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     return reply_file
 
 
 def _prepare_imports(path: Path, argv: Iterable[str]) -> None:
-    """Modules and arguments as ``python3 FILE`` has them."""
+    """Sets modules and arguments as ``python3 FILE`` has them."""
     for name in list(sys.modules):
         # A module beside the file may have the name of one of ours.
         if name.partition(".")[0] in OURS:
@@ -114,8 +113,8 @@ def _record(
 
 def _executed(path: Path, *, by_name: bool) -> ModuleType:
     """The file's module; ``by_name``: as an import, not as a script."""
-    # A script builds its network below `if __name__ == "__main__"`; of a file
-    # whose class is named that is not wanted.
+    # A script builds its network below `if __name__ == "__main__"`, which is
+    # skipped for a file of which a class is named.
     module = ModuleType(LIBRARY if by_name else SCRIPT)
     module.__file__ = str(path)
     sys.modules[module.__name__] = module
@@ -125,10 +124,10 @@ def _executed(path: Path, *, by_name: bool) -> ModuleType:
         )
         exec(code, vars(module))  # noqa: S102 - what the file is for
     except NetworkRead:
-        # What it has defined until then is there.
+        # The module has what the file defines before it starts a network.
         pass
     except SystemExit as ended:
-        # A script may end itself well once its network is built.
+        # A script may exit with success once its network is built.
         if by_name or ended.code or not NETWORKS:
             raise
     return module
@@ -171,7 +170,7 @@ def _made(
     wanted: str, maker: Any, args: Mapping[str, Any]
 ) -> MininetRecord:
     """The network that a class, a function or an object gives."""
-    # What the file built as it was imported is not what the maker makes.
+    # Networks that were built as the file was imported do not count.
     NETWORKS.clear()
     made = maker
     try:
@@ -236,7 +235,7 @@ def _reply_of_error(error: BaseException, path: Path) -> dict[str, Any]:
 
 
 def _hint(error: BaseException, path: Path) -> str:
-    """Where the arguments come from that a script has looked for in vain."""
+    """A hint at ``argv`` for a script that lacks arguments; else empty."""
     lacking = isinstance(error, SystemExit | IndexError)
     if len(sys.argv) > 1 or not lacking:
         return ""
@@ -246,7 +245,7 @@ def _hint(error: BaseException, path: Path) -> str:
 
 
 def _plain(value: object) -> object:
-    """Numbers of other libraries as Python's; anything else as it is shown."""
+    """Numbers of other libraries as Python's, other values as text."""
     if isinstance(value, Real):
         return float(value)
     return shown_value(value)

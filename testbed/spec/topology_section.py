@@ -56,6 +56,8 @@ from topologies.datacentre import (
     TopologyError,
     capacity_of,
     dotted,
+    down,
+    up,
 )
 from topologies.fat_tree import Network, fat_tree
 from topologies.flat import flat
@@ -82,8 +84,8 @@ def _one_or_list(schema: dict[str, Any]) -> WithJsonSchema:
     )
 
 
-# Whole numbers are checked by the builders, which know what they mean; the
-# schema says it too.
+# The builders check whole numbers, with messages of their own; the schema has
+# the same limits.
 Count = Annotated[Any, WithJsonSchema(_COUNT)]
 Counts = Annotated[
     list[Any],
@@ -130,7 +132,7 @@ class LinkEntry(QualityKeys):
 
 
 def _as_entries(value: object) -> list[object]:
-    """A capacity alone is a link's only key."""
+    """Links as mappings: a capacity alone becomes ``{capacity: …}``."""
     entries: list[object] = []
     for entry in value if isinstance(value, list) else [value]:
         keys = entry.keys() if isinstance(entry, dict) else ()
@@ -369,8 +371,7 @@ def _tag(value: Any) -> Any:
     return kind
 
 
-# In place of keys that could not be read, so that the others are checked all
-# the same.
+# Values of keys that could not be read, so that the others are checked.
 _STAND_INS: Mapping[str, Any] = {
     "links": [LinkEntry.model_construct(capacity=10**9)],
     "slots_per_server": 1,
@@ -393,7 +394,8 @@ class LoadContext:
     """The parts of an experiment that a workload depends on beside its own
     keys.
 
-    The data centre is known as far as its section could be read.
+    ``datacentre`` is None where its section cannot be read. ``slots_known`` and
+    ``links_known`` are false where defaults replace what could not be read.
     """
 
     seed: int
@@ -409,8 +411,9 @@ class LoadContext:
 def with_topology(
     context: LoadContext, section: Topology | None, location: Location
 ) -> LoadContext:
-    """Adds the data centre of a section, and notes on its links; what is wrong
-    with its meaning goes to the document.
+    """The context with the data centre of a section, and notes on its links.
+
+    Problems with the meaning of the section are reported.
     """
     loaded = _with_data_centre(context, section, location)
     if loaded.datacentre is None:
@@ -428,15 +431,18 @@ def _with_data_centre(
         return _installed(context, section.kind, location)
     if isinstance(section, MininetTopology):
         return _mininet(context, section, location)
-    built = None if section is None else _named(section, location)
+    built = None
+    if isinstance(section, CustomFileTopology):
+        built = _named_in_file(section, location)
+    elif section is not None:
+        built = _named(location)
     if built is None:
         return context
     return _with_named(context, built)
 
 
 def _with_named(context: LoadContext, built: DataCentre) -> LoadContext:
-    # By its nodes and links: whoever reads the run needs neither file nor
-    # Mininet for it.
+    # A reader of the run needs neither the file nor Mininet.
     resolved = {"kind": "custom", **_described(built)}
     return replace(
         context,
@@ -454,11 +460,11 @@ def _mininet(
     if not section.is_readable("path", "topo", "args", "argv"):
         return context
     record = read_network(
-        section.path,
-        section.topo,
-        section.args or {},
-        list(map(str, section.argv or ())),
         location,
+        section.path,
+        topo=section.topo,
+        args=section.args or {},
+        argv=list(map(str, section.argv or ())),
     )
     readable = section.is_readable("slots_per_server", "default_bw")
     if record is None or not readable:
@@ -466,8 +472,7 @@ def _mininet(
     default_bps = section.default_bw
     key = "path" if section.topo is None else "topo"
     names = dict.fromkeys(("servers", "switches", "links"), key)
-    # A problem with a network that the file made is shown at the key that
-    # names the maker.
+    # Problems of the network are reported at the key that names its maker.
     built = _built(
         location,
         lambda: from_mininet(record, section.slots_per_server, default_bps),
@@ -481,26 +486,28 @@ def _mininet(
     )
 
 
-def _named(
-    section: CustomTopology | CustomFileTopology, location: Location
+def _named_in_file(
+    section: CustomFileTopology, location: Location
 ) -> DataCentre | None:
-    """A data centre of named nodes, wherever they are written."""
-    source: Location | None = location
-    if isinstance(section, CustomFileTopology):
-        source = _other_document(location / "path", section["path"])
-        if source is not None:
-            # Read for its problems alone: the builder takes the plain
-            # content.
-            read_section(CustomContent, source)
-    built = None
-    if source is not None and isinstance(source.value, dict):
-        built = _built(
-            source, lambda: custom(_plain_content(source.value)), {}
-        )
-    # Its problems have places of their own.
-    if source is not None and source.document is not location.document:
-        location.document.problems.extend(source.document.problems)
+    """The data centre of a file of its own, whose problems are reported at their
+    places in it.
+    """
+    content = _other_document(location / "path", section["path"])
+    if content is None:
+        return None
+    # For its problems alone: the builder takes the plain content.
+    read_section(CustomContent, content)
+    built = _named(content)
+    location.document.problems.extend(content.document.problems)
     return built
+
+
+def _named(location: Location) -> DataCentre | None:
+    """A data centre of named nodes."""
+    content = location.value
+    if not isinstance(content, dict):
+        return None
+    return _built(location, lambda: custom(_plain_content(content)), {})
 
 
 def _installed(
@@ -538,7 +545,6 @@ def _regular(
     datacentre = _built(location, whole.build, section.builder_names)
     if datacentre is None:
         return context
-    # As far as they were read: nothing is compared with a stand-in.
     return replace(
         context,
         datacentre=datacentre,
@@ -549,8 +555,8 @@ def _regular(
 
 
 def _stand_ins(section: RegularTopology) -> dict[str, Any] | None:
-    """Values in place of those that cannot be read; None where one is needed
-    that has none.
+    """Values of required keys that could not be read; None where one of them has
+    no default.
     """
     stand_ins = {}
     for name, key in type(section).model_fields.items():
@@ -572,7 +578,7 @@ def _built(
     try:
         datacentre = build()
     except TopologyError as error:
-        # What form has complained of is not complained of again.
+        # Problems of form are not reported again.
         reported = {problem.path for problem in document.problems}
         for (key, *rest), message in error.problems:
             where = Location(
@@ -588,26 +594,29 @@ def _built(
 
 
 def _countable(location: Location, datacentre: DataCentre) -> bool:
-    """True if slots can be added up, and are no more than there may be."""
+    """True if the slots of each server and of all are within their limits."""
     too_many = datacentre.slots > LIMITS["slots a server"]
-    # Only the first: a list of a thousand wrong servers helps nobody.
+    # Only the first server is reported.
     for server in too_many.nonzero()[0].tolist():
         where = location / "slots_per_server" / server
         if datacentre.kind == "custom":
             where = location / "servers" / server / "slots"
         hint = "take fewer, on more servers"
         slots = int(datacentre.slots[server])
-        return within(slots, "slots a server", where.nearest.report, hint)
-    where = (location / "slots_per_server").nearest
-    hint = "take fewer servers, or fewer slots a server"
-    return within(datacentre.total_slots, "slots", where.report, hint)
+        return within(where, slots, "slots a server", hint)
+    return within(
+        location / "slots_per_server",
+        datacentre.total_slots,
+        "slots",
+        "take fewer servers, or fewer slots a server",
+    )
 
 
 def _other_document(
     location: Location, name: str | None
 ) -> Location | None:
-    """The file that a key names; what is wrong with it is reported with its own
-    places.
+    """The document that a key names; None, and reported, where it cannot be
+    read.
     """
     path = None if name is None else file_at(location, name)
     if path is None:
@@ -617,8 +626,7 @@ def _other_document(
     except SpecErrors as errors:
         key = dotted(location.path)
         for problem in errors.problems:
-            # A problem of the file as a whole is shown under the key that
-            # names it.
+            # A problem of the whole file gets the key that names it.
             location.document.problems.append(
                 replace(problem, path=problem.path or key)
             )
@@ -629,8 +637,7 @@ def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
     """The content that the builder of custom topologies takes: capacities in
     bit/s.
 
-    Where a capacity cannot be read any other does, so that the structure is
-    checked all the same.
+    A capacity that cannot be read is replaced, so that the structure is checked.
     """
     content = {
         key: value for key, value in section.items() if key != "kind"
@@ -651,7 +658,7 @@ def _plain_link(link: dict[str, Any]) -> dict[str, Any]:
 
 
 def _quality(link: dict[str, Any]) -> Directions:
-    """The same in both directions; of one that cannot be read none."""
+    """A link's quality in both directions; plain where it cannot be read."""
     keys = {
         key: value
         for key, value in link.items()
@@ -699,21 +706,18 @@ def _described_servers(datacentre: DataCentre) -> list[dict[str, Any]]:
 
 def _described_links(datacentre: DataCentre) -> list[dict[str, Any]]:
     names = datacentre.names
-    columns = (
-        datacentre.link_lower,
-        datacentre.link_upper,
-        datacentre.directed_capacity_bps[0::2],
-        datacentre.directed_capacity_bps[1::2],
-    )
+    lowers = datacentre.link_lower.tolist()
+    uppers = datacentre.link_upper.tolist()
+    directed_bps = datacentre.directed_capacity_bps.tolist()
     links = []
-    for number, (lower, upper, up_bps, down_bps) in enumerate(
-        zip(*(column.tolist() for column in columns), strict=True)
-    ):
+    for link in range(datacentre.n_links):
         record: dict[str, Any] = {
-            "lower": names[lower],
-            "upper": names[upper],
-            "capacity_bps": capacity_of(up_bps, down_bps),
-            **_quality_record(datacentre, number),
+            "lower": names[lowers[link]],
+            "upper": names[uppers[link]],
+            "capacity_bps": capacity_of(
+                directed_bps[up(link)], directed_bps[down(link)]
+            ),
+            **_quality_record(datacentre, link),
         }
         links.append(record)
     return links
@@ -721,7 +725,7 @@ def _described_links(datacentre: DataCentre) -> list[dict[str, Any]]:
 
 def _quality_record(datacentre: DataCentre, link: int) -> dict[str, Any]:
     """A link's quality, upward and downward where they differ."""
-    both = datacentre.qualities[2 * link : 2 * link + 2]
+    both = datacentre.qualities[up(link) : down(link) + 1]
     records = [quality.record() for quality in both]
     if not any(records):
         return {}

@@ -1,6 +1,5 @@
-"""Workloads of trace files: ``swf`` and ``lwf`` logs.
-
-The published traces on this machine are found here too, and checked.
+"""Workloads of trace files: ``swf`` and ``lwf`` logs; published traces on this
+machine, and their check.
 """
 
 from __future__ import annotations
@@ -48,7 +47,6 @@ from testbed.spec.workload_section import (
     LoadedWorkload,
     ParallelWorkload,
     WorkloadSection,
-    fitted,
 )
 from testbed.units import number_of
 
@@ -68,13 +66,13 @@ class TraceWorkload(WorkloadSection):
     def read(
         self, location: Location, reader: Callable[..., T]
     ) -> tuple[T, FilePath] | None:
-        """The trace and its file; where there is none, or it has errors, they
-        are reported.
+        """The trace and its file; None, and reported, where the file is missing or
+        has errors.
         """
         if self["path"] is None:
             return None
         trace = published(self.path)
-        # Where it comes from helps most where it is not found.
+        # For the message about a missing file.
         origin = (
             f"; its origin: {trace.origin}" if trace is not None else ""
         )
@@ -110,8 +108,8 @@ class TraceWorkload(WorkloadSection):
         sentence = f"{what} cannot be read"
         if error.total > PROBLEM_LIMIT:
             sentence += f", the first {PROBLEM_LIMIT} are named"
-        # Where the file itself is cut off, empty or of another form there is
-        # little else to read.
+        # No other lines can be read of a file that is cut off, empty or of
+        # another form.
         if error.lines_alone and not self.lenient:
             sentence += "; lenient: true (or --lenient) leaves them out"
         location.report(sentence)
@@ -122,7 +120,7 @@ class TraceWorkload(WorkloadSection):
         try:
             sha256 = checksum(path)
         except CutOff:
-            # A damaged archive, read leniently as far as it goes.
+            # A damaged archive that was read leniently has no checksum.
             sha256 = ""
         origin = None
         is_published = None
@@ -177,8 +175,12 @@ class SwfWorkload(TraceWorkload, ParallelWorkload):
             return NO_JOBS
         taken = jobs_of(log, self.zero_run_time, shortest_s, longest_s)
         facts = self._facts(log, taken, path)
-        return fitted(
-            self, location, taken.jobs, context, facts, _log_notes(facts)
+        return self.fitted(
+            location,
+            context,
+            jobs=taken.jobs,
+            origin=facts,
+            notes=_log_notes(facts),
         )
 
     def _facts(
@@ -247,10 +249,7 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
         file, path = read
         leases = file.jobs[: self.first]
         if not within(
-            len(leases),
-            "leases",
-            (location / "path").report,
-            "say first: 200000",
+            location / "path", len(leases), "leases", "say first: 200000"
         ):
             return NO_JOBS
         facts = {
@@ -270,10 +269,10 @@ class LwfWorkload(TraceWorkload, LeaseWorkload):
 
 @dataclass(frozen=True)
 class FoundTrace:
-    """A published trace and the file here that bears its name, if there is one.
+    """A published trace, and the local file of its name, if any.
 
-    The others are what :func:`verified_trace` found; ``problem`` is None for the
-    published file, whole.
+    The other fields are results of :func:`verified_trace`; ``problem`` is None
+    for the whole published file.
     """
 
     trace: PublishedTrace
@@ -317,7 +316,7 @@ def look_for(beside: FilePath) -> list[FoundTrace]:
 
 
 def _file_of(trace: PublishedTrace, beside: FilePath) -> FilePath | None:
-    """Packed or not, under the name that experiments use."""
+    """The file of a trace, packed or unpacked."""
     for name in (trace.name, trace.name.removesuffix(".gz")):
         path = find_file(name, beside)
         if path is not None:

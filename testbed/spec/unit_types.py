@@ -20,14 +20,14 @@ HOUR_S: Final = 3600.0
 
 
 def refused_value(message: str) -> PydanticCustomError:
-    """The error of a value that is refused with a sentence of its own."""
+    """The error of a refused value, whose text is ``message`` alone."""
     return PydanticCustomError(
         "quantity", "{message}", {"message": message}
     )
 
 
 def as_list(value: object) -> list[object]:
-    """A value as a list, in which it is alone unless it is a list."""
+    """The value if it is a list, otherwise a list of it alone."""
     if isinstance(value, list):
         return value
     return [value]
@@ -61,7 +61,6 @@ def parse_capacity(value: object) -> Capacity:
     """A link's capacity in bit/s, from ``500 Mbit/s`` or from a mapping with
     one for each direction. Raises UnitError.
     """
-    # A capacity of 0 is a link that is not there.
     one_way = _above_zero(units.parse_bandwidth)
     if not isinstance(value, Mapping):
         return one_way(value)
@@ -80,8 +79,8 @@ def parse_capacity(value: object) -> Capacity:
 
 
 def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
-    """Reads a text by its unit; a bare number is left to the bounds, in the
-    unit of the key.
+    """Parses a text with its unit; keeps a bare number, which is in the unit of
+    the key.
     """
     return BeforeValidator(
         _checked(lambda v: parse(v) if isinstance(v, str) else v)
@@ -89,30 +88,33 @@ def _text_or_number(parse: Callable[[str], float]) -> BeforeValidator:
 
 
 def _schema(
-    pattern: str, description: str, *examples: str
+    pattern: str, description: str, examples: list[str]
 ) -> dict[str, Any]:
-    text = {"type": "string", "pattern": pattern}
-    return {**text, "description": description, "examples": list(examples)}
+    return {
+        "type": "string",
+        "pattern": pattern,
+        "description": description,
+        "examples": examples,
+    }
 
 
 BANDWIDTH_SCHEMA: Final = _schema(
     units.BANDWIDTH.pattern,
     "a bandwidth with its unit",
-    "500 Mbit/s",
-    "1 Gbit/s",
-    "800 kbit/s",
+    ["500 Mbit/s", "1 Gbit/s", "800 kbit/s"],
 )
 MEMORY_SCHEMA: Final = _schema(
     units.SIZE.pattern,
     "an amount of memory with its unit",
-    "16 GiB",
-    "1920 MiB",
+    ["16 GiB", "1920 MiB"],
 )
 _DURATION = _schema(
-    units.DURATION.pattern, "a time with its unit", "6 s", "250 ms", "1 h"
+    units.DURATION.pattern,
+    "a time with its unit",
+    ["6 s", "250 ms", "1 h"],
 )
 _RATE = _schema(
-    units.PER_HOUR.pattern, "a rate with its unit", "40/h", "2 /min"
+    units.PER_HOUR.pattern, "a rate with its unit", ["40/h", "2 /min"]
 )
 
 
@@ -126,19 +128,14 @@ def _share(value: object) -> float:
 def _signed_share(value: Any) -> float:
     if isinstance(value, str) and value.startswith("-"):
         return -units.parse_share(value[1:].lstrip())
-    # True is a number to Python.
-    if (
-        isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and value < 0
-    ):
+    if isinstance(value, int | float) and value < 0:
         return -units.parse_share(-value)
     return units.parse_share(value)
 
 
 def _mebibytes(value: object) -> int:
     size = units.parse_size(value)
-    # The ledger counts whole MiB.
+    # Memory is reserved in whole MiB.
     if size % 2**20:
         raise units.UnitError(f"{value} is not a whole number of MiB")
     return size // 2**20

@@ -1,8 +1,8 @@
-"""Mininet without effect: its own classes, of which nothing starts or sends.
+"""Mininet's own classes, changed so that they start and send nothing.
 
-Scripts that build a network with ``Mininet()`` can be read in a process in
-which :func:`nothing_starts` was called. Commands print nothing, programs end at
-once with 0, and reading ends where the script would start the network.
+After :func:`nothing_starts` a process can execute a script that builds a network
+with ``Mininet()``. Commands print nothing, programs end at once with 0, and
+reading ends where the script would start the network.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from topologies.mininet_record import MininetRecord
 
 # Linux numbers processes up to 2**22 at most.
 NO_PROCESS = (1 << 22) + 1
-"""A process id that Linux gives to nobody."""
+"""An unused process id."""
 STARTS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn")
-"""Events of Python's audit hooks that are left when subprocess is inert."""
+"""Audit events of Python for process starts past subprocess."""
 DIRECTED = ("params1", "params2")
 END_OF_READING = (
     "start",
@@ -44,7 +44,7 @@ _sleeps = 0
 
 
 class NetworkRead(BaseException):
-    """A script has come to the start of its network: it is read.
+    """Raised where a script starts its network, which ends reading.
 
     No Exception, so that a script does not catch it by mistake.
     """
@@ -97,11 +97,11 @@ def nothing_starts() -> None:
     subprocess.Popen = EndedProcess  # type: ignore[misc,assignment]
     os.system = _returning(0)
     time.sleep = _sleep  # type: ignore[assignment]
-    # What a script starts past subprocess, by os itself, is refused.
+    # Starts past subprocess, by os itself, are refused.
     sys.addaudithook(_refuse_starts)
     from mininet import clean, cli, link, net, node, nodelib, term, util
 
-    # Mininet counts processors by a program, and keeps the answer here.
+    # Mininet counts processors by a program, and caches the number.
     util.numCores.ncores = 1
     for module in (clean, cli, link, net, node, nodelib, term, util):
         _make_inert(module, node)
@@ -114,9 +114,7 @@ def nothing_starts() -> None:
 
 
 def _make_kinds_inert(modules: Iterable[Any]) -> None:
-    """Replaces what switches and controllers do when they start: each kind of
-    node has methods of its own for it.
-    """
+    """Replaces the methods by which each kind of switch and controller starts."""
     for module in modules:
         for kind in vars(module).values():
             for name in ("start", "checkListening", "isListening"):
@@ -203,18 +201,15 @@ def _set_mac(node: Any, mac: str, *_interface: Any, **_more: Any) -> None:
     _options_of(node)["mac"] = mac
 
 
-def _options_of(node: Any) -> dict[str, Any]:
-    """The options that the script itself has given to a node."""
-    options: dict[str, Any] = node.__dict__.setdefault("given_options", {})
+def _options_of(part: Any) -> dict[str, Any]:
+    """The options that the script gives to a node or an interface."""
+    options: dict[str, Any] = part.__dict__.setdefault("given_options", {})
     return options
 
 
 def _configure(interface: Any, **options: Any) -> dict[str, Any]:
-    """Keeps the options of one end of a link, in place of setting them."""
-    kept: dict[str, Any] = interface.__dict__.setdefault(
-        "given_options", {}
-    )
-    kept.update(options)
+    """Keeps the options of one end of a link, without setting them."""
+    _options_of(interface).update(options)
     return {}
 
 
@@ -269,12 +264,7 @@ def record_of_network(net: Any) -> MininetRecord:
         # A link to what was left out.
         if not record.nodes.keys() >= set(ends):
             continue
-        both = (_configured(link.intf1), _configured(link.intf2))
+        both = (_options_of(link.intf1), _options_of(link.intf2))
         options = dict(zip(DIRECTED, both, strict=True))
         record.links.append((*ends, options))
     return record
-
-
-def _configured(interface: Any) -> dict[str, Any]:
-    options: dict[str, Any] = interface.__dict__.get("given_options", {})
-    return options

@@ -1,9 +1,7 @@
-"""Sections of a document read into pydantic models; pydantic's errors in this
-project's words.
+"""Sections of a document as pydantic models, and pydantic's errors as sentences.
 
-A document is read once. A section of which some keys cannot be read keeps the
-others (:class:`Section`), so that one pass over a file reports what is wrong
-with its meaning beside what is wrong with its form.
+A section of which some keys cannot be read keeps the others (:class:`Section`),
+so that one pass over a file reports problems of form and of meaning.
 """
 
 from __future__ import annotations
@@ -40,14 +38,15 @@ from testbed.spec.document import Location, did_you_mean, near, unknown_name
 _ErrorPath = tuple[int | str, ...]
 """Keys and indices of a pydantic error, with the tags of unions."""
 INSTALLED: Final = "installed"
-"""The tag, in a union of sections, of the one for all kinds of installed
-packages.
+"""The tag of the section for all kinds of installed packages, in a union of
+sections.
 """
 
 
 class SpecModel(BaseModel):
-    """A mapping of a file: strict types, no unknown keys, frozen; read whole or
-    not at all.
+    """A mapping of a file with strict types and without unknown keys, frozen.
+
+    It is read whole or not at all.
     """
 
     model_config = ConfigDict(
@@ -56,8 +55,7 @@ class SpecModel(BaseModel):
         frozen=True,
         allow_inf_nan=False,
         validate_default=False,
-        # A command validates by few of the models, and describes their fields
-        # in errors alone: pydantic would do both as it defines them.
+        # A command uses few of the models: each is built at its first use.
         defer_build=True,
     )
 
@@ -68,11 +66,11 @@ def descriptions(model: type[SpecModel]) -> Mapping[str, str]:
     below them in the model's source.
     """
     described: dict[str, str] = {}
-    # From the base down, so that a subclass's own words win.
+    # From the base down, so that a subclass's own descriptions win.
     for base in reversed(model.__mro__):
         if not issubclass(base, SpecModel):
             continue
-        # One that is declared anew has left its docstring behind.
+        # A field that is declared anew loses the base's docstring.
         for name in base.__annotations__:
             described.pop(name, None)
         described |= _docstrings(base)
@@ -83,8 +81,8 @@ def descriptions(model: type[SpecModel]) -> Mapping[str, str]:
 
 
 def _docstrings(model: type[SpecModel]) -> dict[str, str]:
-    """Strings below the fields that a class declares itself; none of a class
-    that has no source.
+    """Docstrings below the fields that a class declares itself; empty without
+    source text.
     """
     try:
         source = inspect.getsource(model)
@@ -105,9 +103,7 @@ def _docstrings(model: type[SpecModel]) -> dict[str, str]:
 
 
 class Section(SpecModel):
-    """A mapping of a file that keeps the keys that can be read, whatever is
-    wrong with others.
-    """
+    """A mapping of a file that keeps the keys that can be read."""
 
     _unreadable: frozenset[str] = frozenset()
 
@@ -143,11 +139,10 @@ M = TypeVar("M", bound=SpecModel)
 
 
 def read_section(model: type[M], location: Location) -> M | None:
-    """The mapping here as a model; what is wrong with it is reported to the
-    document.
+    """A mapping as a model; its problems are reported.
 
-    A :class:`Section` of which some keys cannot be read comes without them; any
-    other model, and what is no mapping, is None then.
+    A :class:`Section` lacks the keys that cannot be read. For a value that is no
+    mapping, and for another model with problems, the result is None.
     """
     if not location.is_readable:
         return None
@@ -159,8 +154,8 @@ def read_section(model: type[M], location: Location) -> M | None:
     except ValidationError as error:
         _report(model, location, error)
     else:
-        # A value that YAML refused is None in the data, and may have passed
-        # as a key left out.
+        # A value that YAML refused is None, and may have passed as a key that
+        # is left out.
         if not location.document.unreadable:
             return whole
     return _partly(model, location) if issubclass(model, Section) else None  # type: ignore[return-value]
@@ -170,8 +165,8 @@ def read_section(model: type[M], location: Location) -> M | None:
 
 
 def _partly(model: type[Section], location: Location) -> Section:
-    """The model with the fields that can be read; the others are None and noted
-    as unreadable.
+    """The model with the fields that can be read; the others are None and
+    unreadable.
     """
     known = isinstance(location.value, dict) and location.is_readable
     mapping = location.value if known else {}
@@ -197,8 +192,8 @@ class _UnreadableError(Exception):
 
 
 def _field(model: type[Section], name: str, location: Location) -> Any:
-    """One field's value by itself; ValidationError or :class:`_UnreadableError`
-    without one.
+    """The value of a single field. Raises ValidationError or
+    :class:`_UnreadableError`.
     """
     value = location.value
     if location.path in location.document.unreadable:
@@ -223,8 +218,9 @@ def _field(model: type[Section], name: str, location: Location) -> Any:
 def _one_of(
     sections: Sequence[type[Section]], location: Location
 ) -> Section:
-    """The section of the kind that a mapping names, else of the one that its
-    keys suggest; :class:`_UnreadableError` where none does.
+    """The section of the kind that a mapping names, or that its keys suggest.
+
+    Raises :class:`_UnreadableError` where they suggest none.
     """
     value = location.value
     if isinstance(value, dict):
@@ -240,7 +236,7 @@ def _one_of(
 
 @cache
 def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
-    """The validators of a model's fields, each by itself."""
+    """The validators of a model's fields, by name."""
     hints = get_type_hints(model, include_extras=True)
     strict = ConfigDict(strict=True)
     return {
@@ -257,7 +253,7 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
 def _sections(
     model: type[SpecModel], name: str
 ) -> tuple[type[Section], ...]:
-    """The sections that a field holds, in whatever form."""
+    """The kinds of sections that a field holds: one, a list or a mapping."""
     annotation = model.model_fields[name].annotation
     return tuple(m for m in _models(annotation) if issubclass(m, Section))
 
@@ -317,9 +313,7 @@ def _tags(union: Any) -> frozenset[str]:
 def _of_kind(
     models: Sequence[type[M]], value: Mapping[str, Any]
 ) -> type[M] | None:
-    """The one model there is, or that of the mapping's kind, by its other keys
-    if several are.
-    """
+    """The only model, or that of the mapping's kind; None without one."""
     if len(models) == 1:
         return models[0]
     known = []
@@ -340,15 +334,16 @@ def _of_kind(
 def guessed_kind(
     models: Sequence[type[M]], value: object
 ) -> tuple[str, type[M]] | None:
-    """The kind that a mapping without a known one is meant to have, and its
-    section: that of the nearest name, else the only one with the fewest faults
-    among its own keys.
+    """The likely kind of a mapping without a known one, and its section.
+
+    It is the kind of the nearest name, or else the only one with the fewest
+    faults among the mapping's own keys.
     """
     if not isinstance(value, Mapping):
         return None
     by_kind: dict[str, type[M]] = {}
     for model in models:
-        # A package's keys are its own to judge.
+        # The keys of installed packages are checked elsewhere.
         judged = model.model_config.get("extra") != "allow"
         for kind in kinds_of([model]) if judged else ():
             by_kind.setdefault(kind, model)
@@ -363,7 +358,7 @@ def guessed_kind(
 def _fewest_faults(
     by_kind: Mapping[str, type[SpecModel]], value: Mapping[str, Any]
 ) -> str | None:
-    """The kind that a mapping's keys fit best; None where that is in doubt."""
+    """The kind that a mapping's keys fit best; None where that is uncertain."""
     faults: dict[str, int] = {}
     for kind, model in by_kind.items():
         # Without a key in common a section fits no better than any other.
@@ -381,7 +376,9 @@ def _fewest_faults(
 
 
 def _own_faults(model: type[SpecModel], value: Mapping[str, Any]) -> int:
-    """Faults of a mapping's own keys, without those of what they hold."""
+    """The number of faults of a mapping's own keys, without those inside their
+    values.
+    """
     try:
         model.model_validate(value)
     except ValidationError as error:
@@ -406,7 +403,7 @@ def _report(
             unknown.setdefault(tuple(holder), []).append(str(key))
     for detail in details:
         location, owner = _resolved(model, section, detail["loc"])
-        # Of what cannot be read, the reason has been reported.
+        # The reason for an unreadable value has been reported.
         if location.is_readable:
             others = unknown.get(detail["loc"][:-1], ())
             _report_detail(detail, location, owner, others)
@@ -420,7 +417,7 @@ def _report_detail(
 ) -> None:
     """Adds one error; ``unknown`` are the unknown keys of the same mapping."""
     kind = detail["type"]
-    # Of a key that is no text (a lone surrogate) it has no place.
+    # pydantic has no path for a key that is no text (a lone surrogate).
     key = str(detail["loc"][-1]) if detail["loc"] else ""
     if kind == "missing":
         # A misspelt key has been reported already.
@@ -434,10 +431,9 @@ def _report_detail(
         location.report(f"is an unknown key{hint}", at_key=True)
     elif kind in _UNION and owner is not None:
         _report_kind(owner.model_fields[key], location)
-    elif kind == "model_type" and len(detail["loc"]) == 1:
-        location.report(
-            _no_mapping(next(_models_of(owner, key)), detail["input"])
-        )
+    elif kind == "model_type" and len(detail["loc"]) == 1 and owner:
+        section = next(_models(owner.model_fields[key].annotation))
+        location.report(_no_mapping(section, detail["input"]))
     else:
         location.nearest.report(_message(detail))
 
@@ -470,25 +466,15 @@ def _resolved(
     return location, owner
 
 
-def _models_of(
-    owner: type[SpecModel] | None, key: str
-) -> Iterator[type[SpecModel]]:
-    if owner is None:
-        return iter(())
-    return _models(owner.model_fields[key].annotation)
-
-
 def _described(owner: type[SpecModel] | None, key: str) -> str:
-    if owner is None:
+    described = {} if owner is None else descriptions(owner)
+    if key not in described:
         return ""
-    description = descriptions(owner).get(key)
-    if not description:
-        return ""
-    return f": {one_line(description)}"
+    return f": {one_line(described[key])}"
 
 
 def one_line(description: str) -> str:
-    """A description without the line ends of the docstring that it is."""
+    """A description, which is a docstring, without line ends."""
     return " ".join(description.split())
 
 
@@ -526,8 +512,7 @@ def _report_kind(field: FieldInfo, location: Location) -> None:
     guess = guessed_kind(models, value)
     if guess is None:
         return
-    # Its other keys are read as if that kind stood there: their errors are
-    # reported too.
+    # Errors of the other keys are those of the guessed kind.
     meant, model = guess
     try:
         model.model_validate({**value, "kind": meant})
@@ -557,7 +542,7 @@ def _message(detail: ErrorDetails) -> str:
     if kind == "quantity":
         return str(context["message"])
     if kind == "literal_error":
-        # pydantic has them in its sentence alone.
+        # pydantic has the values only in its message.
         known = re.findall(r"'([^']+)'", str(context["expected"]))
         hint = did_you_mean(value, known) if isinstance(value, str) else ""
         return f"must be one of {', '.join(known)}, not {shown}{hint}"
@@ -589,7 +574,7 @@ def _outside(detail: ErrorDetails) -> str | None:
 
 
 def _hint(kind: str, value: object) -> str:
-    """The change to make where a number stands in quotes, or a text does not."""
+    """The correction for a number in quotes, or for a text without quotes."""
     if isinstance(value, str):
         if kind.startswith(("int", "float")) and _numeric(value):
             return ": remove the quotes"

@@ -3,8 +3,8 @@
 
 The first two are those of "Packing Schemes for Gang Scheduling" (Feitelson,
 1996) and "Modeling of Workload in MPPs" (Jann and others, 1997) as the CMBF
-paper uses them (Section 5.2). Their hand-tailored and fitted tables are not at
-hand; the keys of the sections stand in for them.
+paper uses them (Section 5.2). The keys of the sections replace their fitted
+tables, which are not available.
 """
 
 from __future__ import annotations
@@ -29,12 +29,11 @@ from testbed.spec.workload_section import (
     CpuRule,
     LoadedWorkload,
     ParallelWorkload,
-    fitted,
 )
 from testbed.units import human_duration
 
 SMALL = 20
-"""Processes: jobs of fewer are small."""
+"""Jobs of fewer processes are small."""
 
 Jobs = Annotated[int, Field(ge=2, le=LIMITS["jobs of a model"])]
 Largest = Annotated[int, Field(ge=1, le=65_536)]
@@ -44,8 +43,8 @@ Order = Annotated[int, Field(ge=1, le=100)]
 
 @dataclass(frozen=True)
 class Calibration:
-    """A metric of a model: its value in the distribution (``wanted``), and in
-    the jobs that were drawn (``found``).
+    """A metric of a model: its value in the distribution (``wanted``), and that
+    of the drawn jobs (``found``).
     """
 
     what: str
@@ -106,13 +105,14 @@ class ModelWorkload(ParallelWorkload):
     """
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
-        """Jobs that load so many slots by about ``load``. Raises ValueError
-        where the parameters fit no distribution.
+        """Jobs with about the system load ``load`` on ``slots`` slots.
+
+        Raises ValueError where the parameters fit no distribution.
         """
         raise NotImplementedError
 
     def calibration(self, jobs: ParallelJobs) -> tuple[Calibration, ...]:
-        """The model's metrics: in its distributions, and in these jobs."""
+        """The model's metrics, in its distributions and of these jobs."""
         raise NotImplementedError
 
     def loaded(
@@ -130,15 +130,21 @@ class ModelWorkload(ParallelWorkload):
         calibration = self.calibration(jobs)
         if self.overestimate is not None:
             jobs = jobs.overestimated(self.overestimate, context.seed)
-        # ``fitted`` notes the keys that all kinds of parallel jobs have.
+        # ``fitted`` adds the keys that all kinds of parallel jobs have.
         common = set(ParallelWorkload.model_fields) - {"kind"}
-        known = self.model_dump(exclude=common)
-        known["calibration"] = list(map(asdict, calibration))
-        notes = (
-            f"{self.kind.capitalize()}-style jobs",
-            *map(str, calibration),
+        return self.fitted(
+            location,
+            context,
+            jobs=jobs,
+            origin={
+                **self.model_dump(exclude=common),
+                "calibration": list(map(asdict, calibration)),
+            },
+            notes=(
+                f"{self.kind.capitalize()}-style jobs",
+                *map(str, calibration),
+            ),
         )
-        return fitted(self, location, jobs, context, known, notes)
 
 
 class FeitelsonWorkload(ModelWorkload):
@@ -184,8 +190,7 @@ class FeitelsonWorkload(ModelWorkload):
         n = np.arange(1, self.largest + 1)
         weights = self.sizes**-self.size_exponent
         weights[_is_power_of_two(n)] *= self.power_of_two
-        # 1 is a power of two as well, and has a factor of its own. Any power
-        # of it is 1: the factor is its weight.
+        # Size 1 has another factor, which is its weight: 1 to any power is 1.
         weights[0] = self.serial
         shares: Floats = weights / weights.sum()
         return shares
@@ -234,15 +239,13 @@ class FeitelsonWorkload(ModelWorkload):
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """Runs in groups: a group is a job that is run once or several times.
 
-        Groups are drawn for as long before 0 s as after it, so that repeated
-        runs are as frequent at the beginning as later on. Each run of a group
-        is submitted when the one before would end had it started at once.
+        Groups begin before 0 s too, so that repeated runs are as frequent at the
+        beginning as later. A run is submitted when the one before would end if
+        it started at its submission.
         """
-        # Mean distance between groups: meanwhile the loaded slots do the work
-        # of one group.
+        # In the mean time between groups the loaded slots do one group's work.
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)
-        # A tenth longer than is needed on average; it is prolonged below
-        # where that is too short.
+        # A tenth longer than is needed on average.
         half_s = 1.1 * gap_s * self.jobs / self.mean_repeats
         while True:
             submit_s, sizes, run_s = self._runs(seed, gap_s, half_s)
@@ -254,8 +257,7 @@ class FeitelsonWorkload(ModelWorkload):
                     run_s[inside],
                     self.jobs,
                 )
-            # Numbers of repeats have a heavy tail: now and then there are
-            # too few runs.
+            # Too few runs, since numbers of repeats have a heavy tail.
             half_s *= 1.5
 
     def _runs(
@@ -267,7 +269,11 @@ class FeitelsonWorkload(ModelWorkload):
         begin_s = self._begins_s(seed, gap_s, half_s)
         groups = len(begin_s)
         sizes = choose(
-            seed, (self.kind, "size"), self.sizes, self.size_shares, groups
+            seed,
+            (self.kind, "size"),
+            values=self.sizes,
+            weights=self.size_shares,
+            count=groups,
         )
         run_s = self._run_times_s(seed, sizes)
         counts = choose(
@@ -284,7 +290,7 @@ class FeitelsonWorkload(ModelWorkload):
     def _begins_s(self, seed: int, gap_s: float, half_s: float) -> Floats:
         """Poisson arrivals of groups from -``half_s`` to ``half_s``."""
         expected = 2 * half_s / gap_s
-        # Six standard deviations more than are expected are surely enough.
+        # Six standard deviations more than are expected.
         count = int(expected + 6 * np.sqrt(expected)) + 16
         gaps = stream(seed, self.kind, "gap").standard_exponential(count)
         begin_s = -half_s + gap_s * np.cumsum(gaps)
@@ -353,8 +359,7 @@ class HyperErlang:
     def draw(self, seed: int, name: str, count: int) -> Floats:
         """``count`` values; value k depends on seed, name and k alone."""
         # The branches' probabilities, p and 1 - p, follow from the squared
-        # variation: ratio is 1 / (4 p (1 - p)), at least 1; rounding may
-        # bring it just below.
+        # variation: ratio is 1 / (4 p (1 - p)), at least 1 but for rounding.
         ratio = max(1.0, (1.0 + self.cv2) * self.order / (self.order + 1.0))
         p = 0.5 * (1.0 + math.sqrt((ratio - 1.0) / ratio))
         scale = self.mean / self.order / 2.0
@@ -399,7 +404,7 @@ class JannWorkload(ModelWorkload):
     order: Order = 1
     """the common order of the hyper-Erlang distributions (default 1)"""
 
-    def _check(self) -> None:
+    def _check_parameters(self) -> None:
         """Raises ValueError where the parameters fit no distribution."""
         if (
             not 0 < self.serial < self.below_20 < 1
@@ -437,9 +442,8 @@ class JannWorkload(ModelWorkload):
         large = np.array([high >= SMALL for _, high in self.classes])
         weights[small] /= weights[small].sum()
         weights[large] /= weights[large].sum()
-        # The class from 17 to 32 has sizes on both sides of 20: ``below`` is
-        # the share of the large classes' jobs that are small. The others of
-        # these classes are all jobs that are not small.
+        # The class from 17 to 32 has sizes on both sides of 20. ``below`` is
+        # the share of small jobs among those of the large classes.
         below = sum(
             weight * self._share_below_20(k)
             for k, weight in enumerate(weights)
@@ -488,10 +492,10 @@ class JannWorkload(ModelWorkload):
 
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """Jobs that arrive by a renewal process for each class."""
-        self._check()
+        self._check_parameters()
         work_s = float(self.shares @ (self.size_means * self.run_means_s))
+        # The mean distance of arrivals of all jobs.
         gap_s = work_s / (load * slots)
-        # Of all jobs, the mean distance of arrivals is gap_s.
         classes = [
             self._jobs_of_class(seed, k, gap_s)
             for k in range(len(self.classes))
@@ -504,8 +508,8 @@ class JannWorkload(ModelWorkload):
     def _jobs_of_class(
         self, seed: int, k: int, gap_s: float
     ) -> tuple[Floats, Ints, Floats]:
-        """Submission times, sizes and running times of one class's jobs, surely
-        up to the time at which all classes together have enough.
+        """Submission times, sizes and running times of a class's jobs, for as
+        long as all classes together need for enough jobs.
         """
         low, high = self.classes[k]
         expected = self.jobs * self.shares[k]

@@ -1,8 +1,4 @@
-"""Parsed ``workload`` sections, and what the kinds of parallel jobs and of
-leases share.
-
-A loaded workload is jobs, their source positions, and their provenance.
-"""
+"""Loaded ``workload`` sections, and the sections of parallel jobs and of leases."""
 
 from __future__ import annotations
 
@@ -50,13 +46,12 @@ from topologies.datacentre import DataCentre
 class LoadedWorkload:
     """The jobs of a ``workload`` section.
 
-    ``jobs`` are empty where anything is wrong with the section; those of a
-    trace are made when they are looked at. ``applications`` are the names that
-    the jobs bear; None where they could not all be read.
-    ``facts`` is the provenance of a trace's or a model's jobs, for JSON,
-    ``notes`` the same in sentences; both are empty where the file lists the
-    jobs itself. ``sweep`` is set where the jobs are the runs of a profile
-    measurement. ``plugins`` made them, or their demands.
+    ``jobs`` are empty where the section has problems; those of a trace are made
+    when they are accessed. ``applications`` are the jobs' applications; None
+    where one of them could not be read. ``facts`` is the provenance of a trace's
+    or a model's jobs, for JSON, ``notes`` the same in sentences; ``facts`` are
+    empty where the file lists the jobs. ``sweep`` is set where the jobs are the
+    runs of a profile measurement. ``plugins`` made the jobs or their demands.
     """
 
     jobs: Sequence[JobRequest] = ()
@@ -78,8 +73,8 @@ class WorkloadSection(Section):
     def loaded(
         self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
-        """The jobs, in order of submission or of the file; reports what is
-        wrong.
+        """The jobs, in order of submission or of the file; problems are
+        reported.
         """
         raise NotImplementedError
 
@@ -147,110 +142,154 @@ class ParallelWorkload(WorkloadSection):
     pattern: Pattern = "ring"
     """communication pattern (default ring)"""
 
+    def fitted(
+        self,
+        location: Location,
+        context: LoadContext,
+        *,
+        jobs: ParallelJobs,
+        origin: Mapping[str, Any],
+        notes: Sequence[str],
+    ) -> LoadedWorkload:
+        """The jobs in VMs, at the load, with bandwidth and CPU use; none, and
+        reported, where that is impossible.
 
-def fitted(
-    section: ParallelWorkload,
-    location: Location,
-    jobs: ParallelJobs,
-    context: LoadContext,
-    known: Mapping[str, Any],
-    notes: Sequence[str],
-) -> LoadedWorkload:
-    """Jobs in VMs, at the load, with bandwidth and CPU use; none where that
-    cannot be.
-
-    ``known`` and ``notes`` are what is known of their origin.
-    """
-    before = len(location.document.problems)
-    datacentre = context.datacentre
-    _check_parallel(section, location, jobs, datacentre)
-    if len(location.document.problems) > before or datacentre is None:
-        return NO_JOBS
-    jobs = jobs.in_vms(section.processes_per_vm)
-    slots = datacentre.total_slots
-    natural: float | None = None
-    # Jobs that all come at once have no load; where none is asked for, they
-    # are taken as they are.
-    try:
-        natural = jobs.load(slots)
-    except NoSpan as objection:
-        if section.load is not None:
-            location.report(
-                f"{objection}, which nothing can stretch", "load"
-            )
+        ``origin`` is the provenance of the jobs, ``notes`` the same in sentences.
+        """
+        before = len(location.document.problems)
+        datacentre = context.datacentre
+        self._check(location, jobs, datacentre)
+        if len(location.document.problems) > before or datacentre is None:
             return NO_JOBS
-    # Distances between arrivals are multiplied: order and bursts stay.
-    scaled = jobs.from_zero()
-    if section.load is not None:
-        scaled = jobs.at_load(section.load, slots)
-    # After scaling: a low load stretches arrivals over ages.
-    if not _countable(section, location, scaled):
-        return NO_JOBS
-    demand = _demand(section, datacentre)
-    if demand is not None:
-        scaled = replace(
-            scaled,
-            bandwidth_bps=demand.draw(context.seed, scaled.processes),
+        jobs = jobs.in_vms(self.processes_per_vm)
+        slots = datacentre.total_slots
+        natural: float | None = None
+        # Jobs that all arrive at once have no load: they are kept as they are
+        # unless the section asks for a load.
+        try:
+            natural = jobs.load(slots)
+        except NoSpan as objection:
+            if self.load is not None:
+                location.report(
+                    f"{objection}, which nothing can stretch", "load"
+                )
+                return NO_JOBS
+        # Distances between arrivals are multiplied: order and bursts stay.
+        scaled = jobs.from_zero()
+        if self.load is not None:
+            scaled = jobs.at_load(self.load, slots)
+        # After scaling: a low load stretches the arrivals.
+        if not self._countable(location, scaled):
+            return NO_JOBS
+        demand = self._demand(datacentre)
+        if demand is not None:
+            scaled = replace(
+                scaled,
+                bandwidth_bps=demand.draw(context.seed, scaled.processes),
+            )
+        if self.cpu is not None:
+            scaled = _with_cpu(scaled, self.cpu, context.seed)
+        facts = self._job_facts(scaled, slots, natural, demand)
+        # Requests are made from the columns when they are accessed.
+        requests = Requests(scaled, pattern=self.pattern)
+        return LoadedWorkload(
+            requests,
+            applications=(),
+            facts={**origin, **facts},
+            notes=(*notes, *_sentences(facts)),
         )
-    if section.cpu is not None:
-        scaled = _with_cpu(scaled, section.cpu, context.seed)
-    facts = _facts(scaled, slots, natural, section, demand)
-    # Columns until somebody looks: a log's requests are made one by one.
-    requests = Requests(scaled, pattern=section.pattern)
-    return LoadedWorkload(
-        requests,
-        applications=(),
-        facts={**known, **facts},
-        notes=(*notes, *_sentences(facts)),
-    )
 
+    def _check(
+        self,
+        location: Location,
+        jobs: ParallelJobs,
+        datacentre: DataCentre | None,
+    ) -> None:
+        if not len(jobs):
+            location.report("not one of its jobs can be scheduled")
+        rule = self.bandwidth
+        if (
+            rule is not None
+            and datacentre is not None
+            and not datacentre.n_links
+        ):
+            location.report(
+                "a flat data centre has no links: leave it out",
+                "bandwidth",
+                at_key=True,
+            )
+        if self.cpu is not None:
+            _check_cpu(location / "cpu", self.cpu)
+        if rule is not None and rule.rule == "mean" and rule.mean is None:
+            location.report("the rule mean needs a mean", "bandwidth")
 
-def _check_parallel(
-    section: ParallelWorkload,
-    location: Location,
-    jobs: ParallelJobs,
-    datacentre: DataCentre | None,
-) -> None:
-    if not len(jobs):
-        location.report("not one of its jobs can be scheduled")
-    rule = section.bandwidth
-    if (
-        rule is not None
-        and datacentre is not None
-        and not datacentre.n_links
-    ):
-        location.report(
-            "a flat data centre has no links: leave it out",
-            "bandwidth",
-            at_key=True,
+    def _countable(self, location: Location, jobs: ParallelJobs) -> bool:
+        """True unless arrivals last too long, or too many processes have a CPU use
+        of their own.
+        """
+        good = within(
+            location / "load",
+            jobs.span_s,
+            "seconds of arrivals",
+            "take a higher load",
         )
-    if section.cpu is not None:
-        _check_cpu(location / "cpu", section.cpu)
-    if rule is not None and rule.rule == "mean" and rule.mean is None:
-        location.report("the rule mean needs a mean", "bandwidth")
+        processes = 0
+        if self.cpu is not None:
+            processes = int(jobs.processes.sum(dtype=np.int64))
+        # Both are checked, so that both are reported.
+        few = within(
+            location / "cpu",
+            processes,
+            "processes with a CPU use of their own",
+            "take fewer jobs, smaller ones, or more processes_per_vm",
+        )
+        return good and few
 
+    def _demand(self, datacentre: DataCentre) -> HoseDemand | None:
+        if datacentre.n_links == 0:
+            return None
+        rule = self.bandwidth or BandwidthRule()
+        cap = rule.max_b_cap
+        # The rule draws around 0.55 of Max_B, so that the cap sets the mean.
+        if rule.mean is not None:
+            cap = round(rule.mean / MEAN_OF_MAX)
+        link = rule.network or int(datacentre.nic_bps.max())
+        return HoseDemand(
+            link_bps=link,
+            servers=datacentre.n_servers,
+            cap_bps=cap,
+            sigma=rule.sigma,
+            rule=rule.rule,
+            mean_bps=rule.mean,
+        )
 
-def _countable(
-    section: ParallelWorkload, location: Location, jobs: ParallelJobs
-) -> bool:
-    """True unless arrivals last for ages, or too many processes have a CPU use
-    of their own.
-    """
-    where = (location / "load").nearest
-    cpu = (location / "cpu").nearest
-    good = within(
-        jobs.span_s,
-        "seconds of arrivals",
-        where.report,
-        "take a higher load",
-    )
-    processes = 0
-    if section.cpu is not None:
-        processes = int(jobs.processes.sum(dtype=np.int64))
-    hint = "take fewer jobs, smaller ones, or more processes_per_vm"
-    what = "processes with a CPU use of their own"
-    # Both are asked, so that both are reported.
-    return within(processes, what, cpu.report, hint) and good
+    def _job_facts(
+        self,
+        jobs: ParallelJobs,
+        slots: int,
+        natural: float | None,
+        demand: HoseDemand | None,
+    ) -> dict[str, Any]:
+        wide = int((jobs.processes > slots).sum())
+        bandwidth = None
+        if demand is not None:
+            mean_bps = float(np.mean(jobs.bandwidth_bps))
+            bandwidth = {**asdict(demand), "mean_bps": mean_bps}
+        return {
+            "jobs": len(jobs),
+            "mean_run_s": float(jobs.run_s.mean()),
+            "mean_vms": float(jobs.processes.mean()),
+            "most_vms": int(jobs.processes.max()),
+            "wider_than_the_data_centre": wide,
+            "processes_per_vm": self.processes_per_vm,
+            "slots": slots,
+            "natural_load": natural,
+            "load": natural if self.load is None else self.load,
+            "span_s": jobs.span_s,
+            "bandwidth": bandwidth,
+            "cpu": None if self.cpu is None else self.cpu.model_dump(),
+            "pattern": self.pattern,
+        }
 
 
 def _check_cpu(location: Location, rule: CpuRule) -> None:
@@ -269,51 +308,6 @@ def _with_cpu(jobs: ParallelJobs, rule: CpuRule, seed: int) -> ParallelJobs:
     if rule.error is None:
         return jobs
     return jobs.with_cpu_error(rule.error, seed)
-
-
-def _demand(
-    section: ParallelWorkload, datacentre: DataCentre
-) -> HoseDemand | None:
-    if datacentre.n_links == 0:
-        return None
-    rule = section.bandwidth or BandwidthRule()
-    cap = rule.max_b_cap
-    # The rule draws around 0.55 of Max_B: so a mean is asked for by its cap.
-    if rule.mean is not None:
-        cap = round(rule.mean / MEAN_OF_MAX)
-    link = rule.network or int(datacentre.nic_bps.max())
-    return HoseDemand(
-        link, datacentre.n_servers, cap, rule.sigma, rule.rule, rule.mean
-    )
-
-
-def _facts(
-    jobs: ParallelJobs,
-    slots: int,
-    natural: float | None,
-    section: ParallelWorkload,
-    demand: HoseDemand | None,
-) -> dict[str, Any]:
-    wide = int((jobs.processes > slots).sum())
-    bandwidth = None
-    if demand is not None:
-        mean_bps = float(np.mean(jobs.bandwidth_bps))
-        bandwidth = {**asdict(demand), "mean_bps": mean_bps}
-    return {
-        "jobs": len(jobs),
-        "mean_run_s": float(jobs.run_s.mean()),
-        "mean_vms": float(jobs.processes.mean()),
-        "most_vms": int(jobs.processes.max()),
-        "wider_than_the_data_centre": wide,
-        "processes_per_vm": section.processes_per_vm,
-        "slots": slots,
-        "natural_load": natural,
-        "load": natural if section.load is None else section.load,
-        "span_s": jobs.span_s,
-        "bandwidth": bandwidth,
-        "cpu": None if section.cpu is None else section.cpu.model_dump(),
-        "pattern": section.pattern,
-    }
 
 
 def _sentences(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -362,9 +356,7 @@ class LeaseWorkload(WorkloadSection):
         leases: Sequence[LeaseRecord],
         facts: Mapping[str, Any],
     ) -> LoadedWorkload:
-        """The leases as jobs; the facts tell their number, by type too, and the
-        work asked for.
-        """
+        """The leases as jobs, with their number, types and work as facts."""
         kinds = Counter(lease.kind for lease in leases)
         asked_s = sum(lease.duration_s for lease in leases)
         work = sum(
