@@ -44,11 +44,11 @@ class _Graph:
 
     servers: dict[str, int]
     switches: list[str]
+    above: dict[str, list[tuple[str, int]]]
+    below: dict[str, list[tuple[str, int]]]
     ends: list[tuple[str, str]] = field(default_factory=list)
     capacities: list[Capacity] = field(default_factory=list)
     qualities: list[LinkQuality] = field(default_factory=list)
-    above: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
-    below: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
 
     def join(
         self,

@@ -124,7 +124,8 @@ class Platform:
         self._note_tags(root, notes)
 
     def _note_tags(self, root: Element, notes: Notes) -> None:
-        if not {"route", *_ZONE_ROUTES}.isdisjoint(_tags(root)):
+        tags = {element.tag for element in root}
+        if not tags.isdisjoint(("route", *_ZONE_ROUTES)):
             notes.not_taken.append(
                 "which links several routes share: a host has the bandwidth of"
                 " its widest route"
@@ -269,10 +270,6 @@ class Platform:
         for backbone in zone.below("backbone"):
             capacities.append(_bandwidth(backbone.get("bandwidth")))
         return _least(capacities)
-
-
-def _tags(root: Element) -> set[str]:
-    return {element.tag for element in root}
 
 
 def _least(capacities: Iterable[int | None]) -> int | None:

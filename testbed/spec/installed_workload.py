@@ -52,7 +52,7 @@ class InstalledWorkload(WorkloadSection):
         """The function's jobs; none, and reported, where it raises or one of
         them is unsound.
         """
-        plugin = plugin_function(location / "kind", "workloads", self.kind)
+        plugin = plugin_function(location / "kind", "workloads")
         parameters = None if plugin is None else plugin.read(location)
         # What is missing has been reported already.
         if (

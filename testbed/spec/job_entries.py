@@ -730,7 +730,7 @@ class PluginDemands:
         kind = entry["kind"]
         if kind is None or kind in KINDS:
             return
-        plugin = plugin_function(location / "kind", "demands", kind)
+        plugin = plugin_function(location / "kind", "demands")
         if plugin is None:
             return
         _report_keys(

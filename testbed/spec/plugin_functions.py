@@ -80,11 +80,13 @@ class PluginFunction:
 
 
 def plugin_function(
-    location: Location, group: Group, name: str
+    location: Location, group: Group
 ) -> PluginFunction | None:
-    """The function of that name; None, and reported, where it cannot be used."""
+    """The function that a key names; None, and reported, where it cannot be
+    used.
+    """
     try:
-        return loaded_function(group, installed(group)[name])
+        return loaded_function(group, installed(group)[location.value])
     except PluginError as error:
         location.report(error.reason)
         return None

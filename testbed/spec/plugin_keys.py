@@ -18,14 +18,13 @@ from testbed.spec.document import Location, Place, file_at
 from testbed.spec.validation import kind_of
 
 
-def load_plugin(
-    location: Location, written: object, example: str
-) -> Loaded | None:
+def load_plugin(location: Location, example: str) -> Loaded | None:
     """The object that a key names; None, and reported, where it cannot be loaded.
 
     An exception of the object's own code is reported at its line.
     """
     form = f"must be as ./mine.py:{example} or package.module:{example}"
+    written = location.value
     text = written if isinstance(written, str) else ""
     where, _, name = text.rpartition(":")
     # A class may stand inside another: dots are part of the name.

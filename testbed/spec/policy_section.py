@@ -147,7 +147,7 @@ def _read_policy(location: Location) -> PolicySpec | None:
     """One entry of the list; None where it cannot be read."""
     entry = location.value
     if isinstance(entry, str):
-        return PolicySpec(entry) if _is_policy(location, entry) else None
+        return PolicySpec(entry) if _is_policy(location) else None
     if not isinstance(entry, dict):
         if location.is_readable:
             location.report(
@@ -155,12 +155,12 @@ def _read_policy(location: Location) -> PolicySpec | None:
             )
         return None
     if "class" in entry:
-        return _read_class(location, entry)
+        return _read_class(location)
     name = entry.get("name")
     if not isinstance(name, str):
         _report_name(location, entry)
         return None
-    if not _is_policy(location / "name", name):
+    if not _is_policy(location / "name"):
         return None
     return PolicySpec(
         name, _parameters(location, "name", policy_kind(name))
@@ -176,25 +176,21 @@ def _report_name(location: Location, entry: Mapping[str, Any]) -> None:
         location.report(message, "name")
 
 
-def _read_class(
-    location: Location, entry: Mapping[str, Any]
-) -> PolicySpec | None:
+def _read_class(location: Location) -> PolicySpec | None:
     """An entry that takes its policy from a file or a module."""
     if not (location / "class").is_readable:
         return None
-    kind = _kind_of_class(location / "class", entry["class"])
+    kind = _kind_of_class(location / "class")
     if kind is None:
         return None
     return PolicySpec(kind.name, _parameters(location, "class", kind), kind)
 
 
-def _kind_of_class(
-    location: Location, written: object
-) -> PolicyKind | None:
+def _kind_of_class(location: Location) -> PolicyKind | None:
     """The declaration of a class such as ``./mine.py:MyPolicy``; None, and
     reported, where it is no policy.
     """
-    loaded = load_plugin(location, written, "MyPolicy")
+    loaded = load_plugin(location, "MyPolicy")
     if loaded is None:
         return None
     try:
@@ -203,7 +199,8 @@ def _kind_of_class(
         report_plugin(location, error)
         return None
     except NotAPolicy as objection:
-        location.report(f"{str(written).rpartition(':')[2]} {objection}")
+        name = location.value.rpartition(":")[2]
+        location.report(f"{name} {objection}")
         return None
     if kind.name in own_policies():
         taken = f"is called {kind.name}, as a policy of ours is"
@@ -226,7 +223,7 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     location = Location(
         Document(data=text, places={(): Place(str(beside / "policy"))})
     )
-    kind = _kind_of_class(location, text)
+    kind = _kind_of_class(location)
     if kind is not None:
         spec = PolicySpec(kind.name, plugin=kind)
         _check_made(location, spec)
@@ -249,16 +246,15 @@ def _parameters(
     for key in location.value:
         if key == but or not (location / key).is_readable:
             continue
-        value = _parameter(location / key, kind.name, kind.takes)
+        value = _parameter(location / key, kind)
         if value is not None:
             parameters.append((key, value))
     return tuple(parameters)
 
 
-def _is_policy(location: Location, name: str) -> bool:
+def _is_policy(location: Location) -> bool:
     return _is_known(
         location,
-        name,
         noun="policy",
         look_up=policy_kind,
         known=known_policies,
@@ -267,15 +263,15 @@ def _is_policy(location: Location, name: str) -> bool:
 
 def _is_known(
     location: Location,
-    name: str,
     *,
     noun: str,
     look_up: Callable[[str], object],
     known: Callable[[], Iterable[str]],
 ) -> bool:
-    """True for a known name; reports another, and one of a package that cannot
+    """True for a known name; reports another, and that of a package that cannot
     be loaded.
     """
+    name: str = location.value
     try:
         look_up(name)
     except PluginError as error:
@@ -287,17 +283,18 @@ def _is_known(
     return False
 
 
-def _parameter(
-    location: Location, policy: str, takes: Mapping[str, Parameter]
-) -> Scalar | None:
+def _parameter(location: Location, kind: PolicyKind) -> Scalar | None:
     """A parameter's value, if the policy takes it: a time, a share, or of the
     default's type.
     """
     key = str(location.path[-1])
+    takes = kind.takes
     if key not in takes:
         known = ", ".join(takes) or "none"
         hint = did_you_mean(key, list(takes)) or f"; it takes: {known}"
-        location.report(f"is no parameter of {policy}{hint}", at_key=True)
+        location.report(
+            f"is no parameter of {kind.name}{hint}", at_key=True
+        )
         return None
     if key == "embedder":
         return read_embedder(location)
@@ -349,7 +346,6 @@ def read_embedder(location: Location) -> str | None:
     if isinstance(written, str):
         known = _is_known(
             location,
-            written,
             noun="embedder",
             look_up=embedder,
             known=embedder_names,
@@ -375,7 +371,7 @@ def read_embedder(location: Location) -> str | None:
 
 
 def _embedder_of_class(location: Location) -> str | None:
-    loaded = load_plugin(location, location.value, "MyEmbedder")
+    loaded = load_plugin(location, "MyEmbedder")
     if loaded is None:
         return None
     try:

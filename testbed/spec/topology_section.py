@@ -516,7 +516,7 @@ def _installed(
     """The data centre that a function of an installed package makes."""
     from testbed.spec.plugin_functions import plugin_function
 
-    plugin = plugin_function(location / "kind", "topologies", kind)
+    plugin = plugin_function(location / "kind", "topologies")
     arguments = None if plugin is None else plugin.read(location)
     if plugin is None or arguments is None:
         return context
