@@ -7,7 +7,6 @@ bandwidths on their own cluster; the section's keys replace those measurements.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -325,12 +324,22 @@ def _facts(
 
 def _names(chosen: Sequence[str]) -> list[str]:
     """Ids: a job's name, from its second occurrence on with a number."""
-    times: Counter[str] = Counter()
-    out = []
+    last_number: dict[str, int] = {}
+    taken = set(chosen)
+    ids = []
     for name in chosen:
-        times[name] += 1
-        out.append(name if times[name] == 1 else f"{name}-{times[name]}")
-    return out
+        if name not in last_number:
+            last_number[name] = 1
+            ids.append(name)
+            continue
+        job_id = name
+        # A numbered name may be that of another job.
+        while job_id in taken:
+            last_number[name] += 1
+            job_id = f"{name}-{last_number[name]}"
+        taken.add(job_id)
+        ids.append(job_id)
+    return ids
 
 
 def _swim_notes(facts: Mapping[str, Any]) -> list[str]:

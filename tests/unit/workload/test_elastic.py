@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,19 @@ def test_jobs_are_taken_again_only_when_their_class_has_run_out() -> None:
     jobs, _ = changed(jobs=90, vms=35.0).requests(trace(120), 1, LINK_BPS)
     assert len({job.id for job in jobs}) == 90
     assert any("-" in job.id for job in jobs)
+
+
+def test_a_job_that_is_taken_again_gets_no_name_of_another_job() -> None:
+    source = trace(120)
+    named = list(source.jobs)
+    named[9] = replace(named[9], name="job6-2")
+    jobs, sample = changed(jobs=90, vms=35.0).requests(
+        replace(source, jobs=tuple(named)), 1, LINK_BPS
+    )
+    taken = [named[row].name for row in sample.chosen]
+    assert taken.count("job6") > 1
+    assert "job6-2" in taken
+    assert len({job.id for job in jobs}) == 90
 
 
 def test_the_same_seed_gives_the_same_jobs() -> None:
