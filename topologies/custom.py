@@ -399,12 +399,11 @@ def _check_connected(problems: Problems, graph: _Graph) -> None:
 def distances(
     joined: Mapping[str, Iterable[str]], sources: Iterable[str]
 ) -> dict[str, int]:
-    """Distance of each reachable node from its nearest source, in links.
-
-    In order of distance.
+    """Distance in links of each reachable node from its nearest source, in order
+    of distance.
     """
     distance = dict.fromkeys(sources, 0)
-    # Breadth-first: the list grows while the loop walks it.
+    # Breadth-first: the list grows in the loop.
     to_visit = list(distance)
     for name in to_visit:
         for neighbour in joined[name]:

@@ -379,7 +379,9 @@ class DataCentre:
         return self._at_servers(both.max(axis=1))
 
     def _at_servers(self, link_bps: IntArray) -> IntArray:
-        """Sums of a value of links over each server's uplinks."""
+        """Sum of the bandwidths of each server's uplinks, shape
+        ``(n_servers,)``.
+        """
         nic = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
         # `nic[...] += …` would add only one of a server's several uplinks.
@@ -424,7 +426,9 @@ class DataCentre:
 
     @cached_property
     def first_root(self) -> IntArray:
-        """Root of the first tree that has a node, for every node; -1: none."""
+        """Root of the first tree that contains each node, shape ``(n_nodes,)``;
+        -1 for a node outside all trees.
+        """
         first = np.full(self.n_nodes, -1, dtype=np.int64)
         # Backward, so that the first tree is written last.
         for tree in reversed(self.trees):
@@ -573,7 +577,7 @@ def directions(value: Capacity) -> tuple[int, int]:
 
 
 def capacity_of(up_bps: int, down_bps: int) -> Capacity:
-    """A capacity out of its two directions; one number if they are equal."""
+    """A capacity from its two directions; one number if they are equal."""
     if up_bps == down_bps:
         return up_bps
     return {"up": up_bps, "down": down_bps}
@@ -643,7 +647,7 @@ def capacities(
 
 
 def _plain(value: Capacity) -> Capacity:
-    """A valid capacity in Python's integers, as short as possible."""
+    """A valid capacity in Python's integers; one number if both are equal."""
     return capacity_of(*directions(value))
 
 
@@ -653,9 +657,10 @@ def slot_array(
     n_servers: int | None,
     name: str,
 ) -> IntArray:
-    """Slots of every server from one number or a list.
+    """Slots of every server, shape ``(n_servers,)``, from one number or a list.
 
-    ``n_servers``: None if unknown. Returns zeros if there is a problem.
+    ``n_servers`` is None if unknown. Problems are noted under ``name``; the
+    result of a wrong list is zeros.
     """
     none = np.zeros(n_servers or 0, dtype=np.int64)
     if whole(slots):

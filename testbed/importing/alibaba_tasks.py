@@ -218,7 +218,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
                 # The trace has no submissions.
                 at_s=task.start_s - ordered[0].start_s,
                 vms=task.instances,
-                # As in logs of parallel machines: 0 s is less than 1 s.
+                # 0 s stands for less than 1 s, as in logs of parallel machines.
                 duration_s=max(1, task.end_s - task.start_s),
                 bandwidth_bps=BANDWIDTH_BPS if several else 0,
                 application=labels.label(task.job),
@@ -236,7 +236,7 @@ def _names(tasks: list[BatchTask]) -> dict[BatchTask, str]:
 def _last_before(
     task: BatchTask, numbered: dict[tuple[str, int], BatchTask]
 ) -> BatchTask | None:
-    """Of the tasks that a task waits for the one that ended last.
+    """The last to end of the tasks that a task waits for.
 
     Its number is smaller than the task's, so that none waits for itself.
     """

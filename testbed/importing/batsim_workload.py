@@ -128,7 +128,7 @@ def _speed(network: Network | None, notes: Notes) -> float:
 
 
 def _star(data: dict[str, Any], path: Path) -> Star:
-    """A switch over as many servers as the workload is made for."""
+    """A switch over as many servers as the workload's machine has."""
     # Without `nb_res` the machine is as large as its largest job.
     servers = _whole(data.get("nb_res", _most_hosts(data["jobs"])))
     if servers is None or servers > MOST_HOSTS:
@@ -192,7 +192,7 @@ class _Jobs:
         notes.leave_out_counted(self._left_out)
 
     def take(self, entry: Any) -> None:
-        """Adds an entry of ``jobs``, or counts why not."""
+        """Adds an entry of ``jobs``, or counts the reason against it."""
         if not isinstance(entry, dict):
             entry = {}
         vms = _whole(entry.get("res"))
@@ -238,7 +238,7 @@ class _Jobs:
         )
 
     def _duration(self, work: ProfileWork) -> float:
-        """Computing and sending go side by side: the longer of both."""
+        """The longer of computing and sending, which happen at the same time."""
         computing_s = work.wait_s + work.flops / self._speed_flops
         return max(computing_s, work.bits / self._link_bps)
 
@@ -267,7 +267,7 @@ class _Profiles:
     ) -> ProfileWork | None:
         """The work of each VM; None where the profile does not determine it."""
         if (name, vms) not in self._known and depth < _DEEPEST:
-            # A profile that is a part of itself has no end.
+            # For a profile that is a part of itself.
             self._known[name, vms] = None
             self._known[name, vms] = self._looked_up(name, vms, depth)
         return self._known.get((name, vms))
@@ -293,7 +293,7 @@ class _Profiles:
     def _composed(
         self, profile: dict[str, Any], vms: int, depth: int
     ) -> ProfileWork | None:
-        """One profile after another, several times."""
+        """The work of profiles one after another, several times."""
         parts = profile.get("seq")
         repeat = _number(profile.get("repeat", profile.get("nb", 1)))
         if not isinstance(parts, list) or repeat is None:
@@ -316,7 +316,7 @@ def _delay(profile: dict[str, Any]) -> ProfileWork | None:
 def _homogeneous(
     profile: dict[str, Any], vms: int, share: float
 ) -> ProfileWork | None:
-    """Each VM computes ``cpu`` and sends ``com`` to each other one."""
+    """The work of VMs that compute ``cpu`` and send ``com`` to each other VM."""
     flops = _number(profile.get("cpu", 0))
     sent_bytes = _number(profile.get("com", 0))
     if flops is None or sent_bytes is None:
@@ -356,7 +356,9 @@ def _most_bytes(matrix: Sequence[float], vms: int) -> float:
 
 
 def _vector(values: Any, length: int) -> Sequence[float] | None:
-    """So many numbers, or none at all; None for anything else."""
+    """The numbers of a list of that length, or an empty one; None for other
+    values.
+    """
     # Batsim writes no vector, 0 or an empty one for nothing.
     if values in (None, 0, []):
         return ()

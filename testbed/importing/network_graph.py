@@ -35,9 +35,9 @@ MOST_NODES = 15_000
 
 @dataclass(frozen=True)
 class Edge:
-    """A link as another format has it. ``capacity_bps`` None: it names none.
+    """A link of an imported file; ``capacity_bps`` is None where it has none.
 
-    ``one_way``: it carries from the first end to the second.
+    A link that is ``one_way`` carries from the first end to the second.
     """
 
     first: str
@@ -72,10 +72,10 @@ class Graph:
 def network_of(
     graph: Graph, notes: Notes, path: Path, *, whole: bool
 ) -> Network:
-    """The network of a graph; what is left out or chosen is noted.
+    """The network of a graph; omissions and choices are noted.
 
-    ``whole``: raises BadInput, as for a graph without nodes or links, where a
-    link would have to be left out.
+    Raises BadInput for a graph without links, for one with too many nodes, and
+    with ``whole`` also where links would be left out.
     """
     if len(graph.hosts) + len(graph.switches) > MOST_NODES:
         why = f"has more than {MOST_NODES:,} nodes"
@@ -206,7 +206,7 @@ class _Wiring:
         return min(self.joined[first].pop(second), back_bps)
 
     def _remove(self, name: str) -> None:
-        # A copy: parting removes from it.
+        # A copy, since `_part` removes from it.
         for neighbour in list(self.joined[name]):
             self._part(name, neighbour)
         del self.joined[name]
@@ -263,7 +263,7 @@ class _Wiring:
                 )
 
     def _make_forwarding_hosts_switches(self) -> None:
-        """Hosts with several links pass on packets: they are switches."""
+        """Makes hosts with several links switches, since they forward packets."""
         several = []
         for name in list(self._graph.hosts):
             if len(self.joined[name]) > 1:
@@ -312,8 +312,8 @@ class _Wiring:
     # -- trees
 
     def keep_spanning_tree(self) -> None:
-        """Leaves the spanning tree of the largest capacities; among equal ones
-        that of the fewest hops from the middle.
+        """Leaves the spanning tree of the largest capacities; among equal
+        capacities, links near the middle.
 
         It keeps the widest path between any two nodes (Kruskal's algorithm).
         """
@@ -390,7 +390,7 @@ class _Wiring:
     def _links_of(self, centre: DataCentre) -> Iterator[NetworkLink]:
         delay_s = {}
         for edge in self._graph.edges:
-            # Parallel links are one: the last one's delay stands for them.
+            # Parallel links have the delay of the last one.
             delay_s[frozenset((edge.first, edge.second))] = edge.delay_s
         lowers = centre.link_lower.tolist()
         uppers = centre.link_upper.tolist()

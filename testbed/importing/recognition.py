@@ -156,7 +156,7 @@ def _content(path: Path) -> bytes:
 
 
 class _Importer:
-    """The parts of an experiment as files are taken."""
+    """The parts of an experiment, collected from files."""
 
     def __init__(
         self, first: int | None, *, whole: bool, lenient: bool

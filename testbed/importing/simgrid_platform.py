@@ -151,7 +151,7 @@ class Platform:
         below = {edge.first for edge in edges}
         if not edges:
             return None
-        # A zone around another one adds nothing to it.
+        # A zone with a single inner zone needs no switch of its own.
         if len(edges) == 1 and below <= self.graph.switches.keys():
             return edges[0].first
         self.graph.switches[switch] = None
@@ -212,7 +212,7 @@ class Platform:
 
     def _add_host(self, element: Element, foreign: str) -> str | None:
         """The host's name; None for one that runs no jobs."""
-        # At each host, since "0-999999999" is a short text.
+        # Checked at each host: "0-999999999" is a short text.
         if len(self.graph.hosts) + len(self.set_aside) >= MOST_NODES:
             why = f"has more than {MOST_NODES:,} hosts"
             raise refusal(self.path, why, element.line)

@@ -8,14 +8,14 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class ControllerChoice:
-    """A person's controller in place of ours: applications, or a running one.
+    """A user's controller: applications to start, or a running controller.
 
     ``apps`` are absolute paths, and names of modules such as
     ``ryu.app.ofctl_rest``, in order. ``options`` are arguments as
-    ``ryu-manager`` takes them. ``confined``: in namespaces of their own.
-    ``python`` is an interpreter whose packages they may import, as a path;
-    ``packages`` a requirements file of which one is made.
-    ``remote`` is the address of a running one, ``tcp:127.0.0.1:6653``.
+    ``ryu-manager`` takes them. ``confined`` applications have namespaces of
+    their own. ``python`` is the path of an interpreter whose packages they may
+    import; ``packages`` is a requirements file for a new environment. ``remote``
+    is the address of a running controller, ``tcp:127.0.0.1:6653``.
     """
 
     apps: tuple[str, ...] = ()
@@ -31,12 +31,12 @@ class ControllerChoice:
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those applications that are files."""
+        """The applications that are files."""
         return tuple(Path(app) for app in self.apps if "/" in app)
 
     @property
     def resolved(self) -> dict[str, object]:
-        """For JSON."""
+        """The choice as a mapping for JSON."""
         if self.remote:
             return {"remote": self.remote}
         settings = {

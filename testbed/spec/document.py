@@ -225,7 +225,7 @@ class Location:
         location.report_at(place or location.place, message)
 
     def report_at(self, place: Place, message: str) -> None:
-        """Adds a problem with this value that is seen at another place."""
+        """Adds a problem with this value at another place, such as a file's line."""
         problem = Problem(place, dotted(self.path), message)
         self.document.problems.append(problem)
 
@@ -552,7 +552,7 @@ def _key(node: yaml.Node) -> str:
         raise ScalarError("a key must be a word, not a list or a mapping")
     if node.value == "":
         raise ScalarError("a key is empty")
-    # Quotes say that the word is meant.
+    # A quoted word is a text in all versions.
     if node.style:
         return _quoted(node.value)
     return plain_key(node.value)
@@ -652,7 +652,7 @@ def _seconds(text: str) -> str:
 
 def _exponent(text: str) -> str:
     _, _, exponent = text.lower().partition("e")
-    # Beyond 18 digits of an exponent decimal arithmetic ends.
+    # Decimal arithmetic is limited to exponents of 18 digits.
     without = "the number without an exponent"
     if len(exponent) > 9:
         return without
@@ -681,7 +681,7 @@ _SURPRISES: Final[tuple[tuple[str, str, Callable[[str], object]], ...]] = (
             "true" if text.lower() in ("yes", "on", "true") else "false"
         ),
     ),
-    # Numbers in both versions, and nothing that can be counted with.
+    # Numbers in both versions, but not finite.
     (
         r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
         "{0} is not a finite number: write one",

@@ -96,17 +96,18 @@ class BandwidthSweep:
 class Experiment:
     """A checked experiment file. Jobs are in the file's order, sweeps expanded.
 
-    ``topology`` are the resolved keys of that section, ``datacentre`` what they
-    build (``topology_notes``: what that leaves out or adds, in sentences).
-    ``source_text`` is the file as given. ``workload_facts`` is the provenance of the jobs of a
-    trace or a model (``workload_notes``: in sentences); those jobs are made
-    when they are looked at. ``sweep`` is set where the jobs are the runs of a
-    profile measurement. ``interference``: the slowdown of two VMs on one
-    simulated node. ``controller``: a person's, in place of ours. ``failures``
-    are in order of time.
-    ``plugins`` are what it uses that is not the testbed's own, the policies
-    apart. ``files`` are those that the file names, by the names it gives them.
-    ``has_sweep``: it says what ``testbed sweep`` is to vary.
+    - ``source_text``: the text of the file.
+    - ``topology``: the resolved keys of that section; ``datacentre`` is built
+      from them, and ``topology_notes`` are sentences on omissions and additions.
+    - ``workload_facts``: the provenance of the jobs of a trace or a model, which
+      are made when they are accessed; ``workload_notes``: the same in sentences.
+    - ``sweep``: set where the jobs are the runs of a profile measurement.
+    - ``interference``: the slowdown of two VMs on one simulated node.
+    - ``controller``: a user's controller; None for the testbed's.
+    - ``failures``: in order of time.
+    - ``plugins``: the plug-ins that it uses, apart from policies.
+    - ``files``: the files that it names, by their names in it.
+    - ``has_sweep``: True with a ``sweep`` section, for ``testbed sweep``.
     """
 
     path: Path

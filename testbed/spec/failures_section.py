@@ -147,7 +147,7 @@ def _part(
         last = centre.n_nodes
     known = centre.names[first:last]
     if text not in known:
-        # A dictionary's keys: a single name is its own first and last.
+        # Keys of a dictionary: a single name is both first and last.
         ends = dict.fromkeys([*known[:1], *known[-1:]])
         hint = did_you_mean(text, known) or f": {' to '.join(ends)}"
         location.report(f"unknown {kind} {text!r}{hint}")
@@ -165,7 +165,7 @@ def _link(centre: DataCentre, text: str, location: Location) -> int | None:
         centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
     ):
         named.append({centre.names[lower], centre.names[upper]})
-    # A name may hold " - " itself: each place where the text can be cut counts.
+    # A name may contain " - ": every place to split the text is tried.
     stripped = text.strip()
     for cut in _CUT.finditer(stripped):
         lower_name = stripped[: cut.start()]

@@ -79,8 +79,8 @@ _REPLY = TypeAdapter(_Reply)
 
 def _reply(request: Mapping[str, Any]) -> _Reply:
     user: dict[str, Any] = {}
-    # Somebody's file needs no rights of root. Root itself may have it in a
-    # folder that nobody else can read.
+    # A user's file runs without root's rights; root's own file may be in a
+    # folder that only root can read.
     person = caller(os.environ)
     if person is not None:
         user = {"user": person.uid, "group": person.gid, "extra_groups": []}
@@ -92,7 +92,7 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
         env=without_python_variables(),
         **user,
     )
-    # What somebody's file prints may hold control sequences of a terminal.
+    # The output may contain control sequences of a terminal.
     sys.stderr.write(plain_text(done.stderr.decode("utf-8", "replace")))
     try:
         reply = _REPLY.validate_json(done.stdout)

@@ -68,7 +68,7 @@ def read_policies(
         location.report("needs at least one policy")
     within(location, len(location.value), "policies", "split the file")
     policies: dict[str, PolicySpec] = {}
-    # Beyond the limit, which was reported, entries are not even looked at.
+    # Entries beyond the limit, which is reported, are not read.
     for index in range(min(len(location.value), LIMITS["policies"])):
         entry = location / index
         policy = _read_policy(entry)
@@ -76,8 +76,8 @@ def read_policies(
             continue
         _check_workload(entry, policy, workload)
         _check_made(entry, policy)
-        # The label names a folder of the run. A parameter that cannot be read
-        # is missing in it: such an entry may only seem to be another's double.
+        # The label names a folder of the run. It lacks unreadable parameters, so
+        # that an entry with a problem may seem to repeat another one.
         if policy.label not in policies:
             policies[policy.label] = policy
         elif entry.is_sound():
@@ -102,8 +102,8 @@ def _check_made(location: Location, policy: PolicySpec) -> None:
     parameters = dict(policy.parameters)
     if kind.source is None or not location.is_sound():
         return
-    # Made once now, so that what its constructor refuses is found before
-    # anything runs; any embedder will do.
+    # Constructed before a run, so that its constructor's errors are reported;
+    # any embedder does.
     try:
         kind.make(embedder("oktopus"), parameters)
         claims = kind.claims_of(parameters)
@@ -219,7 +219,7 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     """
     if ":" not in text:
         return PolicySpec(policy_kind(text).name)
-    # Read as a key of a file in that folder would be.
+    # Read like a key of a file in that folder.
     location = Location(
         Document(data=text, places={(): Place(str(beside / "policy"))})
     )
@@ -230,7 +230,7 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
         if not location.document.problems:
             return spec
     problem = location.document.problems[0]
-    # A line of the class's own file, not of the one that does not exist.
+    # A place in the class's own file; the file of the key does not exist.
     if problem.place != location.place:
         raise BadInput(str(problem))
     raise BadInput(f"{text}: {problem.message}")
@@ -464,9 +464,9 @@ def _calendar_slots(
             * job.demand.cores
             * min(job.n_vms, centre.total_slots)
         )
-        # A booking begins and ends within a slot, of which it takes the whole.
+        # A booking takes the whole slots in which it begins and ends.
         booked += (job.stated_s / slot_s + 2.0) * min(job.n_vms, hosts)
-    # What waits is booked behind all work that is there already.
+    # A lease that waits is booked after all other work.
     until_s = ahead_s + work_s / max(1, centre.total_slots)
     return max(hosts * until_s / slot_s, booked)
 
@@ -483,7 +483,7 @@ def _check_sharing(
     flows = 0
     last_s = 0.0
     for job in jobs:
-        # What does not fit is rejected, and has no flows.
+        # Jobs that do not fit are rejected, and have no flows.
         if job.demand.network and job.n_vms <= centre.total_slots:
             flows_of_job = job.n_vms
             if job.demand.pattern == "all-to-all":
