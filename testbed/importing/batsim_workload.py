@@ -11,7 +11,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -164,24 +164,18 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) and number >= 0 else None
 
 
+@dataclass
 class _Jobs:
     """Jobs that are taken, and the number of others by reason."""
 
-    def __init__(
-        self,
-        profiles: _Profiles,
-        slots: int,
-        speed_flops: float,
-        link_bps: int,
-    ) -> None:
-        self.jobs: list[Job] = []
-        self._left_out: Counter[str] = Counter()
-        self._profiles = profiles
-        self._slots = slots
-        self._speed_flops = speed_flops
-        self._link_bps = link_bps
-        self._names = Names.of_jobs()
-        self._labels = Names.of_jobs()
+    profiles: _Profiles
+    slots: int
+    speed_flops: float
+    link_bps: int
+    jobs: list[Job] = field(default_factory=list)
+    _left_out: Counter[str] = field(default_factory=Counter)
+    _names: Names = field(default_factory=Names.of_jobs)
+    _labels: Names = field(default_factory=Names.of_jobs)
 
     def note(self, notes: Notes, n_entries: int) -> None:
         """Notes how many jobs were taken, and why others were not."""
@@ -199,19 +193,19 @@ class _Jobs:
         at_s = _number(entry.get("subtime"))
         if vms is None or at_s is None:
             self._left_out["jobs without res or subtime"] += 1
-        elif vms > self._slots:
-            noun = f"jobs that ask for more than {self._slots:,} hosts"
+        elif vms > self.slots:
+            noun = f"jobs that ask for more than {self.slots:,} hosts"
             self._left_out[noun] += 1
         else:
             self._add(entry, vms, at_s)
 
     def _add(self, entry: dict[str, Any], vms: int, at_s: float) -> None:
         profile = str(entry.get("profile"))
-        work = self._profiles.work(profile, vms)
+        work = self.profiles.work(profile, vms)
         remark = ""
         if work is None:
             # Only Batsim itself can say how long it takes.
-            kind = self._profiles.type_of(profile)
+            kind = self.profiles.type_of(profile)
             remark = "its walltime"
             noun = f"jobs that take their walltime, of profiles {kind}"
             self._left_out[noun] += 1
@@ -239,8 +233,8 @@ class _Jobs:
 
     def _duration(self, work: ProfileWork) -> float:
         """The longer of computing and sending, which happen at the same time."""
-        computing_s = work.wait_s + work.flops / self._speed_flops
-        return max(computing_s, work.bits / self._link_bps)
+        computing_s = work.wait_s + work.flops / self.speed_flops
+        return max(computing_s, work.bits / self.link_bps)
 
 
 class _Profiles:

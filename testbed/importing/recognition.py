@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -73,7 +74,7 @@ def import_files(
     """
     kinds = [kind or kind_of_file(path) for path in paths]
     _check_kinds(kinds)
-    importer = _Importer(first, whole=whole, lenient=lenient)
+    importer = _Importer(first=first, whole=whole, lenient=lenient)
     # Networks first, since False is less than True: durations and bandwidths
     # of the workload depend on the network.
     for file_kind, path in sorted(
@@ -155,20 +156,18 @@ def _content(path: Path) -> bytes:
         raise refusal(path, str(error)) from None
 
 
+@dataclass
 class _Importer:
     """The parts of an experiment, collected from files."""
 
-    def __init__(
-        self, first: int | None, *, whole: bool, lenient: bool
-    ) -> None:
-        self._first = first
-        self._whole = whole
-        self._lenient = lenient
-        self._notes = Notes()
-        self._network: Network | None = None
-        self._topology: Network | Star | None = None
-        self._jobs: tuple[Job, ...] = ()
-        self._name = ""
+    first: int | None
+    whole: bool
+    lenient: bool
+    notes: Notes = field(default_factory=Notes)
+    network: Network | None = None
+    topology: Network | Star | None = None
+    jobs: tuple[Job, ...] = ()
+    name: str = ""
 
     def take(self, kind: Kind, path: Path) -> None:
         """Adds what a file has. Raises BadInput."""
@@ -178,30 +177,28 @@ class _Importer:
         if kind == "alibaba":
             self._take_alibaba(path)
             return
-        self._topology, self._jobs = read_batsim_workload(
+        self.topology, self.jobs = read_batsim_workload(
             _content(path),
             path,
-            network=self._network,
-            first=self._first,
-            notes=self._notes,
+            network=self.network,
+            first=self.first,
+            notes=self.notes,
         )
 
     def _take_network(self, kind: Kind, path: Path) -> None:
-        graph = _graph(kind, path, self._notes)
-        self._name = graph.name
-        self._network = network_of(
-            graph, self._notes, path, whole=self._whole
-        )
-        self._topology = self._network
+        graph = _graph(kind, path, self.notes)
+        self.name = graph.name
+        self.network = network_of(graph, self.notes, path, whole=self.whole)
+        self.topology = self.network
 
     def _take_alibaba(self, path: Path) -> None:
         try:
-            self._jobs = read_alibaba(
-                path, self._first, self._notes, lenient=self._lenient
+            self.jobs = read_alibaba(
+                path, self.first, self.notes, lenient=self.lenient
             )
         except TraceErrors as error:
             raise _refusal_of_lines(path, error) from None
-        self._topology = self._network or CENTRE
+        self.topology = self.network or CENTRE
 
     def imported(
         self, kinds: Sequence[Kind], paths: Sequence[Path]
@@ -211,22 +208,22 @@ class _Importer:
         sources = []
         for kind, path in zip(kinds, paths, strict=True):
             sources.append(f"{path.name} ({kind})")
-        topology = self._topology
+        topology = self.topology
         if topology is None:
             raise BadInput("no file has a network or jobs")
-        jobs = self._jobs
+        jobs = self.jobs
         if isinstance(topology, Network) and not jobs:
             jobs = (_example_job(topology),)
-            self._notes.choices.append(
+            self.notes.choices.append(
                 "the workload: the file has no jobs, this one is an example"
             )
         return Imported(
-            name=names.of(self._name or paths[0].stem),
+            name=names.of(self.name or paths[0].stem),
             source=" and ".join(sources),
-            notes=self._notes,
+            notes=self.notes,
             topology=topology,
             jobs=jobs,
-            policy="fcfs" if self._jobs else "vc",
+            policy="fcfs" if self.jobs else "vc",
         )
 
 

@@ -118,13 +118,13 @@ class SweepWorkload(WorkloadSection):
         if centre is not None and centre.kind == "flat":
             location.report(_NO_LINKS, "kind")
         if application is None or not location.is_sound():
-            return LoadedWorkload()
+            return LoadedWorkload(applications=None)
         request = _request(application, location.document.folder)
         points_bps, notes = _points(
             location, self.bandwidths, request, context
         )
         if not location.is_sound():
-            return LoadedWorkload()
+            return LoadedWorkload(applications=None)
         jobs = _runs(request, points_bps, self.repetitions)
         sweep = BandwidthSweep(
             application=request.id,

@@ -309,7 +309,7 @@ def _checked(
         file["topology"],
         location / "topology",
     )
-    workload = LoadedWorkload()
+    workload = LoadedWorkload(applications=None)
     kind = ""
     if file["workload"] is not None:
         workload = file.workload.loaded(location / "workload", context)

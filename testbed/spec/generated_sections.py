@@ -212,8 +212,7 @@ class TenantWorkload(WorkloadSection):
         jobs = tenants.requests(
             self.arrivals_s(location, context.seed), context.seed
         )
-        # Empty, not None: the jobs have no applications.
-        return LoadedWorkload(jobs, applications=())
+        return LoadedWorkload(jobs)
 
 
 class PoissonWorkload(TenantWorkload):

@@ -118,7 +118,6 @@ class SwimWorkload(TraceWorkload):
         }
         return LoadedWorkload(
             jobs,
-            applications=(),
             facts=facts,
             notes=tuple(_swim_notes(facts)),
         )

@@ -55,14 +55,14 @@ class LoadedWorkload:
     """
 
     jobs: Sequence[JobRequest] = ()
-    applications: tuple[str, ...] | None = None
+    applications: tuple[str, ...] | None = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     sweep: BandwidthSweep | None = None
     plugins: tuple[PluginUse, ...] = ()
 
 
-NO_JOBS = LoadedWorkload(applications=())
+NO_JOBS = LoadedWorkload()
 
 
 class WorkloadSection(Section):
@@ -194,7 +194,6 @@ class ParallelWorkload(WorkloadSection):
         requests = Requests(scaled, pattern=self.pattern)
         return LoadedWorkload(
             requests,
-            applications=(),
             facts={**origin, **facts},
             notes=(*notes, *_sentences(facts)),
         )
@@ -372,9 +371,7 @@ class LeaseWorkload(WorkloadSection):
         jobs = requests_of(
             leases, memory=self.memory, margin_s=self.margin or 0.0
         )
-        return LoadedWorkload(
-            jobs, applications=(), facts=facts, notes=_lease_notes(facts)
-        )
+        return LoadedWorkload(jobs, facts=facts, notes=_lease_notes(facts))
 
 
 def _lease_notes(facts: Mapping[str, Any]) -> tuple[str, ...]:
