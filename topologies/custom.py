@@ -37,9 +37,9 @@ class _Graph:
     """Nodes and links in the file's order, and each node's neighbours above
     and below.
 
-    A neighbour is a name and the index of the link to it. ``ends`` are the lower
-    and the upper end of each link, ``qualities`` two of each link: upward and
-    downward.
+    A neighbour is a name and the index of the link to it. ``ends`` are the
+    lower and the upper end of each link, ``qualities`` two of each link: upward
+    and downward.
     """
 
     servers: dict[str, int]

@@ -500,7 +500,8 @@ def _join(
             )
         if b in joined[a]:
             parallel.append(name)
-        # 1 bit/s replaces an invalid capacity, so that other problems are found.
+        # 1 bit/s replaces an invalid capacity, so that other problems are
+        # found.
         joined[a][b] = forth_bps or 1
         joined[b][a] = back_bps or 1
     _report(problems, "links", unlimited, NEEDS_BW)

@@ -1,7 +1,7 @@
 """Parts read from other tools' files, and the experiment file made of them.
 
-The reader of a format makes a network, jobs, or both. Its notes on omissions and
-choices become comments of the experiment file.
+The reader of a format makes a network, jobs, or both. Its notes on omissions
+and choices become comments of the experiment file.
 """
 
 from __future__ import annotations

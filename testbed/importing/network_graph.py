@@ -56,8 +56,8 @@ class Graph:
     """Nodes by name, and edges, of an imported file.
 
     ``hosts`` have their slots. In a graph without hosts a server is added to
-    each of ``switches`` but those in ``without_server``. ``speed_flops`` is that
-    of the slowest host, if known.
+    each of ``switches`` but those in ``without_server``. ``speed_flops`` is
+    that of the slowest host, if known.
     """
 
     name: str = ""

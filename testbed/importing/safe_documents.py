@@ -1,7 +1,7 @@
 """XML and YAML of unknown origin, read within limits.
 
-No entity is expanded, nothing is fetched, no Python object is constructed, and a
-small file cannot expand to a large value.
+No entity is expanded, nothing is fetched, no Python object is constructed, and
+a small file cannot expand to a large value.
 """
 
 from __future__ import annotations

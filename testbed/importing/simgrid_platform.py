@@ -1,7 +1,8 @@
 """Platforms of SimGrid, as Batsim reads them: zones, clusters, hosts and links.
 
-SimGrid lists the links of a route, but no switches. The network has a switch for
-each zone, to which the zone's hosts and the switches of inner zones are linked.
+SimGrid lists the links of a route, but no switches. The network has a switch
+for each zone, to which the zone's hosts and the switches of inner zones are
+linked.
 """
 
 from __future__ import annotations

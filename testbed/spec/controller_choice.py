@@ -14,8 +14,8 @@ class ControllerChoice:
     ``ryu.app.ofctl_rest``, in order. ``options`` are arguments as
     ``ryu-manager`` takes them. ``confined`` applications have namespaces of
     their own. ``python`` is the path of an interpreter whose packages they may
-    import; ``packages`` is a requirements file for a new environment. ``remote``
-    is the address of a running controller, ``tcp:127.0.0.1:6653``.
+    import; ``packages`` is a requirements file for a new environment.
+    ``remote`` is the address of a running controller, ``tcp:127.0.0.1:6653``.
     """
 
     apps: tuple[str, ...] = ()

@@ -98,9 +98,11 @@ class Experiment:
 
     - ``source_text``: the text of the file.
     - ``topology``: the resolved keys of that section; ``datacentre`` is built
-      from them, and ``topology_notes`` are sentences on omissions and additions.
+      from them, and ``topology_notes`` are sentences on omissions and
+      additions.
     - ``workload_facts``: the provenance of the jobs of a trace or a model, which
-      are made when they are accessed; ``workload_notes``: the same in sentences.
+      are made when they are accessed; ``workload_notes``: the same in
+      sentences.
     - ``sweep``: set where the jobs are the runs of a profile measurement.
     - ``interference``: the slowdown of two VMs on one simulated node.
     - ``controller``: a user's controller; None for the testbed's.

@@ -408,6 +408,15 @@ def check_entry(
     _check_vms(location, entry, context)
 
 
+def _report_keys(
+    location: Location, entry: Section, keys: Iterable[str], message: str
+) -> None:
+    """Reports those of the keys that an entry has."""
+    for key in keys:
+        if key in entry.model_fields_set:
+            location.report(message, key, at_key=True)
+
+
 def _check_deadline(location: Location, entry: Section) -> None:
     duration_s = entry["duration"]
     deadline_s = entry["deadline"]
@@ -471,8 +480,8 @@ def _check_program(location: Location, entry: Section) -> None:
             f"belongs to jobs of kind program, this one's is {_kind(entry)}",
         )
         return
-    if "mpi" in entry.model_fields_set and entry["launch"] != "mpi":
-        location.report("belongs to launch: mpi", "mpi", at_key=True)
+    if entry["launch"] != "mpi":
+        _report_keys(location, entry, ("mpi",), "belongs to launch: mpi")
     _check_words(location / "prepare", entry["prepare"] or ())
     _check_files(location / "files", entry["files"] or ())
 
@@ -496,20 +505,24 @@ def _check_kind(location: Location, entry: Section) -> None:
     """Checks keys that a kind of job needs or cannot have."""
     if not entry.is_readable("kind"):
         return
-    named = entry.model_fields_set
     kind = _kind(entry)
     # A package's kind is checked with its parameters.
     if kind not in KINDS:
         return
-    if "parameters" in named:
-        message = (
-            f"belongs to kinds of installed packages, this one's is {kind}"
-        )
-        location.report(message, "parameters", at_key=True)
+    _report_keys(
+        location,
+        entry,
+        ("parameters",),
+        f"belongs to kinds of installed packages, this one's is {kind}",
+    )
     _check_keys(location, entry, kind)
-    if "demand" in named and "demand" not in KINDS[kind].required:
-        message = f"belongs to jobs of kind demand, this one's is {kind}"
-        location.report(message, "demand", at_key=True)
+    if "demand" not in KINDS[kind].required:
+        _report_keys(
+            location,
+            entry,
+            ("demand",),
+            f"belongs to jobs of kind demand, this one's is {kind}",
+        )
 
 
 def _check_keys(location: Location, entry: Section, kind: JobKind) -> None:
@@ -750,15 +763,6 @@ class PluginDemands:
             location.report(f"is required for a {kind} job", "bandwidth")
         self._made[entry.id] = demand
         self._uses[kind] = plugin.use
-
-
-def _report_keys(
-    location: Location, entry: Section, keys: Iterable[str], message: str
-) -> None:
-    """Reports those of the keys that an entry has."""
-    for key in keys:
-        if key in entry.model_fields_set:
-            location.report(message, key, at_key=True)
 
 
 def _demand_by(

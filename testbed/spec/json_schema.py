@@ -1,8 +1,8 @@
 """The JSON Schema (draft 2020-12) of experiment files, from the models that
 read them.
 
-The loader refuses all that the schema refuses, and checks more: ids, capacities,
-slots and files.
+The loader refuses all that the schema refuses, and checks more: ids,
+capacities, slots and files.
 """
 
 from __future__ import annotations

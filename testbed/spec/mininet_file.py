@@ -37,7 +37,8 @@ def read_network(
     ``args`` its arguments. Without it the network is the ``Mininet()`` that the
     file makes as a script, with the arguments ``argv``. None where there is no
     network: the reason is reported, an exception at its line of the file. What
-    the file prints goes to standard error. Raises MachineCannot without Mininet.
+    the file prints goes to standard error. Raises MachineCannot without
+    Mininet.
     """
     file = file_at(location / "path", name)
     if file is None:

@@ -76,8 +76,8 @@ def read_policies(
             continue
         _check_workload(entry, policy, workload)
         _check_made(entry, policy)
-        # The label names a folder of the run. It lacks unreadable parameters, so
-        # that an entry with a problem may seem to repeat another one.
+        # The label names a folder of the run. It lacks unreadable parameters,
+        # so that an entry with a problem may seem to repeat another one.
         if policy.label not in policies:
             policies[policy.label] = policy
         elif entry.is_sound():

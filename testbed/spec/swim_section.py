@@ -1,8 +1,9 @@
 """``workload: {kind: swim}``: elastic jobs of a Hadoop trace, in batches: JSA's
 (Section V.A).
 
-The trace has bytes and numbers of tasks. JSA's authors measured running times and
-bandwidths on their own cluster; the section's keys replace those measurements.
+The trace has bytes and numbers of tasks. JSA's authors measured running times
+and bandwidths on their own cluster; the section's keys replace those
+measurements.
 """
 
 from __future__ import annotations

@@ -637,7 +637,8 @@ def _plain_content(section: Mapping[str, Any]) -> dict[str, Any]:
     """The content that the builder of custom topologies takes: capacities in
     bit/s.
 
-    A capacity that cannot be read is replaced, so that the structure is checked.
+    A capacity that cannot be read is replaced, so that the structure is
+    checked.
     """
     content = {
         key: value for key, value in section.items() if key != "kind"

@@ -1,8 +1,8 @@
 """Mininet's own classes, changed so that they start and send nothing.
 
-After :func:`nothing_starts` a process can execute a script that builds a network
-with ``Mininet()``. Commands print nothing, programs end at once with 0, and
-reading ends where the script would start the network.
+After :func:`nothing_starts` a process can execute a script that builds a
+network with ``Mininet()``. Commands print nothing, programs end at once with 0,
+and reading ends where the script would start the network.
 """
 
 from __future__ import annotations

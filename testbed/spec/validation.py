@@ -141,8 +141,8 @@ M = TypeVar("M", bound=SpecModel)
 def read_section(model: type[M], location: Location) -> M | None:
     """A mapping as a model; its problems are reported.
 
-    A :class:`Section` lacks the keys that cannot be read. For a value that is no
-    mapping, and for another model with problems, the result is None.
+    A :class:`Section` lacks the keys that cannot be read. For a value that is
+    no mapping, and for another model with problems, the result is None.
     """
     if not location.is_readable:
         return None

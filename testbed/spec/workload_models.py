@@ -239,9 +239,9 @@ class FeitelsonWorkload(ModelWorkload):
     def draw(self, seed: int, slots: int, load: float) -> ParallelJobs:
         """Runs in groups: a group is a job that is run once or several times.
 
-        Groups begin before 0 s too, so that repeated runs are as frequent at the
-        beginning as later. A run is submitted when the one before would end if
-        it started at its submission.
+        Groups begin before 0 s too, so that repeated runs are as frequent at
+        the beginning as later. A run is submitted when the one before would end
+        if it started at its submission.
         """
         # In the mean time between groups the loaded slots do one group's work.
         gap_s = self.mean_work_s * self.mean_repeats / (load * slots)

@@ -48,10 +48,11 @@ class LoadedWorkload:
 
     ``jobs`` are empty where the section has problems; those of a trace are made
     when they are accessed. ``applications`` are the jobs' applications; None
-    where one of them could not be read. ``facts`` is the provenance of a trace's
-    or a model's jobs, for JSON, ``notes`` the same in sentences; ``facts`` are
-    empty where the file lists the jobs. ``sweep`` is set where the jobs are the
-    runs of a profile measurement. ``plugins`` made the jobs or their demands.
+    where one of them could not be read. ``facts`` is the provenance of a
+    trace's or a model's jobs, for JSON, ``notes`` the same in sentences;
+    ``facts`` are empty where the file lists the jobs. ``sweep`` is set where
+    the jobs are the runs of a profile measurement. ``plugins`` made the jobs or
+    their demands.
     """
 
     jobs: Sequence[JobRequest] = ()
@@ -154,7 +155,8 @@ class ParallelWorkload(WorkloadSection):
         """The jobs in VMs, at the load, with bandwidth and CPU use; none, and
         reported, where that is impossible.
 
-        ``origin`` is the provenance of the jobs, ``notes`` the same in sentences.
+        ``origin`` is the provenance of the jobs, ``notes`` the same in
+        sentences.
         """
         before = len(location.document.problems)
         datacentre = context.datacentre
