@@ -162,21 +162,22 @@ class TenantWorkload(WorkloadSection):
     """the share of user-facing services (default 0)"""
 
     def tenants(self, location: Location) -> Tenants | None:
-        """The distributions of the interpretation with the file's changes.
-
-        None, and reported, where the readable keys contradict each other.
+        """The distributions of the interpretation with the file's changes; None
+        for a section with problems, which are reported.
         """
-        before = len(location.document.problems)
         distributions: dict[str, Any] = {
             name: self._distribution(location / name) for name in QUANTITIES
         }
-        error = self.profiling_error
-        low, high = (0.0, 0.0) if error is None else (error.low, error.high)
+        low = 0.0
+        high = 0.0
+        if self.profiling_error is not None:
+            low = self.profiling_error.low
+            high = self.profiling_error.high
         # An error of -100 % would be a job of no time at all.
         if not -1.0 < low <= high:
             message = "a profiling error lies between above -100 % and a finite share"
             location.report(message, "profiling_error")
-        if len(location.document.problems) > before:
+        if not location.is_sound():
             return None
         return replace(
             interpretation(),
@@ -207,7 +208,7 @@ class TenantWorkload(WorkloadSection):
         self, location: Location, context: LoadContext
     ) -> LoadedWorkload:
         tenants = self.with_defaults().tenants(location)
-        if tenants is None or not location.is_sound():
+        if tenants is None:
             return NO_JOBS
         jobs = tenants.requests(
             self.arrivals_s(location, context.seed), context.seed
@@ -309,10 +310,11 @@ class SyntheticLeases(LeaseWorkload):
         else:
             advance = 0.2
             immediate = 0.4
-        return (
-            advance if self.advance is None else self.advance,
-            immediate if self.immediate is None else self.immediate,
-        )
+        if self.advance is not None:
+            advance = self.advance
+        if self.immediate is not None:
+            immediate = self.immediate
+        return advance, immediate
 
     def loaded(
         self, location: Location, context: LoadContext

@@ -851,7 +851,9 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
     )
     for at, message in objections(options):
         location.report(message, "options", at)
-    return (None if document.problems else Profile(options)), document
+    if document.problems:
+        return None, document
+    return Profile(options), document
 
 
 def profile_text(profile: Profile, application: str | None = None) -> str:

@@ -158,10 +158,9 @@ class ParallelWorkload(WorkloadSection):
         ``origin`` is the provenance of the jobs, ``notes`` the same in
         sentences.
         """
-        before = len(location.document.problems)
         datacentre = context.datacentre
         self._check(location, jobs, datacentre)
-        if len(location.document.problems) > before or datacentre is None:
+        if datacentre is None or not location.is_sound():
             return NO_JOBS
         jobs = jobs.in_vms(self.processes_per_vm)
         slots = datacentre.total_slots
