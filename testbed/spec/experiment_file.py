@@ -42,7 +42,6 @@ from testbed.spec.document import (
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.failures_section import (
     FailureEntry,
-    check_failures,
     read_failures,
 )
 from testbed.spec.generated_sections import (
@@ -54,6 +53,7 @@ from testbed.spec.installed_workload import InstalledWorkload
 from testbed.spec.job_entries import JobListWorkload
 from testbed.spec.policy_section import (
     SWEEP_WORKLOAD,
+    check_failures,
     check_policies,
     read_embedder,
     read_policies,

@@ -8,10 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from testbed.failures import Failure, FailureKind
-from testbed.schedulers.registry import known_policies
 from testbed.spec.document import Location, did_you_mean
-from testbed.spec.experiment import PolicySpec
-from testbed.spec.policy_section import policy_location
 from testbed.spec.unit_types import Duration, PositiveDuration
 from testbed.spec.validation import Section
 from topologies.datacentre import DataCentre
@@ -200,20 +197,3 @@ def _name(centre: DataCentre, kind: str, part: int) -> str:
     if kind == "link":
         return centre.link_name(2 * part)
     return centre.names[part]
-
-
-def check_failures(
-    location: Location, policies: Sequence[PolicySpec]
-) -> None:
-    """Reports policies that cannot play failures."""
-    able = []
-    for name, kind in known_policies().items():
-        if kind.on_failure:
-            able.append(name)
-    for index, policy in enumerate(policies):
-        if not policy.kind.on_failure:
-            where = policy_location(location, index, "failures")
-            why = (
-                "keeps its own record of free nodes, and plays no failures"
-            )
-            where.report(f"{policy.name} {why}: {', '.join(able)} do")

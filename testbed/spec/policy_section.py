@@ -382,6 +382,33 @@ def _embedder_of_class(location: Location) -> str | None:
     return offer(made, loaded.source)
 
 
+def check_failures(
+    location: Location, policies: Sequence[PolicySpec]
+) -> None:
+    """Reports policies that cannot play failures."""
+    able = []
+    for name, kind in known_policies().items():
+        if kind.on_failure:
+            able.append(name)
+    for index, policy in enumerate(policies):
+        if not policy.kind.on_failure:
+            where = _policy_location(location, index, "failures")
+            why = (
+                "keeps its own record of free nodes, and plays no failures"
+            )
+            where.report(f"{policy.name} {why}: {', '.join(able)} do")
+
+
+def _policy_location(
+    location: Location, index: int, otherwise: str
+) -> Location:
+    """The entry of a policy in an experiment file; the key ``otherwise`` for a
+    default policy, which has no entry.
+    """
+    entry = (location / "policies" / index).nearest
+    return entry if entry.path else location / otherwise
+
+
 # ------------------------------------------------------------------ sizes
 
 
@@ -398,21 +425,11 @@ def check_policies(
     each of those.
     """
     for index, policy in enumerate(policies):
-        where = policy_location(location, index, "workload")
+        where = _policy_location(location, index, "workload")
         if policy.kind.leases:
             _check_leases(where / "slot", policy, centre, jobs)
         if policy.kind.sharing is not None:
             _check_sharing(where, policy, centre, jobs)
-
-
-def policy_location(
-    location: Location, index: int, otherwise: str
-) -> Location:
-    """The entry of a policy in an experiment file; the key ``otherwise`` for a
-    default policy, which has no entry.
-    """
-    entry = (location / "policies" / index).nearest
-    return entry if entry.path else location / otherwise
 
 
 def _check_leases(
