@@ -51,19 +51,18 @@ def data(
     Nothing is downloaded. Exit codes: 1 a trace that is not the published one,
     2 an unknown name, 3 the trace asked for is not on this machine.
     """
-    here = Path.cwd()
-    known = look_for(here)
+    known = look_for(Path.cwd())
     if asked is Question.PATH:
-        _path(known, name, here, as_json=as_json)
+        _path(known, name, as_json=as_json)
         return
     if name is not None:
         known = [_named(known, name)]
     if asked is Question.LIST:
-        _list(known, here, as_json=as_json)
+        _list(known, as_json=as_json)
         return
     # Of all traces an absent one is no failure; of the one asked for it is.
     if name is not None:
-        _present(known[0], here)
+        _present(known[0])
     _check(known, as_json=as_json)
 
 
@@ -94,43 +93,43 @@ def _short(trace: FoundTrace) -> str:
     return Path(trace.trace.name).name
 
 
-def _folders(here: Path) -> str:
-    return ", ".join(map(str, search_path(here)))
+def _folders() -> list[str]:
+    """The folders in which traces are looked for."""
+    return list(map(str, search_path(Path.cwd())))
 
 
-def _present(trace: FoundTrace, here: Path) -> Path:
-    """Where a trace is. Raises MachineCannot, with its origin, where it is not
-    here.
+def _present(trace: FoundTrace) -> Path:
+    """A trace's path. Raises MachineCannot, with its origin, where it is not on
+    this machine.
     """
     if trace.path is not None:
         return trace.path
     published = trace.trace
     raise MachineCannot(
-        f"{published.name} is in none of {_folders(here)}",
+        f"{published.name} is in none of {', '.join(_folders())}",
         f"get it from its origin, {published.origin}, and put its folder into TESTBED_DATA;"
         f" unpacked its SHA-256 is {published.sha256}",
     )
 
 
 def _path(
-    known: list[FoundTrace], name: str | None, here: Path, *, as_json: bool
+    known: list[FoundTrace], name: str | None, *, as_json: bool
 ) -> None:
     if name is None:
         raise BadInput(
             "testbed data path needs a NAME", "testbed data list shows them"
         )
     # As an experiment file's path is looked for, before the traces' names.
-    path = find_file(name, here) or _present(_named(known, name), here)
+    path = find_file(name, Path.cwd()) or _present(_named(known, name))
     console.print_result(
         {"name": name, "path": str(path)}, str(path), as_json=as_json
     )
 
 
-def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
+def _list(known: list[FoundTrace], *, as_json: bool) -> None:
     if as_json:
-        folders = list(map(str, search_path(here)))
         traces = [trace.to_json() for trace in known]
-        console.print_json({"folders": folders, "traces": traces})
+        console.print_json({"folders": _folders(), "traces": traces})
         return
     for trace in known:
         published = trace.trace
@@ -142,7 +141,7 @@ def _list(known: list[FoundTrace], here: Path, *, as_json: bool) -> None:
         console.print_text(f"    origin: {published.origin}")
         console.print_text(f"    sha256 (unpacked): {published.sha256}")
         console.print_text(f"    {published.thanks}")
-    console.print_text(f"looked for in: {_folders(here)}")
+    console.print_text(f"looked for in: {', '.join(_folders())}")
 
 
 def _check(known: list[FoundTrace], *, as_json: bool) -> None:

@@ -120,34 +120,34 @@ def scaling_file(
 def _written_jobs(
     experiment: Experiment, document: Document
 ) -> list[WrittenJob]:
-    here = Location(document) / "workload"
+    workload = Location(document) / "workload"
     if experiment.workload == "ladder":
-        return [_of_application(here)]
+        return [_of_application(workload)]
     if experiment.workload != "jobs":
-        kind = f"{here.place}: workload.kind is {experiment.workload}"
+        kind = f"{workload.place}: workload.kind is {experiment.workload}"
         raise BadInput(
             f"{kind}: scaling needs kind: jobs or kind: ladder",
             "write the program as workload: {kind: jobs, jobs: [...]}; see"
             " examples/scaling.yaml",
         )
     jobs = []
-    for index, entry in enumerate(here.value["jobs"]):
+    for index, entry in enumerate(workload.value["jobs"]):
         sweep = entry.get("sweep") or {}
         granted_bps = tuple(map(parse_bandwidth, sweep.get("granted", ())))
-        place = (here / "jobs" / index).place
+        place = (workload / "jobs" / index).place
         jobs.append(WrittenJob(place, _without_time(entry), granted_bps))
     return jobs
 
 
-def _of_application(here: Location) -> WrittenJob:
+def _of_application(workload: Location) -> WrittenJob:
     """A ``kind: ladder`` application, at the bandwidths up to its own."""
-    entry = here.value["application"]
+    entry = workload.value["application"]
     # Above its own bandwidth a job is not scaled down: those points tell of the
     # no-elongation threshold, which is another question.
     asked_bps = parse_bandwidth(entry["bandwidth"])
-    points = map(parse_bandwidth, here.value.get("bandwidths") or ())
+    points = map(parse_bandwidth, workload.value.get("bandwidths") or ())
     granted_bps = tuple(bps for bps in points if bps <= asked_bps)
-    return WrittenJob((here / "application").place, entry, granted_bps)
+    return WrittenJob((workload / "application").place, entry, granted_bps)
 
 
 def _without_time(entry: Entry) -> Entry:

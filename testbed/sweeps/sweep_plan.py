@@ -178,7 +178,7 @@ def plan_sweep(
     section = _section(document, asked)
     over = _over(document, asked)
     stop = _stop(section, asked)
-    _check(document, section, asked, over, stop)
+    _check(document, section, asked, over=over, stop=stop)
     loaded = _Values(path, text, over)
     data = dict(document.data)
     # A cell is the same cell whatever sweep it belongs to.
@@ -206,6 +206,7 @@ def _check(
     document: Document,
     section: SweepSection | None,
     asked: Asked,
+    *,
     over: Sequence[SweptKey],
     stop: Stop | None,
 ) -> None:
@@ -224,18 +225,18 @@ def _check(
 
 def _section(document: Document, asked: Asked) -> SweepSection | None:
     """The file's sweep; SpecErrors where it has none and none is asked for."""
-    here = Location(document)
+    location = Location(document)
     if not isinstance(document.data, dict):
         what = "must be a mapping with topology and workload"
-        raise SpecErrors([Problem(here.place, "", what)])
+        raise SpecErrors([Problem(location.place, "", what)])
     if "sweep" not in document.data:
         if not asked.over:
             raise BadInput(
-                f"{here.place.source} has no sweep: section",
+                f"{location.place.source} has no sweep: section",
                 "say what to vary: --over workload.load=0.2,0.4 --over seed=1..10",
             )
         return None
-    section = read_section(SweepSection, here / "sweep")
+    section = read_section(SweepSection, location / "sweep")
     if document.problems:
         raise SpecErrors(document.problems)
     return section
@@ -245,25 +246,25 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
     """The file's keys, the command line's in place of them or after them, the
     seeds last.
     """
-    here = Location(document)
+    location = Location(document)
     written: Iterable[SweptKey] = ()
     if "sweep" in document.data:
-        written = read_over(here / "sweep" / "over")
+        written = read_over(location / "sweep" / "over")
     keys = {swept.key: swept for swept in (*written, *asked.over)}
     entries = document.data.get(POLICIES)
     several = isinstance(entries, list) and len(entries) > 1
     if several and POLICIES not in keys:
-        keys[POLICIES] = _swept_policies(here / POLICIES)
+        keys[POLICIES] = _swept_policies(location / POLICIES)
     # Stable: the others stay as they stand.
     return tuple(sorted(keys.values(), key=lambda swept: swept.key == SEED))
 
 
-def _swept_policies(here: Location) -> SweptKey:
+def _swept_policies(location: Location) -> SweptKey:
     """Several policies of the file as values: a cell has one."""
     parts = []
-    for index, entry in enumerate(here.value):
-        parts.append(((entry,), (here / index).place))
-    return SweptKey(POLICIES, here.place, tuple(parts))
+    for index, entry in enumerate(location.value):
+        parts.append(((entry,), (location / index).place))
+    return SweptKey(POLICIES, location.place, tuple(parts))
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
@@ -351,16 +352,18 @@ def _check_metrics(
     document: Document, section: SweepSection | None, asked: Asked
 ) -> None:
     """Reports names that are no metrics, wherever they were given."""
-    here = Location(document) / "sweep"
+    location = Location(document) / "sweep"
     named = [
         (_on_command_line(document, "metric"), name)
         for name in asked.metrics
     ]
     if section is not None:
         for index, name in enumerate(section.metrics or ()):
-            named.append((here / "metrics" / index, name))
+            named.append((location / "metrics" / index, name))
         if section.stop is not None and section.stop.metric:
-            named.append((here / "stop" / "metric", section.stop.metric))
+            named.append(
+                (location / "stop" / "metric", section.stop.metric)
+            )
     if asked.stop is not None and asked.stop.metric:
         where = _on_command_line(document, "stop")
         named.append((where, asked.stop.metric))
