@@ -80,7 +80,13 @@ def profile(
     require_live(prefix, f"testbed profile {app}")
     from testbed.backends.emu.emulation import LiveOptions
 
-    live = LiveOptions(prefix, openflow_port, api_port, controller, force)
+    live = LiveOptions(
+        prefix=prefix,
+        openflow_port=openflow_port,
+        api_port=api_port,
+        library=controller,
+        force=force,
+    )
     # A bandwidth sweep has one policy.
     (recorded,) = played_live(experiment, out, live)
     profile_of_app = profiled(experiment, recorded, to)

@@ -59,17 +59,24 @@ def run(
     from testbed.backends.emu.emulation import LiveOptions
 
     live = LiveOptions(
-        prefix,
-        openflow_port,
-        api_port,
-        controller,
-        force,
-        builder,
+        prefix=prefix,
+        openflow_port=openflow_port,
+        api_port=api_port,
+        library=controller,
+        force=force,
+        builder=builder,
     )
     # Filled during the run: an interrupted one shows what it has.
     recorded: list[RunRecord] = []
     try:
-        played_live(experiment, out, live, tables, recorded, watch=watch)
+        played_live(
+            experiment,
+            out,
+            live,
+            tables=tables,
+            recorded=recorded,
+            watch=watch,
+        )
     except KeyboardInterrupt:
         _show(recorded, as_json=as_json)
         say_interrupted(experiment, recorded)
@@ -105,9 +112,9 @@ def played_live(
     experiment: Experiment,
     out: Path | None,
     live: LiveOptions,
+    *,
     tables: TableFormat = "csv",
     recorded: list[RunRecord] | None = None,
-    *,
     watch: bool = False,
 ) -> list[RunRecord]:
     """Plays an experiment on the live network, with sentences and bars on
@@ -128,5 +135,9 @@ def played_live(
         console.say, progress, [] if recorded is None else recorded
     )
     return run_live(
-        experiment, top, live, shown, ["testbed", *sys.argv[1:]]
+        experiment,
+        top,
+        options=live,
+        show=shown,
+        command=["testbed", *sys.argv[1:]],
     )

@@ -66,10 +66,15 @@ def simulate(
         return
     top = new_run(experiment, out, console.say, tables)
     recorded: list[RunRecord] = []
-    command = ["testbed", *sys.argv[1:]]
     try:
         with failing_run(top):
-            run_simulated(experiment, top, _progress, command, recorded)
+            run_simulated(
+                experiment,
+                top,
+                progress=_progress,
+                command=["testbed", *sys.argv[1:]],
+                recorded=recorded,
+            )
     except KeyboardInterrupt:
         _show(recorded, as_json=as_json)
         for line in so_far(experiment, recorded):

@@ -179,13 +179,13 @@ def add(
         raise BadInput("how many VMs? --vms N, or --at SERVER:VMS")
     n_vms = vms or sum(count for _, count in places)
     request = keeper_protocol.AddTenant(
-        name,
-        n_vms,
-        _bandwidth(bandwidth),
-        embedder,
-        places,
-        enforcement,
-        policy,
+        name=name,
+        n_vms=n_vms,
+        bandwidth_bps=_bandwidth(bandwidth),
+        embedder=embedder,
+        at=places,
+        enforcement=enforcement,
+        policy=policy,
     )
     _changed(request, "tenant add", as_json=as_json)
 

@@ -55,7 +55,11 @@ def up(
     for note in notes:
         console.say(note)
     live = LiveOptions(
-        prefix, openflow_port, api_port, controller, builder=builder
+        prefix=prefix,
+        openflow_port=openflow_port,
+        api_port=api_port,
+        library=controller,
+        builder=builder,
     )
     setup = StandingSetup(
         experiment, live, with_jobs=jobs, open=open_to_all

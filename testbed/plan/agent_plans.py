@@ -289,10 +289,17 @@ def _commands(
     """
     peers = _peers(tenant)
     environment = _variables(job, tenant)
-    return tuple(
-        CommandPlan(vm.index, str(vm.ip), peers, demand.words, environment)
-        for vm in tenant.vms
-    )
+    plans = []
+    for vm in tenant.vms:
+        plan = CommandPlan(
+            index=vm.index,
+            ip=str(vm.ip),
+            peers=peers,
+            argv=demand.words,
+            environment=environment,
+        )
+        plans.append(plan)
+    return tuple(plans)
 
 
 def _peers(tenant: TenantPlan) -> tuple[str, ...]:
@@ -317,7 +324,9 @@ def _programs(
     # start ranks in their own working folder.
     folder = f"/tmp/{job.id}"  # noqa: S108 - in the VM
     counts = [ranks_in(demand, vm.index) for vm in tenant.vms]
-    plans: list[Plan] = []
+    peers = _peers(tenant)
+    environment = _variables(job, tenant)
+    plans = []
     for vm in tenant.vms:
         launcher: tuple[str, ...] = ()
         if vm.index == 0:
@@ -325,11 +334,11 @@ def _programs(
                 demand, job.n_vms, f"{folder}/{FOLDER}"
             )
         plan = ProgramPlan(
-            vm.index,
-            str(vm.ip),
-            _peers(tenant),
-            demand.words,
-            _variables(job, tenant),
+            index=vm.index,
+            ip=str(vm.ip),
+            peers=peers,
+            argv=demand.words,
+            environment=environment,
             folder=folder,
             launch=demand.launch,
             ranks=counts[vm.index],

@@ -230,7 +230,13 @@ def _default_class(
     if borrows:
         ceil_bps = max(capacity_bps, rate_bps)
     return (
-        HtbClass(dev, LINK_MINOR, DEFAULT_CLASS_MINOR, rate_bps, ceil_bps),
+        HtbClass(
+            dev,
+            parent_minor=LINK_MINOR,
+            minor=DEFAULT_CLASS_MINOR,
+            rate_bps=rate_bps,
+            ceil_bps=ceil_bps,
+        ),
         ByteFifo(
             dev,
             DEFAULT_CLASS_MINOR,

@@ -672,9 +672,9 @@ def controller_tenant(
 def _attached(vm: TenantVm, dpid: Mapping[str, int]) -> values.AttachedVm:
     port = vm.slot.port
     return values.AttachedVm(
-        vm.index,
-        str(vm.ip),
-        vm.slot.mac,
-        dpid[port.bridge],
-        port.number,
+        index=vm.index,
+        ip=str(vm.ip),
+        mac=vm.slot.mac,
+        dpid=dpid[port.bridge],
+        port=port.number,
     )

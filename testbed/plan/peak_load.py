@@ -205,11 +205,13 @@ def shares_bps(
         first_of_job.append(len(links))
     rates = max_min_rates(
         # Where reservations exceed a link nothing is left of it, and no less.
-        np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
-        np.array(first_of_job),
-        np.array(links, dtype=np.int64),
-        np.array(vms, dtype=np.float64),
-        np.array([wanted[job_id] for job_id in units], dtype=np.float64),
+        capacity=np.maximum(np.array(free_bps, dtype=np.float64), 0.0),
+        start=np.array(first_of_job),
+        link=np.array(links, dtype=np.int64),
+        weight=np.array(vms, dtype=np.float64),
+        cap=np.array(
+            [wanted[job_id] for job_id in units], dtype=np.float64
+        ),
     )
     shares = {}
     for job_id, rate_bps in zip(units, rates, strict=True):

@@ -68,9 +68,7 @@ class Cell:
             from testbed.sweeps.live_cell import played_live
 
             self.experiment(context)
-            return played_live(
-                self.name, self.files, self.overrides, self.keep, context
-            )
+            return played_live(self, context)
         return {"result": self._simulated(self.experiment(context))}
 
     def experiment(self, context: Context) -> Experiment:

@@ -73,7 +73,14 @@ class Cells:
             digest = self._fixed.get(head) or self._swept(head, texts)
             parts.append(f"{head}={digest}")
         key = hashlib.sha256("\n".join(parts).encode()).hexdigest()
-        return Cell(key, plan.live, plan.path.name, values, texts, files)
+        return Cell(
+            key=key,
+            live=plan.live,
+            name=plan.path.name,
+            values=values,
+            overrides=texts,
+            named=files,
+        )
 
     def _swept(self, head: str, texts: Sequence[tuple[str, str]]) -> str:
         inside = []

@@ -8,10 +8,9 @@ import hashlib
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
@@ -29,6 +28,9 @@ from testbed.sweeps.tasks import (
 )
 from testbed.sweeps.worker_side import examined
 
+if TYPE_CHECKING:
+    from testbed.sweeps.cell_runs import Cell
+
 LAST = 400
 """Characters of a failed command's last words that are passed on."""
 IN_USE_S = END_S + 30.0
@@ -37,33 +39,27 @@ machine, in seconds.
 """
 
 
-def played_live(
-    name: str,
-    files: Mapping[str, FileRef],
-    overrides: Sequence[tuple[str, str]],
-    keep: Path | None,
-    context: Context,
-) -> dict[str, Any]:
+def played_live(cell: Cell, context: Context) -> dict[str, Any]:
     """The result of a cell on this machine's live network, with the run's
     provenance.
 
-    ``files`` by their names in the experiment, whose own file has none but
-    ``name``. Raises the error that the command ended in.
+    Raises the error that the command ended in.
     """
     with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         relative = {}
-        for file_name, ref in files.items():
+        for name, ref in cell.files.items():
             # One with an absolute name has to be at that place already.
-            if file_name.startswith("/"):
-                _check_absolute(file_name, ref)
+            if name.startswith("/"):
+                _check_absolute(name, ref)
             else:
-                relative[file_name] = context.path(ref)
-        relative[name] = relative.pop("")
-        spec = laid_out(folder, relative)[name]
-        command = _command(spec, keep or folder / "runs")
-        command += _settings(overrides)
+                relative[name] = context.path(ref)
+        # The experiment's own file has no name among those that it reads.
+        relative[cell.name] = relative.pop("")
+        spec = laid_out(folder, relative)[cell.name]
+        command = _command(spec, cell.keep or folder / "runs")
+        command += _settings(cell.overrides)
         done, record = _until_free(command)
         # 1 is a result too: one outside what was expected.
         if done.returncode not in (0, 1) or record is None:
@@ -159,11 +155,5 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
     run = read_json(folder / PROVENANCE)
     if not isinstance(run, dict):
         raise RunFailed(f"{folder / PROVENANCE} says nothing")
-    where = {**_machine(), "run": run, "run_s": record["wall_s"]}
+    where = {**examined(), "run": run, "run_s": record["wall_s"]}
     return {"result": result, "provenance": where}
-
-
-@cache
-def _machine() -> Mapping[str, Any]:
-    """The doctor's verdict on this machine, once a process."""
-    return examined()

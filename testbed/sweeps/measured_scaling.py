@@ -115,11 +115,11 @@ def repetitions_of(
         # somebody else's work does not move it.
         profiled_s = median(row.measured_s or 0.0 for row in profiled)
         repetition = Repetition(
-            name,
-            profiled[0].requested_bps,
-            profiled_s,
-            _scaled_runs(scaled.get(name, ()), traffic),
-            traffic.get(profiled[0].job_id),
+            application=name,
+            requested_bps=profiled[0].requested_bps,
+            profiled_s=profiled_s,
+            runs=_scaled_runs(scaled.get(name, ()), traffic),
+            profiled_traffic=traffic.get(profiled[0].job_id),
         )
         repetitions.append(repetition)
     return repetitions
@@ -213,10 +213,10 @@ class ScalingPoint:
         """Why, from what was counted; empty where nothing was."""
         return reason(
             self.verdict,
-            self.traffic,
-            self.traffic_at_b,
-            self.network_share,
-            self.measured.mean,
+            now=self.traffic,
+            at_b=self.traffic_at_b,
+            network_share=self.network_share,
+            measured_s=self.measured.mean,
         )
 
     def to_json(self) -> dict[str, Any]:

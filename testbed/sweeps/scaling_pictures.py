@@ -52,44 +52,41 @@ def draw(made: Figure, measured: Sequence[MeasuredScaling]) -> None:
 
 
 def _times(axes: Axes, scaling: MeasuredScaling, number: int) -> None:
-    colour = COLOURS[number % len(COLOURS)]
-    bandwidths_mbps = _mbps(scaling)
     # Dashed, and no markers: what is computed is not to be taken for measured.
     axes.plot(
-        bandwidths_mbps,
+        _mbps(scaling),
         [point.estimated.mean for point in scaling.points],
-        color=colour,
+        color=COLOURS[number % len(COLOURS)],
         linestyle=DASHES[1],
         linewidth=1.2,
         label=f"{scaling.application}: estimate",
     )
     measured = [point.measured for point in scaling.points]
-    _bars(axes, bandwidths_mbps, measured, number, scaling.application)
+    _bars(axes, scaling, number, measured)
 
 
 def _ratios(axes: Axes, scaling: MeasuredScaling, number: int) -> None:
     ratios = [point.ratio for point in scaling.points]
-    _bars(axes, _mbps(scaling), ratios, number, scaling.application)
+    _bars(axes, scaling, number, ratios)
 
 
 def _bars(
     axes: Axes,
-    bandwidths_mbps: Sequence[float],
-    estimates: Sequence[Estimate],
+    scaling: MeasuredScaling,
     number: int,
-    label: str,
+    estimates: Sequence[Estimate],
 ) -> None:
     """Means, with their intervals where there are several repetitions."""
     # No line between them: nothing was measured there.
     axes.errorbar(
-        bandwidths_mbps,
+        _mbps(scaling),
         [estimate.mean for estimate in estimates],
         yerr=[estimate.half_width or 0.0 for estimate in estimates],
         color=COLOURS[number % len(COLOURS)],
         marker=MARKERS[number % len(MARKERS)],
         linestyle="none",
         capsize=3,
-        label=f"{label}: measured",
+        label=f"{scaling.application}: measured",
     )
 
 

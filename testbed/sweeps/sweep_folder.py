@@ -192,9 +192,15 @@ def computed(
         TableWriter(plan, options.out) as table,
     ):
         run = SweepRun(
-            plan, store, executor, report, spec, keep, options.again
+            plan=plan,
+            store=store,
+            executor=executor,
+            report=report,
+            spec=spec,
+            keep=keep,
+            again=options.again,
+            table=table,
         )
-        run.table = table
         run.compute()
     return run
 
@@ -240,7 +246,14 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
         reasons=reasons,
     )
     picture = pictures.get("svg", b"").decode()
-    page = sweep_page(plan, table, done.sentence, reasons, picture, where)
+    page = sweep_page(
+        plan,
+        table,
+        sentence=done.sentence,
+        reasons=reasons,
+        picture=picture,
+        where=where,
+    )
     folder.write_text(REPORT, page)
     return done
 

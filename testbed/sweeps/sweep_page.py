@@ -39,6 +39,7 @@ MOST_REASONS = 50
 def sweep_page(
     plan: SweepPlan,
     table: Sequence[TableRow],
+    *,
     sentence: str,
     reasons: Sequence[str],
     picture: str,

@@ -317,7 +317,7 @@ def _bars(line: Line, x: Across, panel: Panel) -> _Bars:
 
 
 def _draw_line(
-    axes: Axes, line: Line, x: Across, panel: Panel, aside: float
+    axes: Axes, line: Line, x: Across, panel: Panel, *, aside: float
 ) -> None:
     """Draws the means and their intervals of one combination."""
     bars = _bars(line, x, panel)
@@ -356,7 +356,7 @@ def _panel(
     for number, line in enumerate(lines):
         # Lines side by side around the place, so that bars do not hide bars.
         aside = (number - (len(lines) - 1) / 2) * apart
-        _draw_line(axes, line, x, panel, aside)
+        _draw_line(axes, line, x, panel, aside=aside)
     axes.set_xlabel(x.title)
     if _has_values(lines, panel.metric_index):
         _set_ends(axes, panel)

@@ -198,7 +198,13 @@ class SweepRun:
         kept = self.counts.kept
         size = self.plan.size
         self.report(
-            SweepProgress(done + kept, size, done, size - kept, kept)
+            SweepProgress(
+                done=done + kept,
+                of=size,
+                cost=done,
+                of_cost=size - kept,
+                kept=kept,
+            )
         )
 
 

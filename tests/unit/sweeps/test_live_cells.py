@@ -104,7 +104,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
     found = Runs()
     monkeypatch.setattr(live_cell, "run_child", found)
     monkeypatch.setattr(
-        live_cell, "_machine", lambda: {"doctor": {"can_run": True}}
+        live_cell, "examined", lambda: {"doctor": {"can_run": True}}
     )
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr(sweep_folder, "sweep_pictures", lambda *_: {})

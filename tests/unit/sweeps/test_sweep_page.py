@@ -168,7 +168,14 @@ def test_the_page_says_what_points_and_bars_are(*, cut: bool) -> None:
         row(0.8, "fcfs", (0.99, half)),
     ]
     plan = plan_of("acceptance_rate")
-    page = sweep_page(plan, table, "6 cells: 6 computed", [], "<svg/>", {})
+    page = sweep_page(
+        plan,
+        table,
+        sentence="6 cells: 6 computed",
+        reasons=[],
+        picture="<svg/>",
+        where={},
+    )
     opening = page[: page.index("</header>")]
     assert "simulated, 3 seeds each" in opening
     assert "cells:" not in opening
