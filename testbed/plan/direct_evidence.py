@@ -11,7 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from testbed.plan.fidelity import Finding, Level, graded_finding, quantile
+from testbed.plan.fidelity import (
+    JOB_SHARES,
+    Finding,
+    Level,
+    graded_finding,
+    quantile,
+)
 
 Kind = Literal[
     "ring",
@@ -46,9 +52,7 @@ INDIRECT = frozenset(
 )
 """Checks that look at the machine, not at a job."""
 
-SUSPECT = 0.015
-INVALID = 0.02
-"""Shares of a job's time that make it suspect, and invalid."""
+SUSPECT, INVALID = JOB_SHARES
 BAND = 0.05
 """Share of its time by which a job may be late, unless its file says more."""
 NAMED = 3
@@ -61,31 +65,35 @@ LEAST_WATCHED = 0.5
 class JobEvidence:
     """Evidence of a job that ran, in seconds of the wall.
 
-    ``length_s``: the time that it takes by its plan, from ``began_s`` on.
-    ``watched_s``: the part of its time over which its traffic was counted.
-    ``missing_s``: the time that its rate needs for the traffic that is missing,
-    extrapolated from what was counted to all of the job's time; that of the VM
-    that lacks most. ``tail_s``: the part of it between the last count and the
-    last byte.
-    ``disturbed_s``: time not counted, as the experiment itself stopped it.
-    ``excess``: the share of a limit's rate that it let through beyond it.
-    ``waited_s``: how long its slowest agent was ready and had no processor;
-    ``lost_s``: by how much an agent with a pace of its own fell behind for
-    good; None: not known. ``stood_s``: how long the switch, or an agent, made no progress.
-    ``held_s``: the most by which waits for a processor can have held up a
-    program of its own, or VMs that compute, or by which traffic without a
-    reservation fell behind its VMs' caps; None: not known. ``queued``: the
-    share of the samples in which its packets waited at one of its limiters,
-    that is, of its time in which the network limited it. ``drops``: packets
-    that its classes on links have dropped; ``resent_s``: the time that sending
-    them again takes, at most; ``full_drops``: those that they have dropped
-    besides as several of its VMs sent to one and its reservation was full.
-    ``moving_s``: what ending it and resuming it
-    elsewhere took beyond what that usually takes; ``short_s``: by how much less
-    time than its plan it had, as it began late and its reservation's end has
-    stopped it. ``late_wake_s``: by which the run's own process,
-    which starts, stops and moves jobs, woke up late while it ran; ``band``: the
-    share of its time by which it may be late.
+    - ``length_s``: the time that it takes by its plan, from ``began_s`` on.
+    - ``watched_s``: the part of its time over which its traffic was counted.
+    - ``disturbed_s``: time not counted, as the experiment itself stopped it.
+    - ``missing_s``: the time that its rate needs for the traffic that is
+      missing, extrapolated from what was counted to all of the job's time; of
+      the VM that lacks most. ``tail_s``: the part of it between the last count
+      and the last byte.
+    - ``excess``: the share of a limit's rate that it let through beyond it.
+    - ``waited_s``: the longest for which one of its agents was ready and had
+      no processor.
+    - ``lost_s``: the time by which an agent with a pace of its own fell behind
+      for good; None: not known.
+    - ``stood_s``: the time in which the switch, or an agent, made no progress.
+    - ``held_s``: the most by which waits for a processor can have delayed a
+      program of its own, or VMs that compute, or by which traffic without a
+      reservation fell behind its VMs' caps; None: not known.
+    - ``queued``: the share of the samples in which its packets waited at one of
+      its limiters: of its time, in which the network limited it.
+    - ``drops``: packets that its classes on links have dropped. ``resent_s``:
+      the time that sending them again takes, at most. ``full_drops``: packets
+      dropped besides, as several of its VMs sent to one and its reservation was
+      full.
+    - ``moving_s``: the time that ending it and resuming it elsewhere took
+      beyond what that usually takes.
+    - ``short_s``: the time that it lacked, as it began late and was stopped at
+      its reservation's end.
+    - ``late_wake_s``: the latest that the run's own process, which starts,
+      stops and moves jobs, woke up while it ran. ``band``: the share of its
+      time by which it may be late.
     """
 
     job_id: str
@@ -123,6 +131,10 @@ class JobEvidence:
             **rounded,
         }
 
+    def _share(self, duration_s: float) -> float:
+        """A time as a share of the job's."""
+        return duration_s / max(self.length_s, 1e-9)
+
     @property
     def is_complete(self) -> bool:
         """All that bears on its time was looked at."""
@@ -138,7 +150,7 @@ class JobEvidence:
     @property
     def unseen(self) -> str:
         """The part of it that was not seen, in words."""
-        watched = self.watched_s / max(self.length_s, 1e-9)
+        watched = self._share(self.watched_s)
         if self.kind in COUNTED or self.kind == "best effort":
             if watched < LEAST_WATCHED:
                 return (
@@ -158,7 +170,7 @@ class JobEvidence:
     @property
     def missing(self) -> float:
         """Share of its traffic that did not arrive."""
-        return self.missing_s / max(self.length_s, 1e-9)
+        return self._share(self.missing_s)
 
     @property
     def late(self) -> float:
@@ -167,21 +179,22 @@ class JobEvidence:
         An agent catches up most waits; traffic that is counted shows by itself
         what a wait has cost.
         """
-        return (self.lost_s or 0.0) / max(self.length_s, 1e-9)
+        return self._share(self.lost_s or 0.0)
 
     @property
     def stood(self) -> float:
-        return self.stood_s / max(self.length_s, 1e-9)
+        """Share of its time in which the switch or an agent stood still."""
+        return self._share(self.stood_s)
 
     @property
     def moving(self) -> float:
         """Share of its time by which moves took longer than usual."""
-        return self.moving_s / max(self.length_s, 1e-9)
+        return self._share(self.moving_s)
 
     @property
     def short(self) -> float:
         """Share of its time by which it began too late."""
-        return self.short_s / max(self.length_s, 1e-9)
+        return self._share(self.short_s)
 
     @property
     def dropped(self) -> float:
@@ -193,7 +206,7 @@ class JobEvidence:
             return 0.0
         if self.kind in COUNTED and self.is_complete:
             return self.missing
-        return self.resent_s / max(self.length_s, 1e-9)
+        return self._share(self.resent_s)
 
     @property
     def late_wake(self) -> float:
@@ -230,7 +243,7 @@ class JobEvidence:
         held = 0.0
         is_known = self.is_unhindered or self.is_seen_in_part
         if self.held_s is not None and is_known:
-            held = self.held_s / max(self.length_s, 1e-9)
+            held = self._share(self.held_s)
         lack = max(self.missing, self.late, self.stood, held, self.short)
         # Neither is seen in the other.
         return lack + self.moving
@@ -286,21 +299,14 @@ def doubts(jobs: Sequence[JobEvidence]) -> str:
     return "; ".join(named)
 
 
-def _level(value: float) -> Level:
-    if value > INVALID:
-        return "invalid"
-    if value > SUSPECT:
-        return "suspect"
-    return "ok"
-
-
 def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
     """Findings of the direct checks, each of the job that it hits most."""
     if not jobs:
         return []
     short = max(jobs, key=lambda job: job.missing)
+    measure = "demand curve" if short.kind in CURVES else "rate"
     missing = (
-        f"traffic of job {short.job_id} fell behind its {_measure(short)} by "
+        f"traffic of job {short.job_id} fell behind its {measure} by "
         f"{short.missing:.1%} of the job's time: {short.missing_s:.2f} s, "
         f"{max(0.0, short.tail_s):.2f} s of it after the last count"
     )
@@ -318,10 +324,10 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
         f"{still.stood_s:.2f} s, {still.stood:.1%} of the job's time"
     )
     return [
-        _finding("missing traffic", short.missing, missing),
-        _finding("outrun limit", over.excess, excess),
-        _finding("late agent", late.late, lost),
-        _finding("standstill", still.stood, stood),
+        graded_finding("missing traffic", short.missing, missing),
+        graded_finding("outrun limit", over.excess, excess),
+        graded_finding("late agent", late.late, lost),
+        graded_finding("standstill", still.stood, stood),
         _late_start(jobs),
         _move(jobs),
     ]
@@ -334,20 +340,20 @@ def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
         f"job {job.job_id} began so late that its reservation's end left it "
         f"{job.short_s:.2f} s, {job.short:.1%}, less than the time it takes"
     )
-    return _finding("late start", job.short, reason)
+    return graded_finding("late start", job.short, reason)
 
 
 def _move(jobs: Sequence[JobEvidence]) -> Finding:
     """Of jobs that resumed elsewhere, with what they lack besides."""
     moved = [job for job in jobs if job.moving_s > 0.0]
     if not moved:
-        return _finding("move", 0.0, "no job took long to move")
+        return graded_finding("move", 0.0, "no job took long to move")
     job = max(moved, key=lambda job: job.lack)
     reason = (
         f"moving job {job.job_id} took {job.moving_s:.2f} s more than it "
         f"usually takes; with what it lacks besides {job.lack:.1%} of its time"
     )
-    return _finding("move", job.lack, reason)
+    return graded_finding("move", job.lack, reason)
 
 
 def lateness(
@@ -361,7 +367,6 @@ def lateness(
     if not late_s:
         return []
     p99_s = quantile(late_s, 0.99)
-    figures = {"p99_s": p99_s, "max_s": max(late_s)}
     reason = (
         f"a sleeping process woke up to {p99_s * 1e3:.0f} ms late (p99)"
     )
@@ -374,11 +379,8 @@ def lateness(
             f", {job.late_wake_s * 1e3:.0f} ms while job {job.job_id} ran: "
             f"{share:.0%} of what its band allows"
         )
-    return [
-        graded_finding(
-            "lateness", share, reason, {**figures, "share": share}
-        )
-    ]
+    metrics = {"p99_s": p99_s, "max_s": max(late_s), "share": share}
+    return [graded_finding("lateness", share, reason, metrics)]
 
 
 def _with_cost(finding: Finding, jobs: Sequence[JobEvidence]) -> Finding:
@@ -398,8 +400,8 @@ def _with_cost(finding: Finding, jobs: Sequence[JobEvidence]) -> Finding:
     level = finding.level
     if job.dropped > INVALID:
         level = "invalid"
-    figures = {**finding.metrics, "share": job.dropped}
-    return Finding(level, finding.check, reason, figures)
+    metrics = {**finding.metrics, "share": job.dropped}
+    return Finding(level, finding.check, reason, metrics)
 
 
 def controller_finding(
@@ -427,22 +429,12 @@ def controller_finding(
     share = waited_s / max(shortest_s, 1e-9)
     if share > SUSPECT:
         reason += f": {share:.1%} of the shortest job's time"
-    level = _level(share)
+    metrics = {"stood_s": stood_s, "held_up_s": held_up_s}
+    finding = graded_finding("controller", share, reason, metrics)
     # What waited for it is a guess here, and a guess makes no run invalid.
-    if not is_ours and level == "invalid":
-        level = "suspect"
-    figures = {"stood_s": stood_s, "held_up_s": held_up_s}
-    return Finding(level, "controller", reason, figures)
-
-
-def _measure(job: JobEvidence) -> str:
-    if job.kind in CURVES:
-        return "demand curve"
-    return "rate"
-
-
-def _finding(check: str, share: float, reason: str) -> Finding:
-    return Finding(_level(share), check, reason, {"share": share})
+    if not is_ours and finding.level == "invalid":
+        return replace(finding, level="suspect")
+    return finding
 
 
 def weighed(

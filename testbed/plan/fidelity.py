@@ -33,6 +33,8 @@ class Finding:
     metrics: dict[str, float] = field(default_factory=dict)
 
 
+JOB_SHARES = (0.015, 0.02)
+"""Shares of a job's time that make it suspect, and invalid."""
 # Values beyond which a run is suspect, and invalid; where the second is the
 # lesser one, low values are bad. ``docs/runs-and-fidelity.md`` says what each
 # was set from.
@@ -45,6 +47,13 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "stolen time": (0.05, 0.15),
     "starved switch": (0.50, 0.90),
     "lateness": (0.5, 1.0),
+    "missing traffic": JOB_SHARES,
+    "outrun limit": JOB_SHARES,
+    "late agent": JOB_SHARES,
+    "standstill": JOB_SHARES,
+    "late start": JOB_SHARES,
+    "move": JOB_SHARES,
+    "controller": JOB_SHARES,
 }
 KEPT_UP = 0.98
 """Share of their rates above which reserved transfers lacked nothing."""
@@ -55,9 +64,15 @@ over that share.
 
 
 def graded_finding(
-    check: str, value: float, reason: str, metrics: dict[str, float]
+    check: str,
+    value: float,
+    reason: str,
+    metrics: dict[str, float] | None = None,
 ) -> Finding:
-    """The finding of a check, by the thresholds of its name."""
+    """The finding of a check, by the thresholds of its name.
+
+    ``metrics``: by default the value, as ``share``.
+    """
     suspect, invalid = THRESHOLDS[check]
     # Where low values are bad the comparison is turned round.
     sign = 1
@@ -68,7 +83,7 @@ def graded_finding(
         level = "suspect"
     if sign * value > sign * invalid:
         level = "invalid"
-    return Finding(level, check, reason, metrics)
+    return Finding(level, check, reason, metrics or {"share": value})
 
 
 @dataclass(frozen=True)
@@ -205,6 +220,8 @@ def two_figures(rate: float) -> float:
     return float(f"{rate:.2g}")
 
 
+LARGEST_LOAD, _ = THRESHOLDS["preflight"]
+"""The largest load of a rate that fits."""
 MOST_TESTS = 8
 """Load tests of one search for a rate, at most."""
 CLOSE = 1.12
@@ -231,15 +248,14 @@ def fitting_rate(
     proportional to the rate: a pass of the switch has a fixed cost, packets
     cost and not bytes, and an overload causes losses.
     """
-    limit, _ = THRESHOLDS["preflight"]
     loads: dict[float, float] = {}
     fit = 0.0
     rate = start
     # A rate that comes up again brings nothing new.
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
-        fit, over = _bracket(loads, limit)
-        crossing, sure = _crossing(loads, fit, limit)
+        fit, over = _bracket(loads)
+        crossing, sure = _crossing(loads, fit)
         if fit and not largest:
             break
         if fit and _close_enough(
@@ -257,21 +273,16 @@ def fitting_rate(
     return fit or None
 
 
-def _bracket(
-    loads: Mapping[float, float], limit: float
-) -> tuple[float, float]:
+def _bracket(loads: Mapping[float, float]) -> tuple[float, float]:
     """The largest tested rate that fits (0: none does), and the least above it
     that does not (infinite: none was tested).
     """
     fit = 0.0
     for rate, load in loads.items():
-        if load <= limit:
+        if load <= LARGEST_LOAD:
             fit = max(fit, rate)
-    over = inf
-    for rate, load in loads.items():
-        # Below one that fits a load above the limit was noise.
-        if load > limit and rate > fit:
-            over = min(over, rate)
+    # Below one that fits a load above the limit was noise.
+    over = min((rate for rate in loads if rate > fit), default=inf)
     return fit, over
 
 
@@ -283,8 +294,7 @@ def _close_enough(
     Its load may be near it, or a rate just above is known or expected not to
     fit.
     """
-    limit, _ = THRESHOLDS["preflight"]
-    if 0.97 * limit <= load < limit:
+    if 0.97 * LARGEST_LOAD <= load < LARGEST_LOAD:
         return True
     if sure:
         return crossing <= CLOSE * fit
@@ -314,7 +324,7 @@ def _next_range(
 
 
 def _crossing(
-    loads: Mapping[float, float], fit: float, limit: float
+    loads: Mapping[float, float], fit: float
 ) -> tuple[float, bool]:
     """The rate at which the load would reach the limit, and True if sure.
 
@@ -329,14 +339,14 @@ def _crossing(
         low, high = from_fit[:2]
     else:
         low, high = sorted([*loads, 0.0])[-2:]
-    if low and loads[low] == limit:
+    if low and loads[low] == LARGEST_LOAD:
         return sqrt(low * high), False
     # Less of a rise may be noise, and above losses distort the load.
-    if low and 1.05 * loads[low] < loads[high] <= 1.2 * limit:
+    if low and 1.05 * loads[low] < loads[high] <= 1.2 * LARGEST_LOAD:
         slope = (loads[high] - loads[low]) / (high - low)
-        return low + (limit - loads[low]) / slope, True
-    rate = min(loads, key=lambda tested: abs(loads[tested] - limit))
-    return rate * limit / max(loads[rate], 0.01), False
+        return low + (LARGEST_LOAD - loads[low]) / slope, True
+    rate = min(loads, key=lambda tested: abs(loads[tested] - LARGEST_LOAD))
+    return rate * LARGEST_LOAD / max(loads[rate], 0.01), False
 
 
 class Starved:
@@ -455,7 +465,7 @@ class Starved:
             reason = (
                 f"{self._worst_name} {self.how} {share:.1%} of its rate"
             )
-        return graded_finding(self.check, share, reason, {"share": share})
+        return graded_finding(self.check, share, reason)
 
 
 class CapLimited(Starved):
@@ -515,13 +525,19 @@ class ProcessorSample:
     unsettled: bool = False
 
 
-def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
-    """For each sample: True if the processors sufficed and were the run's own.
+def _judged(
+    samples: Sequence[ProcessorSample],
+    values: Sequence[float],
+    *,
+    if_nothing_lacked: float,
+) -> list[float]:
+    """The samples' values; one that does not count is replaced.
 
-    A switch that polls uses all time that it gets, and takes more packets in a
-    pass if it gets little: a lack of idle time proves no lack of processors. A
-    stretch of unsettled samples is judged by the stretches on both sides, if
-    these have at least as many samples; else it is False.
+    It does not count where the processors sufficed and were the run's own: a
+    switch that polls uses all time that it gets, and takes more packets in a
+    pass if it gets little, so that a lack of idle time proves no lack of
+    processors. A stretch of unsettled samples is judged by the stretches on
+    both sides, if these have at least as many samples; else it counts.
     """
     stretches = _stretches(samples)
     sufficed: list[bool] = []
@@ -534,11 +550,12 @@ def nothing_lacked(samples: Sequence[ProcessorSample]) -> list[bool]:
             sufficed += [all_kept_up and length <= known_length] * length
         else:
             sufficed += [kept_up] * length
-    result = []
-    for sample, good in zip(samples, sufficed, strict=True):
+    judged = list(values)
+    for at, sample in enumerate(samples):
         # What is not known of others (NaN) is not below the threshold.
-        result.append(good and sample.others <= OTHERS)
-    return result
+        if sufficed[at] and sample.others <= OTHERS:
+            judged[at] = if_nothing_lacked
+    return judged
 
 
 def _stretches(
@@ -643,19 +660,13 @@ class ReceivedShares:
 def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
     """Findings on idle shares and on stolen ones.
 
-    Samples in which nothing lacked are not judged by their idle share.
+    Samples in which nothing lacked count as idle.
     """
     if not samples:
         return []
     idle = [sample.idle for sample in samples]
-    # Samples in which nothing lacked count as idle: a switch that polls
-    # uses all that it gets.
-    judged = list(idle)
-    for at, sufficed in enumerate(nothing_lacked(samples)):
-        if sufficed:
-            judged[at] = 1.0
     low = quantile(idle, 0.1)
-    graded = quantile(judged, 0.1)
+    graded = quantile(_judged(samples, idle, if_nothing_lacked=1.0), 0.1)
     busiest = f"in the busiest tenth of the time the processors were idle for at most {low:.0%}"
     if low < THRESHOLDS["processor idle"][0] <= graded:
         busiest += (
@@ -691,7 +702,7 @@ def _stolen(samples: Sequence[ProcessorSample]) -> Finding:
 def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
     """A finding on the switch's wait for a processor.
 
-    Samples in which nothing lacked are not judged by it. While the switch
+    Samples in which nothing lacked count as without a wait. While the switch
     waits it forwards nothing: packets that arrive wait too, or are lost before
     they reach a class that would count them.
     """
@@ -700,11 +711,7 @@ def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
         return []
     waited = [sample.waited for sample in known]
     high = quantile(waited, 0.9)
-    judged = list(waited)
-    for at, sufficed in enumerate(nothing_lacked(known)):
-        if sufficed:
-            judged[at] = 0.0
-    graded = quantile(judged, 0.9)
+    graded = quantile(_judged(known, waited, if_nothing_lacked=0.0), 0.9)
     reason = f"the switch waited for a processor for {high:.0%} of the time, in the worst tenth"
     if high > THRESHOLDS["starved switch"][0] >= graded:
         reason += ", and reserved VMs received at their rates"
