@@ -54,10 +54,6 @@ MOST_BUFFER_BYTES = 6 << 20
 LARGEST_SIZE_BYTES = (1 << 31) - 1
 
 
-def _largest_packet(tenant: TenantPlan) -> LargestPacket:
-    return LargestPacket(largest_packet_bytes(tenant))
-
-
 def initial_window_segments(
     rate_bps: int,
     packet_bytes: int,
@@ -156,11 +152,12 @@ def tenant_hosts(tenant: TenantPlan) -> tuple[BatchSection, ...]:
         BatchLine("replace", Neighbour(vm.ip, vm.slot.mac))
         for vm in tenant.vms
     ]
-    packet = BatchLine("change", _largest_packet(tenant))
+    packet = LargestPacket(largest_packet_bytes(tenant))
+    packet_line = BatchLine("change", packet)
     addresses = [vm.interface(tenant.prefix) for vm in tenant.vms]
     sections = []
     for i, vm in enumerate(tenant.vms):
-        device = (packet, BatchLine("add", Address(addresses[i])))
+        device = (packet_line, BatchLine("add", Address(addresses[i])))
         routes = _routes(tenant, addresses, addresses[i])
         neighbours = [*all_neighbours[:i], *all_neighbours[i + 1 :]]
         sections.append(BatchSection(vm.slot.netns, device))
@@ -189,7 +186,9 @@ def packet_changes(
 ) -> tuple[BatchSection, ...]:
     """The VMs' largest packets at a new rate, for connections made from now on."""
     change = BatchLine(
-        "change", _largest_packet(new), before=_largest_packet(old)
+        "change",
+        LargestPacket(largest_packet_bytes(new)),
+        before=LargestPacket(largest_packet_bytes(old)),
     )
     return tuple(BatchSection(vm.slot.netns, (change,)) for vm in new.vms)
 

@@ -251,13 +251,9 @@ def borrowing_lines(network: NetworkPlan) -> tuple[BatchSection, ...]:
     They share the default class of every link. Reservations come first: a class
     below its own rate is served before one that borrows.
     """
-    lines = []
-    for dev in network.capacity_of_port:
-        before = _default_class(network, dev, borrows=False)
-        after = _default_class(network, dev, borrows=True)
-        lines.append(BatchLine("change", after[0], before=before[0]))
-        lines.append(BatchLine("change", after[1], before=before[1]))
-    return (BatchSection(None, tuple(lines)),)
+    return _changes(
+        network_limits(network), network_limits(network, borrows=True)
+    )
 
 
 def tenant_limits(
@@ -376,26 +372,19 @@ def _tenant_classes(
         )
         classes.append(reserved)
     for directed, weight in tenant.weights:
-        classes.append(
-            _weighted_class(network, tenant.tenant_id, directed, weight)
+        # HTB serves classes that borrow in turns, each for its quantum: by
+        # that they share in proportion to their weights.
+        weighted = HtbClass(
+            dev=network.sending_port(directed).name,
+            parent_minor=LINK_MINOR,
+            minor=tenant.tenant_id,
+            rate_bps=MIN_WIRE_BPS,
+            ceil_bps=network.directed_bps(directed),
+            burst_s=CATCH_UP_S,
+            quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
         )
+        classes.append(weighted)
     return classes
-
-
-def _weighted_class(
-    network: NetworkPlan, minor: int, directed: int, weight: int
-) -> HtbClass:
-    # HTB serves classes that borrow in turns, each for its quantum: by that
-    # they share in proportion to their weights.
-    return HtbClass(
-        dev=network.sending_port(directed).name,
-        parent_minor=LINK_MINOR,
-        minor=minor,
-        rate_bps=MIN_WIRE_BPS,
-        ceil_bps=network.directed_bps(directed),
-        burst_s=CATCH_UP_S,
-        quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
-    )
 
 
 def packets_per_s(rate_bps: int, uplink_bps: int) -> int:
@@ -449,10 +438,8 @@ def rerate_lines(
     unlimited in between. Raises ValueError if the two differ in more than
     rates.
     """
-    without_rates = [
-        replace(tenant, rate_bps=0, link_bps=()) for tenant in (old, new)
-    ]
-    if without_rates[0] != without_rates[1]:
+    rerated = replace(old, rate_bps=new.rate_bps, link_bps=new.link_bps)
+    if rerated != new:
         raise ValueError(
             f"tenant {new.tenant_id}: not a change of rate alone"
         )
@@ -473,17 +460,12 @@ def capacity_lines(
     ``tenants``: before and after, as their limits too may follow from a link's
     capacity. ``borrowing``: traffic without a reservation may borrow.
     """
-    sections = list(
-        _changes(
-            network_limits(old, borrows=borrowing),
-            network_limits(new, borrows=borrowing),
-        )
-    )
-    for before, after in tenants:
-        sections += _changes(
-            tenant_limits(old, before), tenant_limits(new, after)
-        )
-    return tuple(sections)
+    before = [*network_limits(old, borrows=borrowing)]
+    after = [*network_limits(new, borrows=borrowing)]
+    for old_tenant, new_tenant in tenants:
+        before += tenant_limits(old, old_tenant)
+        after += tenant_limits(new, new_tenant)
+    return _changes(before, after)
 
 
 def _changes(
