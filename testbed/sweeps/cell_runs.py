@@ -68,7 +68,13 @@ class Cell:
             from testbed.sweeps.live_cell import played_live
 
             self.experiment(context)
-            return played_live(self, context)
+            return played_live(
+                name=self.name,
+                files=self.files,
+                overrides=self.overrides,
+                keep=self.keep,
+                context=context,
+            )
         return {"result": self._simulated(self.experiment(context))}
 
     def experiment(self, context: Context) -> Experiment:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
@@ -28,9 +28,6 @@ from testbed.sweeps.tasks import (
 )
 from testbed.sweeps.worker_side import examined
 
-if TYPE_CHECKING:
-    from testbed.sweeps.cell_runs import Cell
-
 LAST = 400
 """Characters of a failed command's last words that are passed on."""
 IN_USE_S = END_S + 30.0
@@ -39,27 +36,35 @@ machine, in seconds.
 """
 
 
-def played_live(cell: Cell, context: Context) -> dict[str, Any]:
+def played_live(
+    *,
+    name: str,
+    files: Mapping[str, FileRef],
+    overrides: Sequence[tuple[str, str]],
+    keep: Path | None,
+    context: Context,
+) -> dict[str, Any]:
     """The result of a cell on this machine's live network, with the run's
     provenance.
 
-    Raises the error that the command ended in.
+    ``files`` are by their names in the experiment; the experiment's own file is
+    by "", and is played under ``name``. Raises the error that the command ended
+    in.
     """
     with private_folder("cell-", entered=True) as folder:
         # Jobs' commands are run as another user.
         folder.chmod(0o755)
         relative = {}
-        for name, ref in cell.files.items():
+        for file_name, ref in files.items():
             # One with an absolute name has to be at that place already.
-            if name.startswith("/"):
-                _check_absolute(name, ref)
+            if file_name.startswith("/"):
+                _check_absolute(file_name, ref)
             else:
-                relative[name] = context.path(ref)
-        # The experiment's own file has no name among those that it reads.
-        relative[cell.name] = relative.pop("")
-        spec = laid_out(folder, relative)[cell.name]
-        command = _command(spec, cell.keep or folder / "runs")
-        command += _settings(cell.overrides)
+                relative[file_name] = context.path(ref)
+        relative[name] = relative.pop("")
+        spec = laid_out(folder, relative)[name]
+        command = _command(spec, keep or folder / "runs")
+        command += _settings(overrides)
         done, record = _until_free(command)
         # 1 is a result too: one outside what was expected.
         if done.returncode not in (0, 1) or record is None:
