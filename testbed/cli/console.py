@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
@@ -136,8 +137,16 @@ def _unless_lost() -> Generator[None, None, None]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, keys in the order given."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False)
+    """One JSON value on standard output, keys in the order given; dataclasses
+    are objects of their fields.
+    """
+    text = json.dumps(
+        value,
+        indent=2,
+        ensure_ascii=False,
+        allow_nan=False,
+        default=asdict,
+    )
     _write(f"{json_text(text)}\n")
 
 

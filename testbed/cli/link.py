@@ -5,7 +5,6 @@ up.
 from __future__ import annotations
 
 import shlex
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -61,7 +60,7 @@ def show(as_json: Json = False) -> None:
     require_root("testbed link show")
     states = ask(ShowLinks(), tuple[LinkState, ...])
     if as_json:
-        console.print_json(list(map(asdict, states)))
+        console.print_json(states)
         return
     table = Table(
         "link", "state", "capacity", "reserved", "share", "tenants"
@@ -130,7 +129,7 @@ def set_(
     state = ask(SetCapacity(tuple(ends), capacity_bps, way), LinkState)
     carries = human_capacity(state.capacity_bps, state.capacity_down_bps)
     console.print_result(
-        asdict(state),
+        state,
         f"link {state.name} carries {carries},"
         f" of which {human_bandwidth(state.reserved_bps)} are reserved",
         as_json=as_json,
@@ -164,7 +163,7 @@ def _change(ends: list[str], *, up: bool, as_json: bool) -> None:
     require_root(f"testbed link {'up' if up else 'down'}")
     state = ask(SetLink(tuple(ends), up), LinkState)
     if as_json:
-        console.print_json(asdict(state))
+        console.print_json(state)
         return
     console.print_text(
         f"link {state.name} is {'up' if state.up else 'down'}"

@@ -5,7 +5,6 @@ left on it.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -50,9 +49,8 @@ def doctor(as_json: Json = False) -> None:
     checks = examine()
     able, sentence = verdict(checks)
     if as_json:
-        rows = list(map(asdict, checks))
         console.print_json(
-            {"can_run": able, "verdict": sentence, "checks": rows}
+            {"can_run": able, "verdict": sentence, "checks": checks}
         )
     else:
         for check in checks:
@@ -87,12 +85,7 @@ def clean(dry_run: DryRun = False, as_json: Json = False) -> None:
     removed = remove_leftovers(dry_run=dry_run)
     removed += remove_temporary_folders(dry_run=dry_run)
     if as_json:
-        console.print_json(
-            {
-                "dry_run": dry_run,
-                "removed": list(map(asdict, removed)),
-            }
-        )
+        console.print_json({"dry_run": dry_run, "removed": removed})
         return
     verb = "would remove" if dry_run else "removed"
     for thing in removed:

@@ -108,17 +108,23 @@ def overrides_of(
     """
     overrides: dict[str, str] = {}
     for setting in settings or ():
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise BadInput(
-                f"--set {setting}: write it as KEY=VALUE, as scale.rate=0.05"
-            )
-        overrides[key.strip()] = value.strip()
+        key, value = key_and_value(setting, "scale.rate=0.05")
+        overrides[key] = value
     if seed is not None:
         overrides["seed"] = str(seed)
     if lenient:
         overrides["workload.lenient"] = "true"
     return overrides
+
+
+def key_and_value(setting: str, example: str) -> tuple[str, str]:
+    """The parts of a ``--set``. Raises BadInput, with an example."""
+    key, equals, value = setting.partition("=")
+    if not equals or not key.strip():
+        raise BadInput(
+            f"--set {setting}: write it as KEY=VALUE, as {example}"
+        )
+    return key.strip(), value.strip()
 
 
 # -- verbs that build the live network

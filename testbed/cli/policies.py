@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from testbed.cli import console
-from testbed.cli.options import Json, Out, PictureFolder
+from testbed.cli.options import Json, Out, PictureFolder, key_and_value
 from testbed.errors import BadInput, RunFailed
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder, write_asked_for
@@ -124,10 +124,9 @@ def _origin(kind: PolicyKind) -> str:
     source = kind.source
     if source is None:
         return "the testbed"
-    package = None
     if source.distribution:
-        package = f"{source.distribution} {source.version}"
-    return package or source.written
+        return f"{source.distribution} {source.version}"
+    return source.written
 
 
 def _record(kind: PolicyKind) -> dict[str, Any]:
@@ -176,19 +175,15 @@ def _allowed(takes: Parameter) -> str:
 
 def _entry(kind: PolicyKind) -> str:
     """An entry of ``policies`` with every parameter at its default."""
-    outside = kind.source is not None and not kind.source.distribution
-    first = (
-        f'class: "{kind.source.written}"'
-        if outside and kind.source
-        else f"name: {kind.name}"
-    )
-    parameters = [
-        f"{parameter.key}: {_written(parameter)}"
-        for parameter in kind.takes.values()
-    ]
-    if parameters or outside:
-        return "{" + ", ".join([first, *parameters]) + "}"
-    return kind.name
+    parts = [f"name: {kind.name}"]
+    # A class of a file has no name that is known elsewhere.
+    if kind.source is not None and not kind.source.distribution:
+        parts = [f'class: "{kind.source.written}"']
+    elif not kind.takes:
+        return kind.name
+    for parameter in kind.takes.values():
+        parts.append(f"{parameter.key}: {_written(parameter)}")
+    return "{" + ", ".join(parts) + "}"
 
 
 # -- checks --------------------------------------------------------------------
@@ -320,18 +315,12 @@ def _subject(
     from testbed.policy_trials.policy_subject import Subject
 
     spec = policy_from(which, Path.cwd())
-    entry: dict[str, Any] = (
-        {"name": spec.name}
-        if spec.plugin is None
-        else {"class": _class(which)}
-    )
+    entry: dict[str, Any] = {"name": spec.name}
+    if spec.plugin is not None:
+        entry = {"class": _class(which)}
     for setting in settings or ():
-        key, equals, text = setting.partition("=")
-        if not equals or not key.strip():
-            raise BadInput(
-                f"--set {setting}: write it as KEY=VALUE, as depth=3"
-            )
-        entry[key.strip()] = _value(setting, text)
+        key, text = key_and_value(setting, "depth=3")
+        entry[key] = _value(setting, text)
     return Subject.of(entry, seed, effort)
 
 
@@ -492,13 +481,10 @@ def _cells(row: Row) -> list[str]:
     name = f"→ {row.policy}" if row.own else f"  {row.policy}"
     if row.failed is not None:
         return [name, row.failed]
-    return [
-        name,
-        *(
-            _cell(key, row.metrics[key], text)
-            for key, text in _COLUMNS.values()
-        ),
-    ]
+    cells = [name]
+    for key, text in _COLUMNS.values():
+        cells.append(_cell(key, row.metrics[key], text))
+    return cells
 
 
 def _cell(key: str, value: Estimate | None, text: Any) -> str:

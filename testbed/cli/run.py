@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,11 +15,7 @@ import typer
 
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
-from testbed.cli.run_progress import (
-    INTERRUPTED,
-    RunProgress,
-    say_interrupted,
-)
+from testbed.cli.run_progress import RunProgress, results_shown
 from testbed.cli.watch import start_page
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -66,9 +63,8 @@ def run(
         force=force,
         builder=builder,
     )
-    # Filled during the run: an interrupted one shows what it has.
     recorded: list[RunRecord] = []
-    try:
+    with results_shown(experiment, recorded, _show, as_json=as_json):
         played_live(
             experiment,
             out,
@@ -77,13 +73,6 @@ def run(
             recorded=recorded,
             watch=watch,
         )
-    except KeyboardInterrupt:
-        _show(recorded, as_json=as_json)
-        say_interrupted(experiment, recorded)
-        raise typer.Exit(INTERRUPTED) from None
-    _show(recorded, as_json=as_json)
-    if len(recorded) > 1:
-        console.say(f"report of all policies: {recorded[0].page_above}")
     if any(is_bad(record, strict=strict) for record in recorded):
         raise typer.Exit(1)
 
@@ -96,12 +85,9 @@ def is_bad(recorded: RunRecord, *, strict: bool) -> bool:
     return not recorded.good or (strict and verdict != "ok")
 
 
-def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
+def _show(recorded: Sequence[RunRecord]) -> None:
     from testbed.report.result_tables import verdict_table
 
-    if as_json:
-        console.print_json([record.to_json() for record in recorded])
-        return
     for record in recorded:
         console.out().print(verdict_table(record.results))
         for line in record.sentences():

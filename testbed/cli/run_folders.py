@@ -49,18 +49,15 @@ def audit(run: RunPath, as_json: Json = False) -> None:
     from testbed.audit import audit_all
 
     audits = audit_all(run)
+    good = all(checked.passed for checked in audits)
     if as_json:
         console.print_json([checked.to_json() for checked in audits])
     else:
         for checked in audits:
             _show_audit(checked)
-        good = all(checked.passed for checked in audits)
-        console.out().print(
-            Text(
-                closing(audits), style="bold green" if good else "bold red"
-            )
-        )
-    if not all(checked.passed for checked in audits):
+        style = "bold green" if good else "bold red"
+        console.out().print(Text(_closing(audits), style))
+    if not good:
         raise typer.Exit(1)
 
 
@@ -86,38 +83,30 @@ def _show_audit(checked: Audit) -> None:
             out.print(Text(f"          and {left:,} more"))
 
 
-def closing(audits: Sequence[Audit]) -> str:
+def _closing(audits: Sequence[Audit]) -> str:
     """Sentence over all policies: checks that failed, where, and that passed."""
     statuses = []
     for checked in audits:
         statuses += [result.status for result in checked.results]
-    failed = statuses.count("failed")
     passed = statuses.count("passed")
+    failed = number_of(statuses.count("failed"), "check")
     # With several policies, the last audit is of the list of their summaries.
-    if len(audits) > 1:
-        policies = audits[:-1]
-        above = audits[-1:]
-    else:
-        policies = audits
-        above = []
-    if not failed:
-        where = ""
-        if above:
-            where = f" in {len(policies)} policies and the list above them"
+    *policies, above = audits
+    size = f"{len(policies)} policies"
+    where = ""
+    if "failed" not in statuses:
+        if policies:
+            where = f" in {size} and the list above them"
         return f"all {passed} applicable checks passed{where}"
+    places = []
     wrong = [checked.policy for checked in policies if not checked.passed]
-    places = (
-        [f"{len(wrong)} of {len(policies)} policies ({', '.join(wrong)})"]
-        if wrong
-        else []
-    )
-    places += [
-        f"the list above the {len(policies)} policies"
-        for checked in above
-        if not checked.passed
-    ]
-    where = f" in {' and in '.join(places)}" if above else ""
-    return f"{failed} {'check' if failed == 1 else 'checks'} failed{where}, {passed} passed"
+    if wrong:
+        places.append(f"{len(wrong)} of {size} ({', '.join(wrong)})")
+    if not above.passed:
+        places.append(f"the list above the {size}")
+    if policies:
+        where = f" in {' and in '.join(places)}"
+    return f"{failed} failed{where}, {passed} passed"
 
 
 def _cells(result: Result) -> tuple[Text, Text, Text]:
@@ -163,26 +152,25 @@ def _show_history(history: Explanation) -> None:
         soft_wrap=True,
     )
     for step in history.steps:
-        line = Text(f"  {step.t:>12.6g} s  ", style="dim")
-        line.append(step.says, style="default")
+        sentence = step.says
         if step.behind:
-            line.append(
-                f"; it waits for {_first(step.behind)}", style="default"
-            )
+            sentence += f"; it waits for {_first(step.behind)}"
         if step.until_s is not None:
-            line.append(
-                f"; by what is known it starts at {step.until_s:.6g} s",
-                style="default",
+            sentence += (
+                f"; by what is known it starts at {step.until_s:.6g} s"
             )
+        line = Text(f"  {step.t:>12.6g} s  ", style="dim")
+        line.append(sentence, style="default")
         out.print(line, soft_wrap=True)
     out.print(Text(_sentence(history)), soft_wrap=True)
 
 
-def _first(names: tuple[str, ...]) -> str:
+def _first(names: Sequence[str]) -> str:
+    text = ", ".join(names[:SHOWN_NAMES])
     more = len(names) - SHOWN_NAMES
-    return ", ".join(names[:SHOWN_NAMES]) + (
-        f" and {more} more" if more > 0 else ""
-    )
+    if more > 0:
+        text += f" and {more} more"
+    return text
 
 
 def _sentence(history: Explanation) -> str:
@@ -195,12 +183,13 @@ def _sentence(history: Explanation) -> str:
     message = f"It waited {human_duration(history.waited_s)}.{cut}"
     if not history.overtaken_by:
         return f"{message} No later job started meanwhile."
-    who = [
-        f"{o.job_id} ({o.n_vms} VMs, at {o.start_s:.6g} s)"
-        for o in history.overtaken_by
-    ]
-    count = f"{len(who)} job{'s' if len(who) > 1 else ''} submitted later"
-    return f"{message} Meanwhile {count} started: {_first(tuple(who))}."
+    jobs = []
+    for job in history.overtaken_by:
+        jobs.append(
+            f"{job.job_id} ({job.n_vms} VMs, at {job.start_s:.6g} s)"
+        )
+    count = f"{number_of(len(jobs), 'job')} submitted later"
+    return f"{message} Meanwhile {count} started: {_first(jobs)}."
 
 
 def report(
@@ -252,11 +241,9 @@ def _write_parquet(run: Path, *, as_json: bool) -> None:
     from testbed.record.parquet_tables import write_parquet
     from testbed.record.reading import policy_folders
 
-    paths = [
-        p
-        for folder in policy_folders(run)
-        for p in write_parquet(RunFolder.open(folder))
-    ]
+    paths: list[Path] = []
+    for folder in policy_folders(run):
+        paths += write_parquet(RunFolder.open(folder))
     _show_files(paths, as_json=as_json)
 
 

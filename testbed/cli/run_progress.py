@@ -4,9 +4,11 @@ without a TTY.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
@@ -24,15 +26,37 @@ INTERRUPTED = 130
 """The exit code of a command that was asked to end."""
 
 
-def say_interrupted(
-    experiment: Experiment, recorded: Sequence[RunRecord]
-) -> None:
-    """Says how far an interrupted run came, and how to resume."""
-    for line in so_far(experiment, recorded):
-        console.say(line)
+@contextmanager
+def results_shown(
+    experiment: Experiment,
+    recorded: Sequence[RunRecord],
+    show: Callable[[Sequence[RunRecord]], None],
+    *,
+    as_json: bool,
+) -> Generator[None, None, None]:
+    """Shows the results of the run in its block: by ``show``, or as JSON.
+
+    ``recorded`` is filled in the block, policy by policy. If the block is
+    interrupted, what it has recorded is shown, and the command ends.
+    """
+    interrupted = False
+    try:
+        yield
+    except KeyboardInterrupt:
+        interrupted = True
+    if as_json:
+        console.print_json([record.to_json() for record in recorded])
+    else:
+        show(recorded)
+    if interrupted:
+        for line in _so_far(experiment, recorded):
+            console.say(line)
+        raise typer.Exit(INTERRUPTED)
+    if len(recorded) > 1:
+        console.say(f"report of all policies: {recorded[0].page_above}")
 
 
-def so_far(
+def _so_far(
     experiment: Experiment, recorded: Sequence[RunRecord]
 ) -> list[str]:
     """Sentences on an interrupted run: its progress, and how to resume."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -96,7 +96,7 @@ def show_run(folder: Path, *, once: bool, as_json: bool) -> None:
     views = run_views(folder)
     view = next(views)
     if as_json:
-        console.print_json(asdict(view))
+        console.print_json(view)
         return
     if redrawn and not once:
         with (

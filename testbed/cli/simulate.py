@@ -5,7 +5,7 @@ by side.
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +15,7 @@ import typer
 from testbed import events
 from testbed.cli import console, options
 from testbed.cli.name_completion import run_names
-from testbed.cli.run_progress import INTERRUPTED, so_far
+from testbed.cli.run_progress import results_shown
 from testbed.record.folder import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -66,33 +66,24 @@ def simulate(
         return
     top = new_run(experiment, out, console.say, tables)
     recorded: list[RunRecord] = []
-    try:
-        with failing_run(top):
-            run_simulated(
-                experiment,
-                top,
-                progress=_progress,
-                command=["testbed", *sys.argv[1:]],
-                recorded=recorded,
-            )
-    except KeyboardInterrupt:
-        _show(recorded, as_json=as_json)
-        for line in so_far(experiment, recorded):
-            console.say(line)
-        raise typer.Exit(INTERRUPTED) from None
-    _show(recorded, as_json=as_json)
-    if len(recorded) > 1:
-        console.say(f"report of all policies: {recorded[0].page_above}")
+    with (
+        results_shown(experiment, recorded, _show, as_json=as_json),
+        failing_run(top),
+    ):
+        run_simulated(
+            experiment,
+            top,
+            progress=_progress,
+            command=["testbed", *sys.argv[1:]],
+            recorded=recorded,
+        )
     if any(not record.good for record in recorded):
         raise typer.Exit(1)
 
 
-def _show(recorded: list[RunRecord], *, as_json: bool) -> None:
+def _show(recorded: Sequence[RunRecord]) -> None:
     from testbed.report.result_tables import comparison_table
 
-    if as_json:
-        console.print_json([record.to_json() for record in recorded])
-        return
     if not recorded:
         return
     shown = console.out()

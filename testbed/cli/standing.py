@@ -218,7 +218,7 @@ def list_(as_json: Json = False) -> None:
     require_root("testbed tenant list")
     state = ask(keeper_protocol.ShowNetwork(), NetworkState)
     if as_json:
-        console.print_json(list(map(asdict, state.tenants)))
+        console.print_json(state.tenants)
     else:
         _print_tenants(state)
 
@@ -228,7 +228,7 @@ def show(name: Name, as_json: Json = False) -> None:
     """Show a tenant's VMs, and what it reserves on which links."""
     state = shown_tenant(name, "tenant show")
     if as_json:
-        console.print_json(asdict(state))
+        console.print_json(state)
         return
     console.print_text(_sentence(state))
     if state.trouble:
@@ -253,7 +253,7 @@ def _changed(
 ) -> None:
     require_root(f"testbed {command}")
     state = ask(request, TenantState)
-    console.print_result(asdict(state), _sentence(state), as_json=as_json)
+    console.print_result(state, _sentence(state), as_json=as_json)
 
 
 def _bandwidth(text: str) -> int:

@@ -122,7 +122,7 @@ def sweep(
     plan = plan_sweep(
         file, read_text(file), _asked(over, stop, metrics, live=live)
     )
-    options = SweepOptions(
+    sweep_options = SweepOptions(
         out=out or SweepOptions.out,
         # Of a container's processors, those that it may use.
         processes=processes or len(os.sched_getaffinity(0)),
@@ -132,11 +132,12 @@ def sweep(
         parquet=form == "parquet",
         command=["testbed", *sys.argv[1:]],
     )
-    _check_options(options, live=plan.live)
+    _check_options(sweep_options, live=plan.live)
     if watch:
-        start_page(str(table_file(options.out.absolute())), os.getpid())
+        table = table_file(sweep_options.out.absolute())
+        start_page(str(table), os.getpid())
     with shown_progress(plan.name, "cells") as report:
-        done = run_sweep(plan, options, report, console.say)
+        done = run_sweep(plan, sweep_options, report, console.say)
     if as_json:
         console.print_json(done.to_json())
     else:
@@ -225,5 +226,5 @@ def _print_reasons(outcome: str, reasons: Iterable[str]) -> None:
     first: one mistake fails hundreds of cells alike.
     """
     for message, count in Counter(reasons).most_common(SHOWN_REASONS):
-        noun = "cell" if count == 1 else "cells"
-        console.print_text(f"{outcome}, {count} {noun}: {message}")
+        cells = number_of(count, "cell")
+        console.print_text(f"{outcome}, {cells}: {message}")

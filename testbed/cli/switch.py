@@ -4,7 +4,6 @@ that is up.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -36,16 +35,14 @@ def show(as_json: Json = False) -> None:
     require_root("testbed switch show")
     states = ask(ShowSwitches(), tuple[SwitchState, ...])
     if as_json:
-        console.print_json(list(map(asdict, states)))
+        console.print_json(states)
         return
     table = Table("part", "process", "since", "bridges")
     for state in states:
         since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
-        pid = (
-            Text("ENDED", "bold red")
-            if state.pid is None
-            else Text(str(state.pid))
-        )
+        pid = Text(str(state.pid))
+        if state.pid is None:
+            pid = Text("ENDED", "bold red")
         table.add_row(
             state.name,
             pid,
@@ -65,7 +62,7 @@ def restart(which: Which = "all", as_json: Json = False) -> None:
     require_root("testbed switch restart")
     states = ask(RestartSwitch(which), tuple[SwitchState, ...])
     if as_json:
-        console.print_json(list(map(asdict, states)))
+        console.print_json(states)
         return
     for state in states:
         n_bridges = len(state.bridges)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -72,7 +71,7 @@ def up(
             # Exit code 130 would say that the network is no longer up.
             console.say("no live page: interrupted")
     if as_json:
-        console.print_json(asdict(state))
+        console.print_json(state)
         return
     console.print_text(headline(state))
     next_command = "tenant add NAME --vms N --bandwidth '100 Mbit/s'"

@@ -96,9 +96,7 @@ def _links(centre: DataCentre) -> str:
     """
     # A link has two neighbouring entries: up, then down.
     directed_bps = centre.directed_capacity_bps.reshape(-1, 2).tolist()
-    capacities = sorted(
-        {(up_bps, down_bps) for up_bps, down_bps in directed_bps}
-    )
+    capacities = sorted(set(map(tuple, directed_bps)))
     if not capacities:
         return ""
     named = [human_capacity(*both) for both in capacities[:3]]
