@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent import futures
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -18,6 +18,7 @@ from testbed.errors import BadInput
 from testbed.sweeps import launchers
 from testbed.sweeps.dask_executor import DaskExecutor
 from testbed.sweeps.local_processes import Processors
+from testbed.sweeps.task_supply import Say
 from testbed.sweeps.tasks import Executor, InProcess
 
 ANSWER_S = 5.0
@@ -35,9 +36,7 @@ KINDS = (
 )
 
 
-def executor(
-    cluster: str | None, processes: int, say: Callable[[str], None]
-) -> Executor:
+def executor(cluster: str | None, processes: int, say: Say) -> Executor:
     """The executor that ``--cluster`` names; ``processes`` are the workers that
     it starts.
 

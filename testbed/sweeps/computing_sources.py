@@ -36,11 +36,8 @@ DECIDING = ("numpy", "numba", "pydantic")
 """Packages that results may depend on: driver and workers have the same
 versions.
 """
-PLAYING = (
-    "testbed.sweeps.cell_runs",
-    "testbed.sweeps.result_store",
-    "testbed.sweeps.live_cell",
-)
+PLAYING = ("testbed.sweeps.cell_runs", "testbed.sweeps.result_store")
+PLAYING_LIVE = "testbed.sweeps.live_cell"
 
 
 @cache
@@ -58,13 +55,13 @@ def code_digest(*, live: bool = False) -> str:
     agree on it.
     """
     digest = hashlib.sha256(modules_digest(live=live).encode())
-    # A simulated cell is not played by live_cell.
-    for name in PLAYING if live else PLAYING[:2]:
-        digest.update(source(name).read_bytes())
-    # Among a live run's modules the audit is already.
-    for path in (
-        () if live else sorted(source(JUDGING).parent.rglob("*.py"))
-    ):
+    paths = list(map(source, PLAYING))
+    if live:
+        paths.append(source(PLAYING_LIVE))
+    else:
+        # Among a live run's modules the audit is already.
+        paths += sorted(source(JUDGING).parent.rglob("*.py"))
+    for path in paths:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -84,17 +81,19 @@ def computing_modules(*, live: bool = False) -> Iterator[tuple[str, Path]]:
     """The modules that simulated runs are computed with, or live ones measured
     with, by name.
     """
-    apart = NOT_LIVE if live else SHOWING
-    for package in MEASURING if live else COMPUTING:
+    packages = COMPUTING
+    apart = SHOWING
+    if live:
+        packages = MEASURING
+        apart = NOT_LIVE
+    prefixes = tuple(f"{package}." for package in apart)
+    for package in packages:
         top = source(package).parent
         for path in sorted((*top.rglob("*.py"), *top.rglob("*.c"))):
-            name = ".".join(
-                (package, *path.relative_to(top).with_suffix("").parts)
-            )
-            if not any(
-                name == shown or name.startswith(f"{shown}.")
-                for shown in apart
-            ):
+            parts = path.relative_to(top).with_suffix("").parts
+            name = ".".join((package, *parts))
+            # With a point at its end a package's name begins as its modules'.
+            if not f"{name}.".startswith(prefixes):
                 yield name, path
 
 

@@ -20,15 +20,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from testbed.errors import BadInput, MachineCannot, RunFailed, TestbedError
-from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
-from testbed.sweeps.tasks import Outcome, Task, TaskFailure
+from testbed.sweeps.result_store import fidelity_of
+from testbed.sweeps.task_supply import LOSSES, Order, Say, Supply
+from testbed.sweeps.tasks import Outcome, Result, Task, TaskFailure
+from testbed.sweeps.worker_check import WorkerRefused
 from testbed.sweeps.worker_link import (
     Joined,
     Lost,
     Seat,
     UnfitMachine,
     WorkerLink,
-    WorkerRefused,
 )
 from testbed.units import number_of
 
@@ -79,12 +80,15 @@ class Played:
     number: int
 
 
-def invalid_for(outcome: Outcome) -> str | None:
+WorkerEvent = Joined | WorkerRefused | Lost | Played
+
+
+def _invalid_for(outcome: Outcome) -> str | None:
     """Reasons for which a live run is invalid; None for one that is not, or is
     accepted so.
     """
     result = outcome.result or {}
-    if outcome.fidelity != "invalid" or result.get("met"):
+    if fidelity_of(result) != "invalid" or result.get("met"):
         return None
     reasons = "; ".join(map(str, result["summary"]["fidelity"]["reasons"]))
     if reasons:
@@ -112,9 +116,7 @@ class DaskExecutor:
         self._opened = opened
         self._say = say
         self._patience_s = patience_s
-        self._inbox: queue.SimpleQueue[
-            Joined | WorkerRefused | Lost | Played
-        ] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
         self._numbers = itertools.count()
         self._seats: dict[str, Seat] = {}
         self._with_room: dict[Seat, None] = {}
@@ -289,7 +291,7 @@ class DaskExecutor:
         return not self._seats
 
     def _offers_live(self, seat: Seat) -> bool:
-        return seat.live and seat.facts.boot_id not in self._unfit
+        return seat.facts.live and seat.facts.boot_id not in self._unfit
 
     def _is_unable(self, head: Order | None) -> bool:
         """True if it is no use to wait for a live worker."""
@@ -300,7 +302,7 @@ class DaskExecutor:
         return bool(self._seats) and not self._had_live
 
     def _happened(
-        self, event: Joined | WorkerRefused | Lost | Played, supply: Supply
+        self, event: WorkerEvent, supply: Supply
     ) -> Iterator[Result]:
         """The results that an event brings."""
         match event:
@@ -315,9 +317,7 @@ class DaskExecutor:
                 if batch := self._sent.get(seat, {}).get(number):
                     yield from self._played(batch, supply)
 
-    def _event(
-        self, *, in_want: bool
-    ) -> Joined | WorkerRefused | Lost | Played:
+    def _event(self, *, in_want: bool) -> WorkerEvent:
         """The next event. Raises RunFailed if the scheduler goes, or no worker
         comes in time.
         """
@@ -367,7 +367,7 @@ class DaskExecutor:
         self._seats[seat.address] = seat
         self._sent[seat] = {}
         self._with_room[seat] = None
-        self._had_live |= seat.live
+        self._had_live |= seat.facts.live
 
     def _lost(
         self, address: str, expected: bool, supply: Supply
@@ -384,7 +384,7 @@ class DaskExecutor:
         del self._sent[seat]
         if not expected:
             self._say_lost(seat, orders)
-        # A worker that was told to end takes no task with it.
+        # A worker that was asked to end takes no task with it.
         yield from self._again(
             orders, f"{seat} was lost", supply, blame=not expected
         )
@@ -449,7 +449,7 @@ class DaskExecutor:
         seat = batch.seat
         for order, outcome in zip(batch.orders, outcomes, strict=False):
             self._note_time(outcome.provenance["wall_s"])
-            reasons = invalid_for(outcome)
+            reasons = _invalid_for(outcome)
             if reasons is not None:
                 self._leave_out(
                     seat,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -63,8 +63,7 @@ def played_live(
                 relative[file_name] = context.path(ref)
         relative[name] = relative.pop("")
         spec = laid_out(folder, relative)[name]
-        command = _command(spec, keep or folder / "runs")
-        command += _settings(overrides)
+        command = _command(spec, keep or folder / "runs", overrides)
         done, record = _until_free(command)
         # 1 is a result too: one outside what was expected.
         if done.returncode not in (0, 1) or record is None:
@@ -102,20 +101,13 @@ def _check_absolute(name: str, ref: FileRef) -> None:
         ) from None
 
 
-def _command(file: Path, out: Path) -> list[str]:
-    return python_command(
-        "testbed.cli.main",
-        "run",
-        str(file),
-        "--json",
-        "--out",
-        str(out),
-    )
-
-
-def _settings(overrides: Sequence[tuple[str, str]]) -> Iterator[str]:
+def _command(
+    file: Path, out: Path, overrides: Sequence[tuple[str, str]]
+) -> list[str]:
+    words = [str(file), "--json", "--out", str(out)]
     for key, text in overrides:
-        yield from ("--set", f"{key}={text}")
+        words += ["--set", f"{key}={text}"]
+    return python_command("testbed.cli.main", "run", *words)
 
 
 def _printed(text: str) -> Any:

@@ -25,8 +25,15 @@ from jobs.python_child import isolated_spawn
 from testbed.errors import MachineCannot
 from testbed.private_folders import private_folder
 from testbed.sweeps.computing_sources import code_digest
-from testbed.sweeps.task_supply import LOSSES, Order, Result, Say, Supply
-from testbed.sweeps.tasks import Here, Outcome, Task, TaskFailure, attempt
+from testbed.sweeps.task_supply import LOSSES, Order, Say, Supply
+from testbed.sweeps.tasks import (
+    Here,
+    Outcome,
+    Result,
+    Task,
+    TaskFailure,
+    attempt,
+)
 from testbed.units import number_of
 
 AHEAD = 2

@@ -116,6 +116,13 @@ def numbers(
     return [number(record, metric) for metric in metrics]
 
 
+def fidelity_of(record: Record) -> str | None:
+    """The verdict on a live cell's fidelity; None for a simulated cell."""
+    summary = record.get("summary", {})
+    verdict: str | None = summary.get("fidelity", {}).get("verdict")
+    return verdict
+
+
 def cell_result(
     summary: dict[str, Any],
     expected: Mapping[str, Any],

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,7 @@ from testbed.sweeps.sweep_folder import (
 )
 from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
 from testbed.sweeps.sweeping import SweepRun, folder_of
+from testbed.sweeps.task_supply import Say
 
 RECORD = "scaling.json"
 TABLE = "scaling.csv"
@@ -97,10 +98,7 @@ def scaling_plan(
 
 
 def run_scaling(
-    plan: SweepPlan,
-    options: SweepOptions,
-    report: Report,
-    say: Callable[[str], None],
+    plan: SweepPlan, options: SweepOptions, report: Report, say: Say
 ) -> Scaling:
     """Runs the repetitions that are missing and writes the folder.
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from testbed.sweeps.sweep_page import sweep_page
 from testbed.sweeps.sweep_pictures import sweep_pictures
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.sweep_tables import (
+    CELLS,
+    TABLE_CSV,
     TableRow,
     table_columns,
     table_values,
@@ -35,6 +37,7 @@ from testbed.sweeps.sweep_tables import (
 )
 from testbed.sweeps.sweeping import CellCounts, SweepRun, stored_spec
 from testbed.sweeps.table_so_far import TableWriter
+from testbed.sweeps.task_supply import Say
 from testbed.sweeps.tasks import Executor, InProcess
 from testbed.units import number_of
 
@@ -97,7 +100,7 @@ class Sweep:
         """A row a cell: its values, its outcome, its metrics."""
         import pandas as pd
 
-        return pd.read_csv(self.folder / "cells.csv")
+        return pd.read_csv(self.folder / CELLS)
 
     @property
     def table(self) -> DataFrame:
@@ -106,7 +109,7 @@ class Sweep:
         """
         import pandas as pd
 
-        return pd.read_csv(self.folder / "table.csv")
+        return pd.read_csv(self.folder / TABLE_CSV)
 
     def plot(self) -> Figure:
         """The picture: a panel a metric, the first numeric key along x, a line
@@ -157,10 +160,7 @@ class Sweep:
 
 
 def run_sweep(
-    plan: SweepPlan,
-    options: SweepOptions,
-    report: Report,
-    say: Callable[[str], None],
+    plan: SweepPlan, options: SweepOptions, report: Report, say: Say
 ) -> Sweep:
     """Computes cells that are not stored yet, and writes the sweep's folder.
 
@@ -171,10 +171,7 @@ def run_sweep(
 
 
 def computed(
-    plan: SweepPlan,
-    options: SweepOptions,
-    report: Report,
-    say: Callable[[str], None],
+    plan: SweepPlan, options: SweepOptions, report: Report, say: Say
 ) -> SweepRun:
     """Computes a sweep's cells that are not stored yet. Raises what stops it."""
     # Live cells here are played by `testbed run`, which needs root. On a
@@ -205,9 +202,7 @@ def computed(
     return run
 
 
-def executor_of(
-    options: SweepOptions, say: Callable[[str], None], *, live: bool
-) -> Executor:
+def executor_of(options: SweepOptions, say: Say, *, live: bool) -> Executor:
     """Processors of this machine, or a cluster's workers.
 
     Live cells run one at a time on this machine.

@@ -18,7 +18,12 @@ from testbed.record.folder import RunFolder
 from testbed.record.metrics import mean
 from testbed.spec.sweep_section import as_yaml, value_text
 from testbed.sweeps.intervals import Estimate, estimate
-from testbed.sweeps.result_store import Record, number, numbers
+from testbed.sweeps.result_store import (
+    Record,
+    fidelity_of,
+    number,
+    numbers,
+)
 from testbed.sweeps.sweep_plan import METRICS, POLICIES, SweepPlan
 
 if TYPE_CHECKING:
@@ -69,29 +74,23 @@ class TableRow:
     accepted: float | None = None
 
 
-def cell_rows(
-    run: SweepRun, combination: Sequence[Any]
-) -> Iterator[CellRow]:
+def _cell_rows(run: SweepRun, combination: Sequence[Any]) -> list[CellRow]:
     """A combination's cells in the order of their seeds.
 
     They end with the cell that fulfils the stop rule, or before the first one
     that was not run.
     """
-    stop = run.plan.stop
-    names = run.plan.rule_metrics
-    by_seed: list[list[float | None]] = []
+    rows: list[CellRow] = []
     for cell in run.cells.of(combination):
         row = _row(run, cell)
         if row is None:
-            return
-        yield row
-        if stop is None:
-            continue
-        by_seed.append(numbers(row.record, names))
+            break
+        rows.append(row)
         # Cells that ran ahead of the rule are left out: the table is the
         # same from one processor as from a hundred.
-        if stop.needed(list(zip(*by_seed, strict=True))) is not None:
-            return
+        if _needed(run.plan, rows) is not None:
+            break
+    return rows
 
 
 def _row(run: SweepRun, cell: Cell) -> CellRow | None:
@@ -109,7 +108,7 @@ def _row(run: SweepRun, cell: Cell) -> CellRow | None:
     return CellRow(cell, OUTSIDE, why, record)
 
 
-def table_row(
+def _table_row(
     run: SweepRun,
     combination: tuple[Any, ...],
     rows: Sequence[CellRow],
@@ -132,7 +131,7 @@ def table_row(
         needed=_needed(plan, rows),
         estimates=tuple(estimates),
         reasons=tuple(row.why for row in rows if row.outcome == OUTSIDE),
-        fidelity=tuple(_verdicts(records)),
+        fidelity=tuple(filter(None, map(fidelity_of, records))),
         accepted=mean(number(record, ACCEPTED) for record in records),
     )
 
@@ -150,14 +149,6 @@ def _needed(plan: SweepPlan, rows: Sequence[CellRow]) -> int | None:
 def outside_reasons(table: Sequence[TableRow]) -> tuple[str, ...]:
     """Reasons why cells are outside what was expected, a sentence each."""
     return tuple(chain.from_iterable(row.reasons for row in table))
-
-
-def _verdicts(records: Sequence[Record]) -> Iterator[str]:
-    """Verdicts on the fidelity of live cells."""
-    for record in records:
-        verdict = record["summary"]["fidelity"]["verdict"]
-        if verdict is not None:
-            yield verdict
 
 
 def printed_cells(
@@ -211,8 +202,8 @@ def _all_rows(run: SweepRun, table: list[TableRow]) -> Iterator[CellRow]:
     ``table`` meanwhile.
     """
     for combination in run.cells.combinations():
-        rows = list(cell_rows(run, combination))
-        table.append(table_row(run, combination, rows))
+        rows = _cell_rows(run, combination)
+        table.append(_table_row(run, combination, rows))
         yield from rows
 
 
@@ -255,28 +246,19 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
     from pyarrow import parquet
 
     numeric = [swept.key for swept in run.plan.over if swept.is_numeric]
-    names = cell_columns(run.plan)
-    kinds = dict.fromkeys(names, pa.string())
+    kinds = dict.fromkeys(cell_columns(run.plan), pa.string())
     kinds |= dict.fromkeys((*METRICS, *numeric), pa.float64())
-    schema = pa.schema([(name, kinds[name]) for name in names])
+    schema = pa.schema(kinds)
     out = io.BytesIO()
     rows = _all_rows(run, table)
     with parquet.ParquetWriter(out, schema) as writer:
         # By batches: a sweep's cells need not fit into memory.
         while batch := list(islice(rows, BATCH)):
             values = [cell_values(run.plan, row) for row in batch]
-            writer.write_table(_arrow_table(values, schema))
+            columns = zip(*values, strict=True)
+            arrays = list(map(_parquet_column, columns, kinds.values()))
+            writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
     return out.getvalue()
-
-
-def _arrow_table(rows: Sequence[Sequence[Any]], schema: Any) -> Any:
-    import pyarrow as pa
-
-    arrays = []
-    columns = zip(*rows, strict=True)
-    for field, column in zip(schema, columns, strict=True):
-        arrays.append(_parquet_column(column, field.type))
-    return pa.Table.from_arrays(arrays, schema=schema)
 
 
 def _parquet_column(values: Sequence[Any], kind: Any) -> Any:

@@ -4,12 +4,15 @@ leaves it whole.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol
 
+from testbed.owned_files import caller
+from testbed.record.folder import RunFolder
 from testbed.record.metrics import severity
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
@@ -19,6 +22,7 @@ from testbed.sweeps.result_store import (
     Report,
     ResultStore,
     SweepProgress,
+    fidelity_of,
     is_cell_result,
     numbers,
 )
@@ -115,23 +119,18 @@ class SweepRun:
         has enough.
         """
         while True:
-            growing = [
-                combination
-                for combination in growing
-                if not combination.is_enough(stop)
-            ]
+            growing = [each for each in growing if not each.is_enough(stop)]
             if not growing:
                 return
             # As far ahead of the rule as processors would be idle
             # otherwise.
             ahead = max(1, self.executor.width // len(growing))
-            waves = [
-                combination.next_cells(stop, ahead)
-                for combination in growing
-            ]
-            if not any(waves):
+            wave: list[Cell] = []
+            for combination in growing:
+                wave += combination.next_cells(stop, ahead)
+            if not wave:
                 return
-            self._run(chain.from_iterable(waves))
+            self._run(iter(wave))
 
     def _run(self, cells: Iterator[Cell]) -> None:
         for task, outcome in self.executor.results(self._missing(cells)):
@@ -153,15 +152,14 @@ class SweepRun:
 
     def _is_there(self, cell: Cell) -> bool:
         record = self._stored(cell)
+        if record is None:
+            return False
         # Its result is there and its run folder is not: it is played again
         # for that.
-        if (
-            self.keep is not None
-            and not (self.keep / folder_of(cell.key)).is_dir()
-        ):
+        if self.keep and not (self.keep / folder_of(cell.key)).is_dir():
             return False
-        if record is None or not (self.again and self.plan.live):
-            return record is not None
+        if not (self.again and self.plan.live):
+            return True
         # Once measured in this sweep is enough, whatever came of it.
         return cell.key in self._measured or fidelity_of(record) == "ok"
 
@@ -175,7 +173,8 @@ class SweepRun:
             return
         self.counts.computed += 1
         self._show(task, outcome.result, "computed")
-        self._measured.update([task.key] if self.plan.live else ())
+        if self.plan.live:
+            self._measured.add(task.key)
         if self._is_kept(outcome.result):
             self.store.put(task.key, outcome.result, outcome.provenance)
         else:
@@ -191,7 +190,8 @@ class SweepRun:
         """
         if not self.plan.live:
             return True
-        return severity(fidelity_of(result)) <= severity(self.plan.accepts)
+        noted = fidelity_of(result) or ""
+        return severity(noted) <= severity(self.plan.accepts)
 
     def _tell(self) -> None:
         done = self.counts.computed + self.counts.failed
@@ -241,20 +241,10 @@ def folder_of(key: str) -> str:
     return key[:16]
 
 
-def fidelity_of(record: Record) -> str:
-    """A live result's verdict."""
-    return str(record["summary"]["fidelity"]["verdict"])
-
-
 def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
     """The experiment's text as a file of the store, where no editor changes it
     meanwhile.
     """
-    import hashlib
-
-    from testbed.owned_files import caller
-    from testbed.record.folder import RunFolder
-
     digest = hashlib.sha256(plan.text.encode()).hexdigest()
     folder = RunFolder(store.absolute(), caller())
     path = folder.path / "specs" / f"{digest}.yaml"

@@ -7,7 +7,6 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Annotated, Any, Self
 
 from annotated_types import MaxLen
@@ -95,12 +94,7 @@ class TableWriter:
             self._write()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with suppress(OSError):
             remove_file(table_file(self._folder.path))
 

@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from testbed.sweeps.tasks import Outcome, Task, TaskFailure
+from testbed.sweeps.tasks import Outcome, Result, Task, TaskFailure
 
 LOSSES = 3
 """A task with which as many workers were lost has failed."""
 
 Say = Callable[[str], None]
-Result = tuple[Task, Outcome]
 
 
 @dataclass(eq=False)

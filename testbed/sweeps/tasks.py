@@ -121,7 +121,7 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class TaskFailure:
-    """A task's error as a person is told it."""
+    """A task's error as a person reads it."""
 
     message: str
     hint: str | None = None
@@ -153,18 +153,13 @@ class Outcome:
     @property
     def error(self) -> TestbedError:
         """The error of a task without a result."""
-        return (
-            self.failure or TaskFailure("a task ended without a result")
-        ).error
+        failure = self.failure
+        if failure is None:
+            failure = TaskFailure("a task ended without a result")
+        return failure.error
 
-    @property
-    def fidelity(self) -> str | None:
-        """The verdict on a live run; None for a simulated or a failed one."""
-        summary = (self.result or {}).get("summary", {})
-        verdict = summary.get("fidelity", {}).get("verdict")
-        if verdict is None:
-            return None
-        return str(verdict)
+
+Result = tuple[Task, Outcome]
 
 
 class Executor(AbstractContextManager["Executor"], Protocol):
@@ -173,9 +168,7 @@ class Executor(AbstractContextManager["Executor"], Protocol):
     @property
     def width(self) -> int: ...
 
-    def results(
-        self, tasks: Iterable[Task]
-    ) -> Iterator[tuple[Task, Outcome]]:
+    def results(self, tasks: Iterable[Task]) -> Iterator[Result]:
         """Outcomes in order of completion. Tasks are taken when workers have
         room.
         """
@@ -227,9 +220,7 @@ class InProcess:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def results(
-        self, tasks: Iterable[Task]
-    ) -> Iterator[tuple[Task, Outcome]]:
+    def results(self, tasks: Iterable[Task]) -> Iterator[Result]:
         # A job's command in a live cell's folder is run by another user.
         with private_folder("sweep-", entered=True) as scratch:
             for task in tasks:

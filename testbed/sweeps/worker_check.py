@@ -18,16 +18,21 @@ PACKAGES = ("distributed", *DECIDING)
 """Those that a result may depend on, or that tasks are sent with."""
 
 
+AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
+"""Hint where a worker's code differs from the driver's."""
+
+
 @dataclass(frozen=True)
-class Differs:
-    """The sentence about a worker that cannot be used."""
+class WorkerRefused:
+    """A worker has joined and cannot be used."""
 
     sentence: str
+    hint: str = AGREE
 
 
 async def joined_worker(
     client: Any, address: str
-) -> worker_side.WorkerFacts | Differs | None:
+) -> worker_side.WorkerFacts | WorkerRefused | None:
     """A worker's facts if its code is the driver's; None for one that left
     meanwhile.
 
@@ -47,12 +52,12 @@ async def joined_worker(
         if theirs[name] != version:
             apart.append(f"{name} {theirs[name]} (here {version})")
     if apart:
-        return await _differs(client, address, f"has {', '.join(apart)}")
+        return await _refused(client, address, f"has {', '.join(apart)}")
     facts = await _asked(client, address, worker_side.facts)
     if facts is None:
         return None
     if fault := _fault(facts):
-        return await _differs(client, address, fault)
+        return await _refused(client, address, fault)
     checked_facts: worker_side.WorkerFacts = facts
     return checked_facts
 
@@ -64,8 +69,10 @@ def _fault(facts: Any) -> str:
     # A worker without the product answers by the error of its import.
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
         return f"has no Python package {lacks[1]!r}"
+    if isinstance(facts, MachineCannot):
+        return facts.message
     if not isinstance(facts, worker_side.WorkerFacts):
-        return _reason(facts)
+        return f"fails: {facts}"
     digest = worker_side.worker_digest(live=facts.live)
     if facts.digest == digest:
         return ""
@@ -88,16 +95,10 @@ def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
     return versions
 
 
-def _reason(error: object) -> str:
-    if isinstance(error, MachineCannot):
-        return error.message
-    return f"fails: {error}"
-
-
-async def _differs(client: Any, address: str, what: str) -> Differs:
+async def _refused(client: Any, address: str, fault: str) -> WorkerRefused:
     host = await _asked(client, address, socket.gethostname)
-    return Differs(
-        f"worker {address} on host {host} is not used: it {what}"
+    return WorkerRefused(
+        f"worker {address} on host {host} is not used: it {fault}"
     )
 
 

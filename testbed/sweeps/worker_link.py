@@ -18,12 +18,10 @@ from typing import Any, TypeVar
 from testbed.sweeps import worker_side
 from testbed.sweeps.content_store import Content, parts
 from testbed.sweeps.tasks import FileRef, Outcome, Task
-from testbed.sweeps.worker_check import Differs, joined_worker
+from testbed.sweeps.worker_check import WorkerRefused, joined_worker
 
 T = TypeVar("T")
 
-AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
-"""Hint where a worker's code differs from the driver's."""
 REACH = "its own log tells why; other workers may join at any time"
 """Hint where the scheduler does not reach a worker."""
 
@@ -32,14 +30,13 @@ REACH = "its own log tells why; other workers may join at any time"
 class Seat:
     """A worker that has been checked.
 
-    ``live``: it offers the live network. ``batch_size``: the number of tasks
-    that it was given last. ``files``: digests of the files that it has.
-    ``examined``: the doctor's verdict on its machine, once it was asked for.
+    ``batch_size``: the number of tasks that it was given last. ``files``:
+    digests of the files that it has. ``examined``: the doctor's verdict on its
+    machine, once it was asked for.
     """
 
     address: str
     facts: worker_side.WorkerFacts
-    live: bool
     batch_size: int = 1
     files: set[str] = field(default_factory=set)
     examined: Mapping[str, Any] = field(default_factory=dict)
@@ -56,16 +53,8 @@ class Joined:
 
 
 @dataclass(frozen=True)
-class WorkerRefused:
-    """A worker has joined and cannot be used."""
-
-    sentence: str
-    hint: str = AGREE
-
-
-@dataclass(frozen=True)
 class Lost:
-    """A worker has left; ``expected``: it was told to."""
+    """A worker has left; ``expected``: as it was asked to."""
 
     address: str
     expected: bool
@@ -141,10 +130,10 @@ class WorkerLink:
         if facts is None and address in self._known:
             sentence = f"worker {address} is not used: its scheduler does not reach it"
             self._report(WorkerRefused(sentence, REACH))
-        elif isinstance(facts, Differs):
-            self._report(WorkerRefused(facts.sentence))
+        elif isinstance(facts, WorkerRefused):
+            self._report(facts)
         elif facts is not None and address in self._known:
-            self._report(Joined(Seat(address, facts, facts.live)))
+            self._report(Joined(Seat(address, facts)))
 
     # -- tasks
 
@@ -227,10 +216,9 @@ class WorkerLink:
             # One at a time for each machine, whose workers share its cache:
             # the second one finds there what the first was sent.
             async with self._sending[seat.facts.boot_id]:
-                missing = await self._call(
-                    seat, worker_side.missing, [content]
-                )
-                if missing:
+                if not await self._call(
+                    seat, worker_side.has_content, content
+                ):
                     await self._send(seat, content)
             seat.files.add(sha256)
 

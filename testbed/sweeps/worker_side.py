@@ -12,7 +12,7 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -98,14 +98,10 @@ def _store() -> ContentStore:
     return standard_store()
 
 
-async def missing(contents: Sequence[Content]) -> list[Content]:
-    """Those of the contents that this machine does not have."""
-    absent = []
-    for content in contents:
-        # In a thread: it reads the disk, and the worker has to answer meanwhile.
-        if await asyncio.to_thread(_store().find, content) is None:
-            absent.append(content)
-    return absent
+async def has_content(content: Content) -> bool:
+    """True if this machine has the content."""
+    # In a thread: it reads the disk, and the worker has to reply meanwhile.
+    return await asyncio.to_thread(_store().find, content) is not None
 
 
 async def receive(

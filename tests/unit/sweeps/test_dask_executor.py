@@ -14,13 +14,8 @@ from testbed.errors import BadInput, RunFailed
 from testbed.sweeps import dask_executor
 from testbed.sweeps.dask_executor import DaskExecutor
 from testbed.sweeps.tasks import Here, Outcome, Task, attempt
-from testbed.sweeps.worker_link import (
-    Joined,
-    Lost,
-    Seat,
-    UnfitMachine,
-    WorkerRefused,
-)
+from testbed.sweeps.worker_check import WorkerRefused
+from testbed.sweeps.worker_link import Joined, Lost, Seat, UnfitMachine
 from testbed.sweeps.worker_side import WorkerFacts
 from tests.support.scripted_tasks import Square
 
@@ -37,7 +32,7 @@ def worker(name: str, machine: str = "m", *, live: bool = False) -> Seat:
         "digest",
         Path("/nowhere"),
     )
-    return Seat(f"tcp://{name}", facts, live)
+    return Seat(f"tcp://{name}", facts)
 
 
 class Scripted:
