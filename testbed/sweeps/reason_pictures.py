@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from testbed.report.plot_files import COLOURS, NEUTRAL, file_figure, files
-from testbed.report.plot_style import DASHES, MARKERS
+from testbed.report.plot_files import NEUTRAL, file_figure, files
+from testbed.report.plot_style import DASHES
+from testbed.sweeps.scaling_pictures import draw_means
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -88,20 +89,15 @@ def _draw(
     axes: Axes, panel: _Panel, measured: Sequence[MeasuredScaling]
 ) -> None:
     for number, scaling in enumerate(measured):
-        points = [
-            point
-            for point in scaling.points
-            if point.scaled_down and panel.quantity(point) is not None
-        ]
-        axes.errorbar(
-            [panel.quantity(point) or 0.0 for point in points],
-            [point.ratio.mean for point in points],
-            yerr=[point.ratio.half_width or 0.0 for point in points],
-            color=COLOURS[number % len(COLOURS)],
-            marker=_marker(number),
-            linestyle="none",
-            capsize=3,
-            label=scaling.application,
+        xs = []
+        ratios = []
+        for point in scaling.points:
+            x = panel.quantity(point)
+            if point.scaled_down and x is not None:
+                xs.append(x)
+                ratios.append(point.ratio)
+        draw_means(
+            axes, xs, ratios, number=number, label=scaling.application
         )
     axes.axhline(1.0, color=NEUTRAL, linewidth=1.0)
     axes.set(
@@ -114,12 +110,6 @@ def _draw(
         # matplotlib's own labels are formulas, which names of programs forbid.
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter("")
-
-
-def _marker(number: int) -> str:
-    """The marker of a program: where colours repeat, it is another one."""
-    rounds = number // len(COLOURS)
-    return MARKERS[(number + rounds) % len(MARKERS)]
 
 
 def _draw_lines(axes: Axes, measured: Sequence[MeasuredScaling]) -> None:

@@ -61,33 +61,50 @@ def _times(axes: Axes, scaling: MeasuredScaling, number: int) -> None:
         linewidth=1.2,
         label=f"{scaling.application}: estimate",
     )
-    measured = [point.measured for point in scaling.points]
-    _bars(axes, scaling, number, measured)
+    draw_means(
+        axes,
+        _mbps(scaling),
+        [point.measured for point in scaling.points],
+        number=number,
+        label=f"{scaling.application}: measured",
+    )
 
 
 def _ratios(axes: Axes, scaling: MeasuredScaling, number: int) -> None:
     ratios = [point.ratio for point in scaling.points]
-    _bars(axes, scaling, number, ratios)
+    draw_means(axes, _mbps(scaling), ratios, number=number)
 
 
-def _bars(
+def draw_means(
     axes: Axes,
-    scaling: MeasuredScaling,
-    number: int,
+    xs: Sequence[float],
     estimates: Sequence[Estimate],
+    *,
+    number: int,
+    label: str = "",
 ) -> None:
-    """Means, with their intervals where there are several repetitions."""
+    """Draws a program's means, with their intervals where there are several
+    repetitions.
+
+    ``number``: the program's, by which it has a colour and a marker.
+    """
     # No line between them: nothing was measured there.
     axes.errorbar(
-        _mbps(scaling),
+        xs,
         [estimate.mean for estimate in estimates],
         yerr=[estimate.half_width or 0.0 for estimate in estimates],
         color=COLOURS[number % len(COLOURS)],
-        marker=MARKERS[number % len(MARKERS)],
+        marker=marker(number),
         linestyle="none",
         capsize=3,
-        label=f"{scaling.application}: measured",
+        label=label,
     )
+
+
+def marker(number: int) -> str:
+    """The marker of a program: where colours repeat, it is another one."""
+    rounds = number // len(COLOURS)
+    return MARKERS[(number + rounds) % len(MARKERS)]
 
 
 def _mbps(scaling: MeasuredScaling) -> list[float]:

@@ -10,7 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.record.metrics import JobRow
-from testbed.report.plot_files import COLOURS
+from testbed.report.plot_files import COLOURS, file_figure
 from testbed.sweeps.job_traffic import JobTraffic, job_traffic
 from testbed.sweeps.measured_scaling import (
     Repetition,
@@ -21,7 +21,8 @@ from testbed.sweeps.measured_scaling import (
     table_lines,
 )
 from testbed.sweeps.printed_latency import latency_rows
-from testbed.sweeps.reason_pictures import _marker, reason_pictures
+from testbed.sweeps.reason_pictures import reason_pictures
+from testbed.sweeps.scaling_pictures import draw, marker
 
 MBPS = 1_000_000
 QUIET = JobTraffic(
@@ -144,8 +145,19 @@ def test_the_picture_is_of_programs_that_were_counted() -> None:
 def test_thirteen_programs_look_unlike_each_other() -> None:
     looks = set()
     for number in range(13):
-        looks.add((COLOURS[number % len(COLOURS)], _marker(number)))
+        looks.add((COLOURS[number % len(COLOURS)], marker(number)))
     assert len(looks) == 13
+
+
+@pytest.mark.slow
+def test_no_two_programs_of_a_picture_have_one_look() -> None:
+    (scaling,) = measured_scaling(repetitions(1.0, None))
+    looks = set()
+    with file_figure(9.6, 4.0) as made:
+        draw(made, [scaling] * (len(COLOURS) + 1))
+        for points, *_ in made.axes[0].containers:
+            looks.add((points.get_color(), points.get_marker()))
+    assert len(looks) == len(COLOURS) + 1
 
 
 def test_a_printed_latency_is_an_application_of_its_own(
