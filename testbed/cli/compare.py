@@ -80,7 +80,7 @@ def compare(
     if to is not None:
         _tell(write_comparison_pictures(compared, to))
     if as_json:
-        console.print_json([item.to_json() for item, _, _ in compared])
+        console.print_json([comparison for comparison, _, _ in compared])
         return
     for comparison, _, _ in compared:
         _show(comparison, jobs)
@@ -110,7 +110,7 @@ def _sweeps(
     if to is not None:
         _tell(copy_pictures((first, second), to))
     if as_json:
-        console.print_json(comparison.to_json())
+        console.print_json(comparison)
         return
     for line in (" and ".join(comparison.names), *comparison.sentences()):
         console.print_text(line)

@@ -137,17 +137,25 @@ def _unless_lost() -> Generator[None, None, None]:
 
 
 def print_json(value: Any) -> None:
-    """One JSON value on standard output, keys in the order given; dataclasses
-    are objects of their fields.
+    """One JSON value on standard output, keys in the order given.
+
+    Objects in it are written by their ``to_json``, other dataclasses as their
+    fields.
     """
     text = json.dumps(
         value,
         indent=2,
         ensure_ascii=False,
         allow_nan=False,
-        default=asdict,
+        default=_fields,
     )
     _write(f"{json_text(text)}\n")
+
+
+def _fields(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    return asdict(value)
 
 
 def print_text(text: str) -> None:
@@ -190,7 +198,7 @@ def error_json(error: TestbedError) -> dict[str, Any]:
     if error.hint is not None:
         record["hint"] = error.hint
     if problems := _problems(error):
-        record["problems"] = [problem.to_json() for problem in problems]
+        record["problems"] = problems
     return record
 
 
@@ -222,7 +230,7 @@ def _printed_as_json(error: TestbedError) -> bool:
     """Prints the error as JSON; false where standard output has no room."""
     try:
         print_json(error_json(error))
-        # Now: at the end of the process nobody could answer a failure.
+        # Now: at the end of the process nothing could be done about a failure.
         sys.stdout.flush()
     except BrokenPipeError:
         raise

@@ -128,8 +128,7 @@ def _path(
 
 def _list(known: list[FoundTrace], *, as_json: bool) -> None:
     if as_json:
-        traces = [trace.to_json() for trace in known]
-        console.print_json({"folders": _folders(), "traces": traces})
+        console.print_json({"folders": _folders(), "traces": known})
         return
     for trace in known:
         published = trace.trace

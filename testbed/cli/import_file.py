@@ -88,8 +88,7 @@ def import_(
         record["experiment"] = text
         console.print_json(record)
         return
-    # Standard output has the experiment alone, standard error what is said
-    # of it.
+    # Standard output has the experiment alone, standard error the notes on it.
     if out is None:
         console.print_text(text)
     _say(imported)

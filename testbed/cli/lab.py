@@ -108,7 +108,7 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
         result = check_folder(checked, tell)
     points = number_of(result.points, "point")
     console.print_result(
-        result.to_json(), f"{result.earned} of {points}", as_json=as_json
+        result, f"{result.earned} of {points}", as_json=as_json
     )
     if not as_json:
         _say_checks_left(result, checked.path)
@@ -199,9 +199,8 @@ def grade(
     grading.write_tables(folder, class_name, marks)
     all_graded = all(mark.graded for mark in marks)
     if as_json:
-        rows = [mark.to_json() for mark in marks]
         console.print_json(
-            {"out": str(folder.path), "graded": all_graded, "marks": rows}
+            {"out": str(folder.path), "graded": all_graded, "marks": marks}
         )
     else:
         _print_not_graded(marks)
@@ -219,7 +218,7 @@ def _graded(
     live: bool,
     again: bool,
 ) -> list[Mark]:
-    """Grades what was handed in; an interrupt is told how many are kept."""
+    """Grades what was handed in. If it is interrupted, says how many are kept."""
     from testbed.labs import grading
 
     marks: list[Mark] = []

@@ -31,8 +31,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
-    # Nothing has been made yet. An exception would be caught, and told in
-    # their own words, by libraries that are being imported.
+    # Nothing has been made yet. Libraries that are being imported would catch
+    # an exception, and report it in their own words.
     os.write(2, b"interrupted\n")
     os._exit(INTERRUPTED)
 

@@ -19,7 +19,8 @@ def mininet() -> None:
     a.0 ping a.1, …
 
     Where standard input is no terminal its lines are the commands. What is
-    refused is said, and the next command follows. The network stays as it is.
+    refused is printed, and the next command follows. The network stays as it
+    is.
     """
     require_root("testbed mininet")
     try:

@@ -67,7 +67,7 @@ def plan(
     if network:
         _say_machine(experiment)
     if as_json:
-        console.print_json([text.to_json() for text in plans])
+        console.print_json(plans)
         return
     for text in plans:
         console.print_text(

@@ -134,20 +134,20 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
         "name": kind.name,
         "summary": kind.summary,
         "schedules": schedules(kind),
-        "source": None if kind.source is None else kind.source.to_json(),
+        "source": kind.source,
         "parameters": [
             {
                 "key": parameter.key,
                 "default": parameter.default,
                 "help": parameter.help,
                 "unit": parameter.unit,
-                "choices": list(parameter.choices),
-                "limits": parameter.limits and list(parameter.limits),
+                "choices": parameter.choices,
+                "limits": parameter.limits,
             }
             for parameter in kind.takes.values()
         ],
         "claims": {claim: CLAIMS[claim] for claim in kind.claims_of({})},
-        "on_failure": list(kind.on_failure),
+        "on_failure": kind.on_failure,
         "entry": _entry(kind),
     }
 
@@ -216,8 +216,8 @@ class _Result:
             "policy": self.subject.spec.label,
             "seed": self.subject.seed,
             "exit_code": self.exit_code,
-            "findings": [finding.to_json() for finding in self.findings],
-            "standing": [table.to_json() for table in self.tables],
+            "findings": self.findings,
+            "standing": self.tables,
         }
 
 
@@ -254,7 +254,8 @@ def check(
     it stands.
 
     Exit codes: 0 every check passed, 1 one failed, 2 bad usage or no policy, 4
-    the policy broke a run: it is impure, slow, or its answer is none.
+    the policy broke a run: it is impure or slow, or what it decides is no
+    decision.
     """
     from testbed.policy_trials.policy_standing import QUICK_SEEDS, SEEDS
     from testbed.policy_trials.policy_subject import QUICK, Effort
@@ -368,7 +369,7 @@ def _say(finding: PolicyFinding) -> None:
 def _show(result: _Result, out: Path | None, *, as_json: bool) -> None:
     """Tables and counterexamples, which go into ``out`` where that is given."""
     if as_json:
-        console.print_json(result.to_json())
+        console.print_json(result)
     else:
         for table in result.tables:
             console.out().print(_table(table))

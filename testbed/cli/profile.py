@@ -69,12 +69,12 @@ def profile(
             "write the application as workload: {kind: ladder, application: ...}; examples/"
             "profile-sort.yaml shows how",
         )
-    # Imported once the file is known to be right: a mistake in it is
-    # answered without waiting for numpy and the emulation.
+    # Imported once the file is known to be right: a mistake in it is reported
+    # without waiting for numpy and the emulation.
     from testbed.play.profiled import profiled
 
-    # Before the run, which takes minutes: a file that cannot be written
-    # would be said at its end.
+    # Before the run, which takes minutes: that a file cannot be written would
+    # else be found at its end.
     if to is not None:
         check_asked_for("--to", to)
     require_live(prefix, f"testbed profile {app}")
@@ -91,7 +91,7 @@ def profile(
     (recorded,) = played_live(experiment, out, live)
     profile_of_app = profiled(experiment, recorded, to)
     if as_json:
-        console.print_json(profile_of_app.to_json())
+        console.print_json(profile_of_app)
     else:
         _print(profile_of_app, recorded)
     if is_bad(recorded, strict=strict):

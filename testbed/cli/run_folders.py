@@ -51,7 +51,7 @@ def audit(run: RunPath, as_json: Json = False) -> None:
     audits = audit_all(run)
     good = all(checked.passed for checked in audits)
     if as_json:
-        console.print_json([checked.to_json() for checked in audits])
+        console.print_json(audits)
     else:
         for checked in audits:
             _show_audit(checked)
@@ -139,7 +139,7 @@ def explain(run: RunPath, job: JobId, as_json: Json = False) -> None:
         for folder in policy_folders(run)
     ]
     if as_json:
-        console.print_json([history.to_json() for history in histories])
+        console.print_json(histories)
         return
     for history in histories:
         _show_history(history)

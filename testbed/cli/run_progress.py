@@ -45,7 +45,7 @@ def results_shown(
     except KeyboardInterrupt:
         interrupted = True
     if as_json:
-        console.print_json([record.to_json() for record in recorded])
+        console.print_json(recorded)
     else:
         show(recorded)
     if interrupted:

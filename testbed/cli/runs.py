@@ -84,7 +84,7 @@ def runs(
     base = Path(*(paths or [str(DEFAULT_OUT)])).expanduser()
     listed = runs_below(base)
     if as_json:
-        console.print_json([run.to_json() for run in listed])
+        console.print_json(listed)
     elif not listed:
         console.say(f"no runs in {base}")
     else:

@@ -57,7 +57,7 @@ def simulate(
     experiment = load_experiment(
         file, options.overrides_of(settings, seed, lenient=lenient)
     )
-    # After the file has been read: a mistake in it is told before these
+    # After the file has been read: a mistake in it is reported before these
     # modules are imported.
     from testbed.play.playing import failing_run, new_run, run_simulated
 
@@ -119,7 +119,7 @@ def _replay(
             experiment, sources, top, ["testbed", *sys.argv[1:]]
         )
     if as_json:
-        console.print_json([replayed.to_json() for replayed in replays])
+        console.print_json(replays)
     else:
         for replayed in replays:
             policy = replayed.recorded.policy

@@ -139,7 +139,7 @@ def sweep(
     with shown_progress(plan.name, "cells") as report:
         done = run_sweep(plan, sweep_options, report, console.say)
     if as_json:
-        console.print_json(done.to_json())
+        console.print_json(done)
     else:
         _show(done)
     if done.exit_code:

@@ -25,7 +25,7 @@ def shown_progress(
 ) -> Generator[Report, None, None]:
     """A bar with the time left; without a terminal a line every half minute.
 
-    An interrupt is answered with how many of the ``things`` are kept.
+    If it is interrupted, says how many of the ``things`` are kept.
     """
     began_s = shown_s = time.monotonic()
     last: SweepProgress | None = None

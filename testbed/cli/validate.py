@@ -105,8 +105,11 @@ def _links(centre: DataCentre) -> str:
 
 def _record(path: Path, result: Experiment | SpecErrors) -> dict[str, Any]:
     if isinstance(result, SpecErrors):
-        problems = [problem.to_json() for problem in result.problems]
-        return {"file": str(path), "valid": False, "problems": problems}
+        return {
+            "file": str(path),
+            "valid": False,
+            "problems": result.problems,
+        }
     return {
         "file": str(path),
         "valid": True,

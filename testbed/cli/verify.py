@@ -33,7 +33,7 @@ def verify(as_json: Json = False) -> None:
     require_root("testbed verify")
     layout = ask(ShowLayout(), NetworkLayout)
     # As they are now: a tenant that comes or goes while it is checked is
-    # told as a difference.
+    # reported as a difference.
     plans = ask(ShowPlans(), TenantPlans)
     checks = []
     total = len(verification.CHECKS)

@@ -322,7 +322,7 @@ def start_page(watched: str, pid: int) -> None:
     )
     answer = {}
     if process.stdout is not None:
-        # Closed after the answer, as nobody reads what the server may print
+        # Closed after the link, as nobody reads what the server may print
         # later.
         with process.stdout as lines:
             answer = _json_value(lines)
