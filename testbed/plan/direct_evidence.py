@@ -482,7 +482,8 @@ def _at_most(
 ) -> Finding:
     """A finding of no higher level, with what the jobs' evidence says.
 
-    ``doubt``: the jobs of which not all was seen, where that is to be said.
+    ``doubt``: the jobs of which not all was seen, where the reason is to name
+    them.
     """
     levels: tuple[Level, ...] = ("ok", "suspect", "invalid")
     if finding.level == "ok":

@@ -91,8 +91,8 @@ def gso_bytes(rate_bps: int, volume_bytes: int = 0) -> int:
     bucket.
 
     One 64 kB packet is 10 ms of 50 Mbit/s: it would sit in a switch port's
-    short queue alone, and a bucket would let it pass on credit. At low rates up
-    to a whole bucket or eleven segments: each packet is answered by one
+    short queue alone, and a bucket would let it pass on credit. At low rates it
+    is up to a whole bucket or eleven segments: each packet causes one
     acknowledgement, which takes its 66 bytes from what the receiver may send
     (0.4 % of 16 kB, but 2.2 % of two segments). Six segments are the least (0.7
     %).
@@ -251,9 +251,13 @@ def borrowing_lines(network: NetworkPlan) -> tuple[BatchSection, ...]:
     They share the default class of every link. Reservations come first: a class
     below its own rate is served before one that borrows.
     """
-    return _changes(
-        network_limits(network), network_limits(network, borrows=True)
-    )
+    lines = []
+    for dev in network.capacity_of_port:
+        before = _default_class(network, dev, borrows=False)
+        after = _default_class(network, dev, borrows=True)
+        lines.append(BatchLine("change", after[0], before=before[0]))
+        lines.append(BatchLine("change", after[1], before=before[1]))
+    return (BatchSection(None, tuple(lines)),)
 
 
 def tenant_limits(

@@ -22,7 +22,7 @@ from testbed.sweeps.task_supply import Say
 from testbed.sweeps.tasks import Executor, InProcess
 
 ANSWER_S = 5.0
-"""Time in which a scheduler must answer, in seconds."""
+"""Time in which a scheduler must reply, in seconds."""
 PATIENCE_S = 60.0
 """Time without a worker after which a sweep ends, in seconds; launched clusters
 have no limit.
@@ -41,7 +41,7 @@ def executor(cluster: str | None, processes: int, say: Say) -> Executor:
     it starts.
 
     Raises BadInput for what is no cluster, MachineCannot where its package is
-    missing; entering it raises BadInput if no scheduler answers, or if no
+    missing; entering it raises BadInput if no scheduler replies, or if no
     worker's code is the driver's.
     """
     if cluster is None:
@@ -86,11 +86,11 @@ def _check(cluster: str) -> None:
             "set distributed.comm.tls there; docs/clusters.md says how",
         )
     # In a thread: a notebook has an event loop of its own in this one. Dask's
-    # client would wait for the answer of any server for ever.
+    # client would wait for the reply of any server for ever.
     with futures.ThreadPoolExecutor(1) as apart:
         try:
             apart.submit(asyncio.run, _ask(cluster, security)).result()
-        except Exception as error:  # noqa: BLE001 - whatever answers, it is no scheduler
+        except Exception as error:  # noqa: BLE001 - whatever replies, it is no scheduler
             raise _no_answer(cluster, error) from None
 
 
@@ -133,7 +133,7 @@ def client(cluster: Any) -> Iterator[Any]:
         _check(cluster)
     try:
         with warnings.catch_warnings():
-            # What must agree is compared, and said, worker by worker.
+            # What must agree is compared, and reported, worker by worker.
             warnings.simplefilter("ignore", VersionMismatchWarning)
             client_ = distributed.Client(
                 cluster,

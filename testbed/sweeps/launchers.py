@@ -1,7 +1,7 @@
 """Clusters that Dask's own launchers start for a sweep: SLURM, Kubernetes, SSH.
 
-Each is told no more than it must be: what it is like stands in Dask's
-configuration files.
+Each gets no more than it must have: its settings stand in Dask's configuration
+files.
 """
 
 from __future__ import annotations
@@ -107,9 +107,8 @@ def _started(
     try:
         cluster = kind(*arguments, **options)
     except Exception as error:  # each launcher has its own
-        first = (str(error).splitlines() or [type(error).__name__])[
-            0
-        ].rstrip(",:")
+        lines = str(error).splitlines() or [type(error).__name__]
+        first = lines[0].rstrip(",:")
         raise MachineCannot(
             f"Dask's {launcher.cluster} does not start: {first}", SETTINGS
         ) from error

@@ -18,7 +18,7 @@ LEAST_TIMEOUT_S = 0.2
 ``TCP_RTO_MIN``).
 """
 MORE = 1.05
-"""Bytes over those at b from which a program is said to send more."""
+"""Ratio of bytes to those at b from which a program sends more."""
 LIMITED = 0.5
 """Share of the time in which the network limits, from which it is the reason."""
 

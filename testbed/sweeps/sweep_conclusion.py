@@ -8,7 +8,7 @@ have not decided.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 NAMED = 4
 """Values, policies and combinations that a sentence names."""
 FEW_POINTS = 0.03
-"""Shares of accepted jobs further apart than this are told beside waits."""
+"""Shares of accepted jobs further apart than this are named beside waits."""
 
 
 @dataclass(frozen=True)
@@ -83,14 +83,10 @@ def _asked(plan: SweepPlan, table: Sequence[TableRow]) -> str:
             varied.append(_values_of(swept))
     seeds = seeds_of(row.cells for row in table)
     how = f"live{_fidelity(table)}" if plan.live else "simulated"
-    parts = [policies, *varied]
-    return (
-        f"{' at '.join(parts[:2])}{_also(parts[2:])}; {how}, {seeds} each."
-    )
-
-
-def _also(varied: Sequence[str]) -> str:
-    return "".join(f" and {text}" for text in varied)
+    text = policies
+    if varied:
+        text += f" at {' and '.join(varied)}"
+    return f"{text}; {how}, {seeds} each."
 
 
 def _values_of(swept: SweptKey) -> str:
@@ -122,7 +118,7 @@ def first_names(names: Sequence[str]) -> str:
     return listed(names)
 
 
-def seeds_of(counts: Iterator[int] | Sequence[int]) -> str:
+def seeds_of(counts: Iterable[int]) -> str:
     """``3 seeds``, ``3 to 10 seeds``."""
     numbers = sorted(set(counts)) or [0]
     if len(numbers) == 1:
@@ -225,36 +221,33 @@ def ranking(contenders: Sequence[Contender], words: MetricWords) -> str:
         reverse=not least_first,
     )
     first, *others = ranked
-    first_text = f"{first.label} {words.text(first.around.mean)}"
+    value = words.text(first.around.mean)
     if not others:
-        return first_text
+        return f"{first.label} {value}"
     if all(other.around.mean == first.around.mean for other in others):
-        return f"the same with all, {words.text(first.around.mean)}"
-    level = []
+        return f"the same with all, {value}"
+    level = [first]
     for other in others:
         if not first.around.is_apart(other.around):
             level.append(other)
-    if level:
-        return _undecided(first, level, words)
+    if len(level) > 1:
+        return _undecided(level, words)
     second = others[0]
     away = abs(first.around.mean - second.around.mean)
     superlative = "least" if least_first else "most"
     comparative = "less" if least_first else "more"
-    value = words.text(first.around.mean)
     return (
         f"{superlative} with {first.label}, {value}:"
         f" {words.distance(away)} {comparative} than {second.label}"
     )
 
 
-def _undecided(
-    first: Contender, level: Sequence[Contender], words: MetricWords
-) -> str:
+def _undecided(level: Sequence[Contender], words: MetricWords) -> str:
     names = []
-    for contender in (first, *level):
+    for contender in level:
         value = words.text(contender.around.mean)
         names.append(f"{contender.label} ({value})")
-    seeds = seeds_of([contender.around.n for contender in (first, *level)])
+    seeds = seeds_of(contender.around.n for contender in level)
     return f"not decided by {seeds} between {first_names(names)}"
 
 

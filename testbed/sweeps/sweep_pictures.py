@@ -205,8 +205,8 @@ def across(plan: SweepPlan, table: Sequence[TableRow]) -> Across:
         axis = swept.axis
         if axis is not None:
             return Across(axis.title, (index,), partial(_x, axis, index))
-    # Policies are told apart by colour: they stand along x only where
-    # nothing else varies.
+    # Policies differ by colour: they stand along x only where nothing else
+    # varies.
     columns = plan.combined_columns
     keys = tuple(
         index for index, name in enumerate(columns) if name != "policy"

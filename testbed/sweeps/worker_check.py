@@ -66,7 +66,7 @@ def _fault(facts: Any) -> str:
     """Reason why a worker with these facts, or this exception in place of
     them, cannot be used; empty where it can.
     """
-    # A worker without the product answers by the error of its import.
+    # A worker without the product replies by the error of its import.
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
         return f"has no Python package {lacks[1]!r}"
     if isinstance(facts, MachineCannot):
