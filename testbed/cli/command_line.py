@@ -358,12 +358,13 @@ def _usage_error(
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "testbed"
     hint = f"see {command} --help"
-    runs = [argument for argument in arguments if _names_a_run(argument)]
-    if "extra argument" in str(format_message()) and len(runs) > 1:
+    message = str(format_message())
+    runs = list(filter(_names_a_run, arguments))
+    if "extra argument" in message and len(runs) > 1:
         hint = (
             f"these are {len(runs)} runs: name one, as latest or {runs[-1]}"
         )
-    return BadInput(str(format_message()).rstrip("."), hint)
+    return BadInput(message.rstrip("."), hint)
 
 
 def _names_a_run(argument: str) -> bool:

@@ -103,9 +103,8 @@ def _print(profile_of_app: Profiled, recorded: RunRecord) -> None:
 
     measured = profile_of_app.measured
     console.out().print(profile_table(measured))
-    for line in (measured.sentence(), measured.model_sentence()):
+    sentences = (measured.sentence(), measured.model_sentence())
+    for line in (*sentences, *recorded.sentences()):
         if line is not None:
             console.print_text(line)
-    for line in recorded.sentences():
-        console.print_text(line)
     console.print_text(f"profile: {profile_of_app.file}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
@@ -649,32 +649,29 @@ def controller_tenant(
 ) -> values.Tenant:
     """A placed tenant, with its tree, in the controller's own values."""
     dpid = {bridge.name: bridge.dpid for bridge in network.bridges}
-    vms = [_attached(vm, dpid) for vm in tenant.vms]
+    vms = []
+    for vm in tenant.vms:
+        attached = values.AttachedVm(
+            index=vm.index,
+            ip=str(vm.ip),
+            mac=vm.slot.mac,
+            dpid=dpid[vm.slot.port.bridge],
+            port=vm.slot.port.number,
+        )
+        vms.append(attached)
     tree = []
     for edge in tenant.edges:
-        tree.append(
-            values.TreeEdge(
-                dpid[edge.lower.bridge],
-                edge.lower.number,
-                dpid[edge.upper.bridge],
-                edge.upper.number,
-            )
+        tree_edge = values.TreeEdge(
+            dpid[edge.lower.bridge],
+            edge.lower.number,
+            dpid[edge.upper.bridge],
+            edge.upper.number,
         )
+        tree.append(tree_edge)
     return values.Tenant(
         id=tenant.tenant_id,
         name=tenant.job_id,
         prefix=str(tenant.prefix),
         vms=tuple(vms),
         tree=tuple(tree),
-    )
-
-
-def _attached(vm: TenantVm, dpid: Mapping[str, int]) -> values.AttachedVm:
-    port = vm.slot.port
-    return values.AttachedVm(
-        index=vm.index,
-        ip=str(vm.ip),
-        mac=vm.slot.mac,
-        dpid=dpid[port.bridge],
-        port=port.number,
     )

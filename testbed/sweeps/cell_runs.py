@@ -17,13 +17,13 @@ from testbed.errors import RunFailed
 from testbed.events import Event
 from testbed.owned_files import caller, remove_folder
 from testbed.record.event_file import event_line
-from testbed.record.folder import EVENTS, RunFolder
+from testbed.record.folder import RunFolder
 from testbed.record.metrics import Summary, Tally
 from testbed.record.stored_json import regular_bytes
 from testbed.record.verdicts import Verdicts, evaluate
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.sweeps.result_store import cell_result
+from testbed.sweeps.result_store import cell_result, events_digest
 from testbed.sweeps.sweep_plan import NOWHERE, used_files
 from testbed.sweeps.tasks import Context, FileRef, laid_out
 
@@ -201,10 +201,6 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     )
     # Of the file as it is on the disk: the same bytes as are hashed in
     # memory elsewhere.
-    digest = hashlib.sha256(regular_bytes(place / EVENTS)).hexdigest()
-    return _result(
-        record.results.summary,
-        record.results.verdicts,
-        record.audit,
-        digest,
-    )
+    digest = events_digest(place)
+    results = record.results
+    return _result(results.summary, results.verdicts, record.audit, digest)

@@ -87,8 +87,9 @@ class ContentStore:
                 "start the sweep again",
             )
         # Renamed when it is whole and right: no reader finds a part of it.
-        partial.replace(self._folder / content.sha256)
-        self._found[content.sha256] = self._folder / content.sha256
+        place = self._folder / content.sha256
+        partial.replace(place)
+        self._found[content.sha256] = place
 
 
 def _write_part(partial: Path, offset: int, part: bytes) -> None:

@@ -330,7 +330,11 @@ class DaskExecutor:
                 if not self._link.is_open:
                     raise self._scheduler_gone() from None
                 if patience_s is not None and time.monotonic() > until_s:
-                    raise self._no_worker(patience_s) from None
+                    raise RunFailed(
+                        f"{self._name} has had no worker that can be used"
+                        f" for {patience_s:g} s",
+                        RESUME,
+                    ) from None
 
     def _meet(self) -> None:
         """Take in the workers that were there at the beginning. Raises BadInput
@@ -496,10 +500,4 @@ class DaskExecutor:
     def _scheduler_gone(self) -> RunFailed:
         return RunFailed(
             f"the Dask scheduler of {self._name} is gone", RESUME
-        )
-
-    def _no_worker(self, patience_s: float) -> RunFailed:
-        return RunFailed(
-            f"{self._name} has had no worker that can be used for {patience_s:g} s",
-            RESUME,
         )

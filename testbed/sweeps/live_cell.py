@@ -4,7 +4,6 @@ own.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Mapping, Sequence
@@ -15,10 +14,10 @@ from typing import Any
 from jobs.python_child import python_command
 from testbed.errors import IN_USE, RunFailed
 from testbed.private_folders import private_folder
-from testbed.record.folder import EVENTS, PROVENANCE
-from testbed.record.stored_json import read_json, regular_bytes
+from testbed.record.folder import PROVENANCE
+from testbed.record.stored_json import read_json
 from testbed.sweeps.child_process import END_S, run_child
-from testbed.sweeps.result_store import cell_result
+from testbed.sweeps.result_store import cell_result, events_digest
 from testbed.sweeps.tasks import (
     Context,
     FileRef,
@@ -147,8 +146,9 @@ def _read(record: Mapping[str, Any]) -> dict[str, Any]:
         del summary[apart]
     # The record says whether the audit passed, not what failed.
     failed = [] if record["audit_passed"] else ["see testbed audit"]
-    digest = hashlib.sha256(regular_bytes(folder / EVENTS)).hexdigest()
-    result = cell_result(summary, record["expectations"], failed, digest)
+    result = cell_result(
+        summary, record["expectations"], failed, events_digest(folder)
+    )
     run = read_json(folder / PROVENANCE)
     if not isinstance(run, dict):
         raise RunFailed(f"{folder / PROVENANCE} says nothing")

@@ -45,12 +45,11 @@ NOT_COUNTED = (None,) * 5
 ROUNDING = 1e-9
 """Allowance for sums of floats: simulated times are equal to the estimate."""
 NO_TRAFFIC: Mapping[str, JobTraffic] = MappingProxyType({})
-_PROFILE = "{}-profile"
 
 
 def profile_id(application: str) -> str:
     """The id of the job that profiles an application."""
-    return _PROFILE.format(application)
+    return f"{application}-profile"
 
 
 def is_profile(row: JobRow) -> bool:

@@ -16,7 +16,6 @@ from testbed.record.metrics import JobRow
 
 LOGS = "logs"
 _LINE = re.compile(r"^(?:rank \d+: )?latency: (\d+(?:\.\d+)?) s$", re.M)
-_LATENCY = "{}-latency"
 
 
 def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
@@ -26,12 +25,11 @@ def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
             continue
         latency_s = _printed_s(folder / LOGS, row.job_id)
         if latency_s is not None:
+            name = f"{row.application}-latency"
             yield replace(
                 row,
-                job_id=row.job_id.replace(
-                    row.application, _LATENCY.format(row.application), 1
-                ),
-                application=_LATENCY.format(row.application),
+                job_id=row.job_id.replace(row.application, name, 1),
+                application=name,
                 measured_s=latency_s,
             )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.owned_files import caller
-from testbed.record.folder import RunFolder
+from testbed.record.folder import EVENTS, RunFolder
 from testbed.record.stored_json import regular_bytes
 
 Record = Mapping[str, Any]
@@ -121,6 +121,11 @@ def fidelity_of(record: Record) -> str | None:
     summary = record.get("summary", {})
     verdict: str | None = summary.get("fidelity", {}).get("verdict")
     return verdict
+
+
+def events_digest(run: Path) -> str:
+    """The SHA-256 of a run folder's events."""
+    return hashlib.sha256(regular_bytes(run / EVENTS)).hexdigest()
 
 
 def cell_result(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,11 +113,12 @@ def run_scaling(
     repetitions = _repetitions(runs)
     if not repetitions:
         raise RunFailed(f"no repetition ended: {'; '.join(failures)}")
-    folder = RunFolder.create(options.out, plan.name, None)
+    verdicts = [run.summary.fidelity.verdict for run in runs]
     done = Scaling(
-        run_folder=folder,
+        run_folder=RunFolder.create(options.out, plan.name, None),
         measured=tuple(measured_scaling(repetitions)),
-        verdicts=tuple(_verdicts(runs)),
+        # A simulated run has none.
+        verdicts=tuple(filter(None, verdicts)),
         failures=tuple(failures),
     )
     done.run_folder.write_text(SPEC, run.plan.text)
@@ -137,13 +138,6 @@ def _repetitions(runs: Sequence[RecordedRun]) -> list[Repetition]:
         repetitions += repetitions_of(run.rows, traffic)
         repetitions += repetitions_of(latency_rows(run.rows, run.path))
     return repetitions
-
-
-def _verdicts(runs: Sequence[RecordedRun]) -> Iterator[str]:
-    for run in runs:
-        verdict = run.summary.fidelity.verdict
-        if verdict is not None:
-            yield verdict
 
 
 def together(
