@@ -1,7 +1,7 @@
-"""Where text goes: data on standard output, narration on standard error.
+"""Output of verbs: data on standard output, narration on standard error.
 
-Colours and progress only where a person looks on (a terminal); ``NO_COLOR`` and
-``TERM=dumb`` are honoured by rich.
+Colours and progress appear on a terminal only; rich honours ``NO_COLOR`` and
+``TERM=dumb``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""``testbed audit | explain | report RUN``: what a run folder proves, tells and
-shows.
+"""``testbed audit | explain | report RUN``: proofs, reasons and pages from a run
+folder.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``testbed verify``: whether the network that is up is what it should be."""
+"""``testbed verify``: the network that is up, compared with its plan."""
 
 from __future__ import annotations
 

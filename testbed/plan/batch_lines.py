@@ -40,7 +40,9 @@ def burst_bytes(rate_bps: int, burst_s: float = BURST_S) -> int:
 
 
 class Item:
-    """A value of which a line is made, by the templates ``added``, ``removed``."""
+    """An object of tc or ip. Its lines follow the templates ``added`` and
+    ``removed``.
+    """
 
     added: ClassVar[str]
     removed: ClassVar[str] = ""

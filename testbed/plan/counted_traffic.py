@@ -49,15 +49,15 @@ def due_s(phases: Sequence[CurveStep], share: float) -> float:
 class Disturbance(NamedTuple):
     """A time in which the experiment itself stops a job, or changes its rate.
 
-    What lacks then is no lack of the machine's. Of a limiter that sends at its
-    rate again it is over before ``until_s``.
+    The machine is not to blame for traffic that is missing then. For a limiter
+    that sends at its rate again the time ends before ``until_s``.
     """
 
     from_s: float
     until_s: float
 
     def then(self, later: Disturbance) -> Disturbance:
-        """Both, where the later one begins before this one is over."""
+        """The time of both; the later one begins before this one ends."""
         if self.until_s == inf:
             return later
         return later._replace(until_s=max(self.until_s, later.until_s))
@@ -67,7 +67,7 @@ NONE = Disturbance(-inf, -inf)
 
 
 def disturbance(now_s: float, outage_s: float) -> Disturbance:
-    """Returns one that ends now, or lasts where ``outage_s`` is infinite.
+    """A disturbance that ends now, or goes on where ``outage_s`` is infinite.
 
     TCP doubles the time between retransmissions: after an outage the next one
     comes no later than the outage was long.
@@ -76,9 +76,10 @@ def disturbance(now_s: float, outage_s: float) -> Disturbance:
 
 
 class LinkUse:
-    """The last count of a link: how long it was, and how idle the link.
+    """The time between the last two counts of a link, and its idle share.
 
-    ``idle``: the share of that time in which it could have sent; None: unknown.
+    ``idle``: the share of that time in which the link could have sent more;
+    None: unknown.
     """
 
     def __init__(
@@ -91,7 +92,9 @@ class LinkUse:
         self.idle: float | None = None
 
     def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
-        """A later count; of an unknown time (NaN) it says nothing."""
+        """Takes a later count. After one of an unknown time (NaN) ``idle`` is
+        unknown.
+        """
         self.length_s = at_s - self._at_s
         sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
         self.idle = None
@@ -103,10 +106,10 @@ class LinkUse:
 
 
 class HeldUp:
-    """Lack of a VM's traffic, against its cap, while no link to it is full.
+    """Traffic that a VM lacks, against its cap, while no link to it is full.
 
-    A full link may hold it up by design: of a count no more lacks than the time
-    in which each of these links was idle.
+    A full link may delay it by design: between two counts no more is counted as
+    lacking than the time in which each of these links was idle.
     """
 
     def __init__(self) -> None:
@@ -119,9 +122,13 @@ class HeldUp:
         lack_s: float,
         links: Sequence[LinkUse | None],
     ) -> None:
-        """``links``: those on the way to it that may be full; None: unknown."""
+        """Takes the time since the VM's last count.
+
+        ``lack_s``: the time that its cap needs for what it lacks. ``links``:
+        those on the way to it that may be full; None: unknown.
+        """
         for link in links:
-            # Neither watched nor lacking: the time says nothing.
+            # Nothing is known of this time: it is not watched.
             if link is None or link.idle is None:
                 return
             # Another time than the VM's, as one of them has just begun.
@@ -133,7 +140,7 @@ class HeldUp:
 
     @property
     def lack(self) -> float:
-        """Share of the time watched."""
+        """The time that it lacks, as a share of the time watched."""
         return max(0.0, self.lack_s) / max(self.watched_s, ROUNDING)
 
 
@@ -160,7 +167,9 @@ class Counted:
         rate_bps: float,
         disturbed: Disturbance = NONE,
     ) -> None:
-        """A later count; what a disturbance falls into counts for nothing."""
+        """Takes a later count. The time since the last one does not count if a
+        disturbance falls into it.
+        """
         length_s = at_s - self.at_s
         due_bits = self._rate_bps * length_s
         # The rate is that of the time since the last count: a new one holds
@@ -180,7 +189,7 @@ class Counted:
         self._rate_bps = rate_bps
 
     def _is_in(self, disturbed: Disturbance, at_rate: bool) -> bool:
-        """True if the time since the last count is the experiment's own."""
+        """True if a disturbance falls into the time since the last count."""
         # It began since the last count, so that this count holds time of
         # both.
         if self.at_s < disturbed.from_s:
@@ -195,9 +204,8 @@ class Counted:
     def behind_s(
         self, phases: Sequence[CurveStep], began_s: float, arrival: Arrival
     ) -> tuple[float, float]:
-        """Time by which a VM is behind its demand curve, and that of its tail.
-
-        At its last byte; the tail is the part of it after the last count.
+        """The time by which a VM's last byte is behind its demand curve, and the
+        part of that time after the last count.
         """
         share = min(1.0, 8.0 * self._sent_bytes / arrival.wire_bits)
         counted_s = self.at_s - began_s - due_s(phases, share)
@@ -210,7 +218,7 @@ class Counted:
         return self.due_bits - self.sent_bits
 
     def seconds(self, bits: float) -> float:
-        """The time that bits take at the limiter's rate, of several the mean."""
+        """The time that bits take at the limiter's mean rate."""
         # Nothing was due yet: only the present rate is known.
         if self.due_bits <= 0:
             return bits / max(1.0, self._rate_bps)
@@ -219,7 +227,8 @@ class Counted:
     def lack_in(self, length_s: float) -> float:
         """Bits that will lack after ``length_s``.
 
-        The time that was not counted goes at the pace seen after the start.
+        For the time that was not counted they are extrapolated from the time
+        after the first count.
         """
         first_s, first_bits = self._first or (0.0, 0.0)
         later_s = self.watched_s - first_s
@@ -234,9 +243,9 @@ class Counted:
     def tail_lack(
         self, arrival: Arrival, disturbed: Disturbance = NONE
     ) -> float:
-        """Bits that lack from the last count until all has come.
+        """Bits that lack from the last count until the last byte.
 
-        What was still to come then needs its time at the limiter's rate.
+        They are what the limiter's rate carries in that time, less what came.
         """
         if self._is_in(disturbed, at_rate=False):
             return 0.0

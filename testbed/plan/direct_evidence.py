@@ -1,8 +1,8 @@
-"""Direct evidence of each live job: what its own traffic and programs lacked. Pure.
+"""Direct evidence of each live job: lacks of its own traffic and programs. Pure.
 
-Where it is complete for all jobs of a run it decides, and full processors, a
-switch that waits, stolen time and late wake-ups do not. A job's measured time
-is never looked at.
+Where it is complete for all jobs of a run it decides on the run's fidelity;
+full processors, a switch that waits, stolen time and late wake-ups then do not.
+A job's measured time is no evidence.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ Kind = Literal[
     "command",
     "best effort",
 ]
-"""Kinds of jobs by the evidence that there is of them; a permutation is a ring."""
+"""Kinds of jobs by the evidence on them; a permutation counts as a ring."""
 
 AT_RATE = frozenset[Kind]({"ring", "shuffle", "iperf3"})
 """They send at their rate all the time."""
 CURVES = frozenset[Kind]({"demand curve"})
 """They send what their curve asks for, at most at their rate."""
 COUNTED = AT_RATE | CURVES
-"""All that they send is counted against their rate, or their curve at that."""
+"""All that they send is counted against their rate, or against their curve at
+that rate.
+"""
 PACED = CURVES | {"one VM"}
-"""Their agents keep a pace of their own, and say what they lost."""
+"""Their agents keep a pace of their own, and report the time they lost."""
 OFFLINE = frozenset[Kind]({"one VM", "compute"})
-"""No network is their business: a switch that stands still holds up none."""
+"""They use no network: a switch that stands still delays none of them."""
 INDIRECT = frozenset(
     {
         "preflight",
@@ -119,7 +121,7 @@ class JobEvidence:
     band: float = BAND
 
     def record(self) -> dict[str, object]:
-        """Its fields of ``job_ended``; ``possible_error`` in words."""
+        """Its fields of the event ``job_ended``."""
         rounded = {
             name: round(value, 4)
             for name, value in vars(self).items()
@@ -137,7 +139,7 @@ class JobEvidence:
 
     @property
     def is_complete(self) -> bool:
-        """All that bears on its time was looked at."""
+        """True if all that affects its time was observed."""
         if self.kind == "one VM":
             return self.lost_s is not None
         if self.kind == "compute":
@@ -149,7 +151,7 @@ class JobEvidence:
 
     @property
     def unseen(self) -> str:
-        """The part of it that was not seen, in words."""
+        """The part of the job that was not observed, in words."""
         watched = self._share(self.watched_s)
         if self.kind in COUNTED or self.kind == "best effort":
             if watched < LEAST_WATCHED:
@@ -198,9 +200,9 @@ class JobEvidence:
 
     @property
     def dropped(self) -> float:
-        """Share of its time that drops have cost it; else what it is at most.
+        """Share of its time that drops have cost it, or may have cost at most.
 
-        Traffic that is counted shows by itself what they have cost.
+        Where its traffic is counted, the missing traffic is that cost.
         """
         if self.drops == 0:
             return 0.0
@@ -217,9 +219,9 @@ class JobEvidence:
 
     @property
     def is_unhindered(self) -> bool:
-        """Its own programs hardly waited for a processor.
+        """True if its own programs hardly waited for a processor.
 
-        If they did wait, that says little: VMs share their node's processors by
+        That they waited proves little: VMs share their node's processors by
         design, as best-effort jobs share links.
         """
         if self.held_s is None:
@@ -228,12 +230,14 @@ class JobEvidence:
 
     @property
     def is_seen_in_part(self) -> bool:
-        """All was seen but its traffic, or it lacks a little of the processors."""
+        """True if all but its traffic was observed, or if its programs waited a
+        little for processors.
+        """
         if self.kind == "best effort":
             return False
         if self.kind in CURVES:
             return self.lost_s is not None
-        # What it lacks is seen all the same: up to here it is a doubt.
+        # A wait up to here is observed all the same, and makes it suspect.
         lack_s = INVALID * self.length_s
         return self.held_s is not None and self.held_s <= lack_s
 
@@ -245,7 +249,7 @@ class JobEvidence:
         if self.held_s is not None and is_known:
             held = self._share(self.held_s)
         lack = max(self.missing, self.late, self.stood, held, self.short)
-        # Neither is seen in the other.
+        # The time of moves is in none of the others.
         return lack + self.moving
 
     @property
@@ -265,7 +269,7 @@ class JobEvidence:
         return error
 
     def is_beside(self, other: JobEvidence) -> bool:
-        """It ran for half of its time at least while the other one did."""
+        """True if the other job ran during at least half of its time."""
         begin_s = max(self.began_s, other.began_s)
         end_s = min(
             self.began_s + self.length_s, other.began_s + other.length_s
@@ -274,10 +278,11 @@ class JobEvidence:
 
 
 def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
-    """All that bears on a job's time was seen, on it or on those beside it.
+    """True if all that affects a job's time was observed, on it or on jobs beside
+    it.
 
-    A switch that is slow is so for all: traffic that is counted, beside a job
-    whose own is not, shows it.
+    A slow switch is slow for all: the counted traffic of a job shows it for the
+    jobs beside it whose own traffic is not counted.
     """
     if job.is_complete:
         return True
@@ -291,7 +296,7 @@ def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
 
 
 def doubts(jobs: Sequence[JobEvidence]) -> str:
-    """The jobs whose evidence is not complete, and why; empty: there are none."""
+    """The jobs that are not settled, and why; empty where all are."""
     unsettled = [job for job in jobs if not is_settled(job, jobs)]
     named = [f"job {job.job_id}: {job.unseen}" for job in unsettled[:NAMED]]
     if len(unsettled) > NAMED:
@@ -300,7 +305,7 @@ def doubts(jobs: Sequence[JobEvidence]) -> str:
 
 
 def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
-    """Findings of the direct checks, each of the job that it hits most."""
+    """Findings of the direct checks, each on the job with the worst value."""
     if not jobs:
         return []
     short = max(jobs, key=lambda job: job.missing)
@@ -334,7 +339,7 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
 
 
 def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
-    """Of jobs that their reservations' ends have stopped."""
+    """The finding on jobs that were stopped at their reservations' ends."""
     job = max(jobs, key=lambda job: job.short)
     reason = (
         f"job {job.job_id} began so late that its reservation's end left it "
@@ -344,7 +349,7 @@ def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
 
 
 def _move(jobs: Sequence[JobEvidence]) -> Finding:
-    """Of jobs that resumed elsewhere, with what they lack besides."""
+    """The finding on jobs that resumed elsewhere, with their other lacks."""
     moved = [job for job in jobs if job.moving_s > 0.0]
     if not moved:
         return graded_finding("move", 0.0, "no job took long to move")
@@ -361,8 +366,9 @@ def lateness(
 ) -> list[Finding]:
     """A finding on the lateness of the run's own process, which only sleeps.
 
-    It bears on a job by its share of what the job's band allows, first on one
-    of which not all was seen. ``late_s``: of all wake-ups.
+    It is graded by its share of what a job's band allows: that of the job with
+    the largest share, among the jobs that are not settled if there are any.
+    ``late_s``: of all wake-ups.
     """
     if not late_s:
         return []
@@ -384,10 +390,10 @@ def lateness(
 
 
 def _with_cost(finding: Finding, jobs: Sequence[JobEvidence]) -> Finding:
-    """A finding on drops, with what they have cost the job that they hit most.
+    """A finding on drops, with what they cost the job that they cost most.
 
-    A hose within its limits drops none: there is a doubt where they cost
-    nothing, too.
+    A hose within its limits drops none: drops that cost nothing are suspect
+    too.
     """
     hit = [job for job in jobs if job.drops > 0]
     if finding.level == "ok" or not hit:
@@ -411,10 +417,11 @@ def controller_finding(
     *,
     is_ours: bool = True,
 ) -> Finding:
-    """The finding of a controller that made no progress for a time.
+    """The finding on a controller that made no progress for a time.
 
-    It carries no traffic: only what waited for it counts, a tenant's flows,
-    against the shortest job. Of a person's controller nobody knows what waits.
+    It carries no traffic: only the time for which tenants' flows waited for it
+    counts, as a share of the shortest job's time. For a person's controller
+    (``is_ours`` false) that time is not known.
     """
     shortest_s = min((job.length_s for job in jobs), default=0.0)
     reason = f"the controller made no progress for {stood_s:.2f} s"
@@ -440,15 +447,14 @@ def controller_finding(
 def weighed(
     findings: Sequence[Finding], jobs: Sequence[JobEvidence]
 ) -> list[Finding]:
-    """All findings, those on the machine no worse than the jobs allow.
+    """All findings, with the jobs' own; those on the machine are no worse than
+    the jobs allow.
 
-    Where all that bears on each job was seen and nothing lacked they are
-    ``ok``, where it was seen in part ``suspect`` at most; where a kind of job
-    has no evidence they count in full.
+    Where all jobs are settled and lacked nothing, findings on the machine are
+    ``ok``; where jobs were observed in part, ``suspect`` at most. Where a job
+    has no evidence they keep their level.
     """
-    # None: there is a job of which nothing tells, and the machine's checks
-    # keep their level.
-    worst: Level | None = None
+    worst: Level = "invalid"
     if jobs and all(is_settled(job, jobs) for job in jobs):
         worst = "ok"
         if max(job.lack for job in jobs) > SUSPECT:
@@ -457,7 +463,7 @@ def weighed(
         job.is_complete or job.is_seen_in_part for job in jobs
     ):
         worst = "suspect"
-    # The first finding that counts says so for all.
+    # Only the first finding names the jobs.
     doubt = doubts(jobs)
     result = []
     for finding in findings:
@@ -466,9 +472,7 @@ def weighed(
         elif finding.check not in INDIRECT:
             result.append(finding)
         else:
-            result.append(
-                _at_most(finding, worst or "invalid", jobs, doubt)
-            )
+            result.append(_at_most(finding, worst, jobs, doubt))
             if finding.level != "ok":
                 doubt = ""
     return result + job_findings(jobs)
@@ -480,7 +484,7 @@ def _at_most(
     jobs: Sequence[JobEvidence],
     doubt: str,
 ) -> Finding:
-    """A finding of no higher level, with what the jobs' evidence says.
+    """A finding at a level no worse than ``worst``, with the jobs' evidence.
 
     ``doubt``: the jobs of which not all was seen, where the reason is to name
     them.

@@ -1,8 +1,8 @@
 """Drops of a class that was full, as its own tenant sent more than it reserves.
 
 Pure. Several VMs of a program may send to one at once: a switch that enforces
-their hose drops then, and a run is not to be doubted for it. The conditions
-are those of ``docs/runs-and-fidelity.md``.
+their hose drops packets then, which does not make the run suspect. The
+conditions are those of ``docs/runs-and-fidelity.md``.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ class ClassSeen(NamedTuple):
 
 
 class FullClass:
-    """A class on a link, and which of its drops were its reservation's own.
+    """A class on a link, and its drops while its reservation was full.
 
-    It is read again and again; in a *stretch* of counts its queue was there
-    all the time. Drops belong to the stretch in which they are, or that they
-    begin or end.
+    Its counters are read again and again. A *stretch* is a series of counts
+    between which its queue was never empty. Drops belong to the stretch that
+    they are in, begin or end.
     """
 
     def __init__(self, tenant: TenantPlan) -> None:

@@ -57,8 +57,8 @@ def executor(cluster: str | None, processes: int, say: Say) -> Executor:
 
 
 def _address(cluster: str) -> str:
-    # What Dask's client finds wrong only when it is half made, it does not get
-    # rid of in seconds.
+    # Dask's client finds a wrong address only when it is half made, and then
+    # takes long to end.
     parts = urlsplit(cluster)
     try:
         complete = bool(parts.hostname and parts.port)

@@ -59,7 +59,7 @@ class ContentStore:
         return None
 
     def _candidates(self, content: Content) -> Iterator[Path]:
-        # The dearest last: folders of data are walked through.
+        # The slowest last: folders of data are walked through.
         yield self._found.get(content.sha256, content.path)
         yield content.path
         yield self._folder / content.sha256

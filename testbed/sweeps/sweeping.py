@@ -91,7 +91,7 @@ class SweepRun:
         """Computes what is missing. Raises what stops it; results up to then
         are stored.
         """
-        self._tell()
+        self._show_progress()
         combinations = self.cells.combinations()
         if self.plan.stop is None:
             self._run(chain.from_iterable(map(self.cells.of, combinations)))
@@ -135,7 +135,7 @@ class SweepRun:
     def _run(self, cells: Iterator[Cell]) -> None:
         for task, outcome in self.executor.results(self._missing(cells)):
             self._take(task, outcome)
-            self._tell()
+            self._show_progress()
 
     def _missing(self, cells: Iterator[Cell]) -> Iterator[Task]:
         # A generator: cells are made as workers have room for them.
@@ -143,7 +143,7 @@ class SweepRun:
             if self._is_there(cell):
                 self.counts.kept += 1
                 self._show(cell, self._stored(cell), "kept")
-                self._tell()
+                self._show_progress()
                 continue
             task = replace(cell, spec=self.spec)
             if self.keep is not None:
@@ -193,7 +193,7 @@ class SweepRun:
         noted = fidelity_of(result) or ""
         return severity(noted) <= severity(self.plan.accepts)
 
-    def _tell(self) -> None:
+    def _show_progress(self) -> None:
         done = self.counts.computed + self.counts.failed
         kept = self.counts.kept
         size = self.plan.size
