@@ -81,9 +81,9 @@ def list_(as_json: Json = False) -> None:
 
 
 @policy.command()
-def show(which: Which, as_json: Json = False) -> None:
+def show(name_or_class: Which, as_json: Json = False) -> None:
     """Say what a policy takes and claims, and how an experiment file names it."""
-    kind = policy_from(which, Path.cwd()).kind
+    kind = policy_from(name_or_class, Path.cwd()).kind
     if as_json:
         console.print_json(_record(kind))
         return
@@ -223,7 +223,7 @@ class _Result:
 
 @policy.command()
 def check(
-    which: Which,
+    name_or_class: Which,
     settings: Settings = None,
     live: Annotated[
         bool,
@@ -260,11 +260,13 @@ def check(
     from testbed.policy_trials.policy_standing import QUICK_SEEDS, SEEDS
     from testbed.policy_trials.policy_subject import QUICK, Effort
 
-    subject = _subject(which, settings, seed, QUICK if quick else Effort())
+    subject = _subject(
+        name_or_class, settings, seed, QUICK if quick else Effort()
+    )
     seeds = QUICK_SEEDS if quick else SEEDS
     result = _checked(subject, seeds, as_json=as_json)
     if live:
-        result.findings.append(_live(subject, which, out))
+        result.findings.append(_live(subject, name_or_class, out))
         if not as_json:
             _say(result.findings[-1])
     if page is not None:
@@ -310,15 +312,18 @@ def _checked(
 
 
 def _subject(
-    which: str, settings: Sequence[str] | None, seed: int, effort: Effort
+    name_or_class: str,
+    settings: Sequence[str] | None,
+    seed: int,
+    effort: Effort,
 ) -> Subject:
     """The policy with its settings. Raises BadInput."""
     from testbed.policy_trials.policy_subject import Subject
 
-    spec = policy_from(which, Path.cwd())
+    spec = policy_from(name_or_class, Path.cwd())
     entry: dict[str, Any] = {"name": spec.name}
     if spec.plugin is not None:
-        entry = {"class": _class(which)}
+        entry = {"class": _class(name_or_class)}
     for setting in settings or ():
         key, text = key_and_value(setting, "depth=3")
         entry[key] = _value(setting, text)
@@ -334,23 +339,25 @@ def _value(setting: str, text: str) -> Any:
         ) from None
 
 
-def _class(which: str) -> str:
+def _class(name_or_class: str) -> str:
     """A class by its file's whole path: counterexamples lie elsewhere."""
-    file, _, name = which.rpartition(":")
+    file, _, name = name_or_class.rpartition(":")
     path = Path(file)
     if path.suffix == ".py" and path.exists():
         return f"{path.resolve()}:{name}"
-    return which
+    return name_or_class
 
 
-def _live(subject: Subject, which: str, out: Path | None) -> PolicyFinding:
+def _live(
+    subject: Subject, name_or_class: str, out: Path | None
+) -> PolicyFinding:
     from testbed.backends.emu.emulation import LiveOptions
     from testbed.cli.run import played_live
     from testbed.policy_trials.policy_check import live, not_run
 
     if os.geteuid() != 0:
         return not_run(
-            f"the live network needs root: sudo testbed policy check {which} --live"
+            f"the live network needs root: sudo testbed policy check {name_or_class} --live"
         )
 
     def run(experiment: Experiment) -> list[RunRecord]:

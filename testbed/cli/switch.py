@@ -53,14 +53,14 @@ def show(as_json: Json = False) -> None:
 
 
 @switch.command()
-def restart(which: Which = "all", as_json: Json = False) -> None:
+def restart(part: Which = "all", as_json: Json = False) -> None:
     """End a part's ovs-vswitchd (SIGKILL) and start it; its flows and limits
     are as before.
 
     Exit code 3 where it is the machine's and has bridges of others.
     """
     require_root("testbed switch restart")
-    states = ask(RestartSwitch(which), tuple[SwitchState, ...])
+    states = ask(RestartSwitch(part), tuple[SwitchState, ...])
     if as_json:
         console.print_json(states)
         return

@@ -357,7 +357,7 @@ class Starved:
 
     check = "starved class"
     nothing = "no class stayed backlogged"
-    how = "had a queue all the time and sent"
+    phrase = "had a queue all the time and sent"
     whole = False
     """True: all time with a queue is judged as a whole, not in pairs."""
     too_much = False
@@ -463,7 +463,7 @@ class Starved:
         reason = self.nothing
         if self._worst_name:
             reason = (
-                f"{self._worst_name} {self.how} {share:.1%} of its rate"
+                f"{self._worst_name} {self.phrase} {share:.1%} of its rate"
             )
         return graded_finding(self.check, share, reason)
 
@@ -494,7 +494,7 @@ class Exceeding(Starved):
 
     check = "exceeded limit"
     nothing = "no class was used for long"
-    how = "sent"
+    phrase = "sent"
     too_much = True
 
 

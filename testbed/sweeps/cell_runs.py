@@ -86,7 +86,7 @@ class Cell:
         # file lies.
         path = Path("/", self.name)
         experiment = parse_experiment(
-            text, path, dict(self.overrides), self._found(context)
+            text, path, dict(self.overrides), self._places(context)
         )
         self._check_read(experiment)
         return experiment
@@ -111,7 +111,7 @@ class Cell:
                     "install the same version, or start the sweep again",
                 )
 
-    def _found(self, context: Context) -> dict[str, Path]:
+    def _places(self, context: Context) -> dict[str, Path]:
         """The files' places here. Python files lie beside each other, under
         their names.
         """

@@ -35,11 +35,11 @@ class ContentStore:
     def __init__(self, folder: Path, also: tuple[Path, ...] = ()) -> None:
         self._folder = folder
         self._also = also
-        self._found: dict[str, Path] = {}
+        self._places: dict[str, Path] = {}
 
     def __getitem__(self, sha256: str) -> Path:
         """Place of a content that was found or received before."""
-        return self._found[sha256]
+        return self._places[sha256]
 
     def find(self, content: Content) -> Path | None:
         """Place of that content: the driver's path, the cache, the folders of
@@ -54,13 +54,13 @@ class ContentStore:
                     and path.stat().st_size == content.size_bytes
                 )
                 if same_size and file_digest(path) == content.sha256:
-                    self._found[content.sha256] = path
+                    self._places[content.sha256] = path
                     return path
         return None
 
     def _candidates(self, content: Content) -> Iterator[Path]:
         # The slowest last: folders of data are walked through.
-        yield self._found.get(content.sha256, content.path)
+        yield self._places.get(content.sha256, content.path)
         yield content.path
         yield self._folder / content.sha256
         for top in self._also:
@@ -89,7 +89,7 @@ class ContentStore:
         # Renamed when it is whole and right: no reader finds a part of it.
         place = self._folder / content.sha256
         partial.replace(place)
-        self._found[content.sha256] = place
+        self._places[content.sha256] = place
 
 
 def _write_part(partial: Path, offset: int, part: bytes) -> None:

@@ -27,7 +27,7 @@ from testbed.private_folders import private_folder
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.task_supply import LOSSES, Order, Say, Supply
 from testbed.sweeps.tasks import (
-    Here,
+    LocalContext,
     Outcome,
     Result,
     Task,
@@ -75,7 +75,7 @@ class Processors:
         tasks = itertools.chain(first, tasks)
         if len(first) < 2 or first[0].live:
             for task in tasks:
-                yield task, attempt(task, Here(self._scratch))
+                yield task, attempt(task, LocalContext(self._scratch))
             return
         self._done = SimpleQueue()
         supply = Supply(tasks)
@@ -279,4 +279,4 @@ def _outcome(task: Task, scratch: Path, digest: str) -> Outcome:
     # Two processes would write copies of the same files.
     folder = scratch / str(os.getpid())
     folder.mkdir(exist_ok=True)
-    return attempt(task, Here(folder))
+    return attempt(task, LocalContext(folder))

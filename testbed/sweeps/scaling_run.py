@@ -169,7 +169,7 @@ def _recorded(run: SweepRun) -> list[RecordedRun]:
     """The runs of all repetitions that have a result."""
     runs = []
     for cell in run.cells.of(()):
-        if run.keep is not None and run.found(cell) is not None:
+        if run.keep is not None and run.result_of(cell) is not None:
             runs.append(_latest(run.keep / folder_of(cell.key)))
     return runs
 

@@ -82,11 +82,11 @@ def _asked(plan: SweepPlan, table: Sequence[TableRow]) -> str:
         else:
             varied.append(_values_of(swept))
     seeds = seeds_of(row.cells for row in table)
-    how = f"live{_fidelity(table)}" if plan.live else "simulated"
+    backend = f"live{_fidelity(table)}" if plan.live else "simulated"
     text = policies
     if varied:
         text += f" at {' and '.join(varied)}"
-    return f"{text}; {how}, {seeds} each."
+    return f"{text}; {backend}, {seeds} each."
 
 
 def _values_of(swept: SweptKey) -> str:

@@ -227,8 +227,8 @@ def _section(document: Document, asked: Asked) -> SweepSection | None:
     """The file's sweep; SpecErrors where it has none and none is asked for."""
     location = Location(document)
     if not isinstance(document.data, dict):
-        what = "must be a mapping with topology and workload"
-        raise SpecErrors([Problem(location.place, "", what)])
+        message = "must be a mapping with topology and workload"
+        raise SpecErrors([Problem(location.place, "", message)])
     if "sweep" not in document.data:
         if not asked.over:
             raise BadInput(

@@ -98,7 +98,7 @@ def _row(run: SweepRun, cell: Cell) -> CellRow | None:
     failure = run.failures.get(cell.key)
     if failure is not None:
         return CellRow(cell, FAILED, failure.message, None)
-    record = run.found(cell)
+    record = run.result_of(cell)
     if record is None:
         return None
     if record["exit_code"] == 0:

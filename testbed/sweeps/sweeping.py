@@ -100,7 +100,7 @@ class SweepRun:
             growing = [_Growing(self, combination) for combination in block]
             self._until_enough(self.plan.stop, growing)
 
-    def found(self, cell: Cell) -> Record | None:
+    def result_of(self, cell: Cell) -> Record | None:
         """A cell's result, as it is there."""
         unfiled = self.unfiled.get(cell.key)
         if unfiled is not None:
@@ -119,7 +119,11 @@ class SweepRun:
         has enough.
         """
         while True:
-            growing = [each for each in growing if not each.is_enough(stop)]
+            growing = [
+                combination
+                for combination in growing
+                if not combination.is_enough(stop)
+            ]
             if not growing:
                 return
             # As far ahead of the rule as processors would be idle
@@ -229,7 +233,7 @@ class _Growing:
     def is_enough(self, stop: Stop) -> bool:
         names = self._run.plan.rule_metrics
         for cell in self._taken[len(self._rows) :]:
-            self._rows.append(numbers(self._run.found(cell), names))
+            self._rows.append(numbers(self._run.result_of(cell), names))
         if not self._rows:
             return False
         columns = list(zip(*self._rows, strict=True))

@@ -199,7 +199,7 @@ def attempt(task: Task, context: Context) -> Outcome:
 
 
 @dataclass(frozen=True)
-class Here:
+class LocalContext:
     """The context of a task in this process: its files where they are."""
 
     scratch: Path
@@ -224,4 +224,4 @@ class InProcess:
         # A job's command in a live cell's folder is run by another user.
         with private_folder("sweep-", entered=True) as scratch:
             for task in tasks:
-                yield task, attempt(task, Here(scratch))
+                yield task, attempt(task, LocalContext(scratch))

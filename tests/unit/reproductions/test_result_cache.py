@@ -23,7 +23,7 @@ from testbed.spec.document import find_file
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.computing_sources import computing_modules
 from testbed.sweeps.result_store import ResultStore, SweepProgress
-from testbed.sweeps.tasks import Here, InProcess
+from testbed.sweeps.tasks import InProcess, LocalContext
 from tests.support.made_figures import Sum
 
 
@@ -156,7 +156,7 @@ def test_a_traces_content_goes_with_the_task(
         n: replace(ref, path=tmp_path / "by-digest")
         for n, ref in task.files.items()
     }
-    found = replace(task, files=moved).run(Here(tmp_path))
+    found = replace(task, files=moved).run(LocalContext(tmp_path))
     assert found["result"]["measures"] == {"length": 8.0}
     assert os.environ["TESTBED_DATA"] == str(tmp_path / "data")
 

@@ -13,7 +13,7 @@ import pytest
 from testbed.errors import BadInput, RunFailed
 from testbed.sweeps import dask_executor
 from testbed.sweeps.dask_executor import DaskExecutor
-from testbed.sweeps.tasks import Here, Outcome, Task, attempt
+from testbed.sweeps.tasks import LocalContext, Outcome, Task, attempt
 from testbed.sweeps.worker_check import WorkerRefused
 from testbed.sweeps.worker_link import Joined, Lost, Seat, UnfitMachine
 from testbed.sweeps.worker_side import WorkerFacts
@@ -83,7 +83,8 @@ class Scripted:
         """Computes what was sent: the oldest of it, or another."""
         _, tasks, found = self.sent.pop(position)
         outcomes = [
-            attempt(task, Here(Path("/nowhere"))) for task in tasks[:most]
+            attempt(task, LocalContext(Path("/nowhere")))
+            for task in tasks[:most]
         ]
         found.set_result(
             [

@@ -16,7 +16,7 @@ from testbed.sweeps import live_cell, sweep_folder
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.result_store import ResultStore
 from testbed.sweeps.sweeping import stored_spec
-from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
+from testbed.sweeps.tasks import FileRef, LocalContext, attempt, sha256_of
 from tests.unit.sweeps.small_sweep import done, planned
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -210,7 +210,7 @@ def test_an_absolute_name_is_that_file_here_or_no_run(
     spec = stored_spec(plan, place.parent)
     named = {**cell.named, str(profile): copy}
     task = replace(cell, spec=spec, named=named)
-    failure = attempt(task, Here(place.parent)).failure
+    failure = attempt(task, LocalContext(place.parent)).failure
     assert failure is not None
     assert (
         failure.message

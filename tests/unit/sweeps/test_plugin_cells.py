@@ -19,7 +19,7 @@ from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.content_store import Content, ContentStore
 from testbed.sweeps.sweep_plan import SweepPlan
-from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
+from testbed.sweeps.tasks import FileRef, LocalContext, attempt, sha256_of
 from tests.support.plugin_package import installed_package
 from tests.unit.sweeps.small_sweep import done, planned
 
@@ -116,7 +116,7 @@ def moved(ref: FileRef, place: Path) -> FileRef:
     return FileRef(ref.name, ref.sha256, path)
 
 
-class Elsewhere(Here):
+class Elsewhere(LocalContext):
     """The context of a machine that has the files by their digests alone."""
 
     def path(self, ref: FileRef) -> Path:
@@ -174,7 +174,7 @@ def test_the_same_bytes_in_two_processes(tmp_path: Path) -> None:
     assert results(tmp_path / "one") == results(tmp_path / "two")
 
 
-class Trusting(Here):
+class Trusting(LocalContext):
     """The context of a machine that looks at no file before a cell reads it."""
 
     def path(self, ref: FileRef) -> Path:
@@ -327,10 +327,10 @@ def test_an_installed_packages_sources_are_in_the_key(
         spec = FileRef("", sha256_of(tmp_path / "spec"), tmp_path / "spec")
         own = before[2]
         task = replace(own, spec=spec)
-        assert attempt(task, Here(tmp_path)).failure is None
+        assert attempt(task, LocalContext(tmp_path)).failure is None
         (package / "shares.py").write_text("SHARE = 0.25\n")
         # The old one is still imported here.
-        failure = attempt(task, Here(tmp_path)).failure
+        failure = attempt(task, LocalContext(tmp_path)).failure
         assert failure is not None
         assert failure.message == CHANGED
         with pytest.raises(BadInput, match=CHANGED):
@@ -346,7 +346,7 @@ def test_an_installed_packages_sources_are_in_the_key(
             one.key for one in after[2:]
         }
         # As a worker that has imported the new one.
-        failure = attempt(task, Here(tmp_path)).failure
+        failure = attempt(task, LocalContext(tmp_path)).failure
         assert failure is not None
         assert (
             "is another one here than where the sweep began"

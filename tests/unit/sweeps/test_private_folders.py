@@ -26,7 +26,7 @@ from testbed.private_folders import (
 )
 from testbed.sweeps import worker_side
 from testbed.sweeps.local_processes import Processors
-from testbed.sweeps.tasks import Here, InProcess
+from testbed.sweeps.tasks import InProcess, LocalContext
 
 NOBODY = 65534
 # Calls that make a file or folder with a name; TemporaryFile makes none.
@@ -55,7 +55,7 @@ class Places:
 
     key, live, files = "k", False, {}
 
-    def run(self, context: Here) -> dict[str, object]:
+    def run(self, context: LocalContext) -> dict[str, object]:
         return {"result": {"scratch": str(context.scratch)}}
 
 

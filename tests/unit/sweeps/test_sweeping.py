@@ -27,7 +27,7 @@ from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import ResultStore
 from testbed.sweeps.sweep_folder import Sweep
-from testbed.sweeps.tasks import FileRef, Here, attempt, sha256_of
+from testbed.sweeps.tasks import FileRef, LocalContext, attempt, sha256_of
 from tests.unit.sweeps.small_sweep import FILE, Watched, done, planned
 
 SEEDS = "seed=1..4"
@@ -266,7 +266,7 @@ workload:
     key, live = rows(found)[0]["key"], False
     # Elsewhere the file has another folder, and what it names another name.
     task = Cell(key, live, "x.yaml", (1,), (("seed", "1"),), named, spec)
-    outcome = attempt(task, Here(tmp_path))
+    outcome = attempt(task, LocalContext(tmp_path))
     assert plain(outcome.result) == ResultStore(
         tmp_path / "out" / ".cells"
     ).get(key)
@@ -309,7 +309,7 @@ def ref(name: str, path: Path) -> FileRef:
 
 
 def failure(task: Cell, scratch: Path) -> str:
-    found = attempt(task, Here(scratch))
+    found = attempt(task, LocalContext(scratch))
     assert found.result is None
     assert found.failure is not None
     return found.failure.message
@@ -324,7 +324,7 @@ def test_a_cell_that_fails_is_a_row_and_the_others_are_run(
 ) -> None:
     whole = Cell.run
 
-    def broken(task: Cell, context: Here) -> Any:
+    def broken(task: Cell, context: LocalContext) -> Any:
         if dict(task.overrides)["seed"] == "2":
             raise RunFailed("the policy returned nonsense at 3 s")
         return whole(task, context)
