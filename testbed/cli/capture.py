@@ -102,12 +102,7 @@ def capture(
         counts = _stored(points, request, write, is_over)
     if as_json:
         console.print_json(
-            {
-                "target": target,
-                "file": write,
-                "captured": counts.captured,
-                "dropped": counts.dropped,
-            }
+            {"target": target, "file": write, **vars(counts)}
         )
     _say_end(target, counts, is_over=is_over())
 

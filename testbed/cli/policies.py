@@ -433,10 +433,10 @@ def _pictures(result: _Result) -> list[Picture]:
     """A picture a table."""
     from testbed.policy_trials.standing_pictures import standing_picture
 
-    pictures = []
-    for number, table in enumerate(result.tables, 1):
-        pictures.append(standing_picture(table, number))
-    return pictures
+    return [
+        standing_picture(table, number)
+        for number, table in enumerate(result.tables, 1)
+    ]
 
 
 def _write_pictures(result: _Result, to: Path) -> list[Path]:

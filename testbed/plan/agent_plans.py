@@ -247,11 +247,11 @@ def _sends(
 
 
 def _receives(index: int, flows: Sequence[Flow]) -> tuple[Incoming, ...]:
-    receives = []
-    for flow in flows:
-        if flow.receiver == index:
-            receives.append(Incoming(flow.sender, flow.size_bytes))
-    return tuple(receives)
+    return tuple(
+        Incoming(flow.sender, flow.size_bytes)
+        for flow in flows
+        if flow.receiver == index
+    )
 
 
 def _measurements(

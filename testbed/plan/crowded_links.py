@@ -34,11 +34,11 @@ def crowded_links(
         # allows.
         tree = tree_of(datacentre, placement.root)
         asked_bps.update(hose_bps(tree, placement, tenant.cap_bps))
-    crowded = []
-    for link, bps in asked_bps.items():
-        if bps > plan.directed_bps(link):
-            crowded.append(link)
-    return frozenset(crowded)
+    return frozenset(
+        link
+        for link, bps in asked_bps.items()
+        if bps > plan.directed_bps(link)
+    )
 
 
 def crowded_by_vm(

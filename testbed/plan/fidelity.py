@@ -57,6 +57,10 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
 }
 KEPT_UP = 0.98
 """Share of their rates above which reserved transfers lacked nothing."""
+QUEUE_S = 0.005
+"""Time of its rate that the queue of a class that wants to send holds at least,
+beside a packet.
+"""
 DELIVERED = 0.95
 """If a smaller share of the load test is delivered, the load is at least 1
 over that share.
@@ -115,7 +119,7 @@ class ClassSamples:
         It must also hold more than one packet: a slow VM that keeps to its
         rate often has one queued.
         """
-        least_bits = np.maximum(self.rate_bps * 0.005, self.packet_bits)
+        least_bits = np.maximum(self.rate_bps * QUEUE_S, self.packet_bits)
         return self.known & (8 * self.queue_bytes > least_bits)
 
     @property

@@ -13,7 +13,7 @@ from math import isfinite, sqrt
 from typing import NamedTuple
 
 from testbed.embedding.placement import Placement
-from testbed.plan.fidelity import KEPT_UP
+from testbed.plan.fidelity import KEPT_UP, QUEUE_S
 from testbed.plan.limits import (
     RESERVED_CATCH_UP_S,
     largest_packet_bytes,
@@ -22,8 +22,6 @@ from testbed.plan.limits import (
 from testbed.plan.network_plan import TenantPlan, vms_below_links
 from topologies.datacentre import DataCentre, down, up
 
-QUEUE_S = 0.005
-"""Time of its rate that a queue is worth at least, beside a packet."""
 LATELY_S = 2 * RESERVED_CATCH_UP_S
 """Time before a count over which waits count: a switch that waited for more
 than half of it was starved.

@@ -213,10 +213,10 @@ def shares_bps(
             [wanted[job_id] for job_id in units], dtype=np.float64
         ),
     )
-    shares = {}
-    for job_id, rate_bps in zip(units, rates, strict=True):
-        shares[job_id] = floor(rate_bps + _ROUNDING_BPS)
-    return shares
+    return {
+        job_id: floor(rate_bps + _ROUNDING_BPS)
+        for job_id, rate_bps in zip(units, rates, strict=True)
+    }
 
 
 # -- processors ----------------------------------------------------------------

@@ -51,14 +51,14 @@ class Cell:
 
     @property
     def files(self) -> Mapping[str, FileRef]:
-        sent = {}
-        for name, ref in self.named.items():
-            if ref.path != NOWHERE:
-                sent[name] = ref
+        sent = {
+            name: ref
+            for name, ref in self.named.items()
+            if ref.path != NOWHERE
+        }
         # The experiment's own file is not named in it, and goes under no
         # name.
-        sent[""] = self.spec
-        return sent
+        return sent | {"": self.spec}
 
     def run(self, context: Context) -> Mapping[str, Any]:
         """Plays the cell. Raises RunFailed, or SpecErrors where its values do
@@ -171,10 +171,11 @@ class Cell:
 def _result(
     summary: Summary, verdicts: Verdicts, checked: Audit, events_sha256: str
 ) -> dict[str, Any]:
-    failed = []
-    for result in checked.results:
-        if result.status == "failed":
-            failed.append(result.name)
+    failed = [
+        result.name
+        for result in checked.results
+        if result.status == "failed"
+    ]
     return cell_result(
         summary.to_json(),
         {"met": verdicts.met, "complaints": list(verdicts.complaints)},

@@ -44,10 +44,11 @@ class Cells:
         self._section = lru_cache(4096)(self._section_digest)
         self._of_files = lru_cache(1024)(self._files_after)
         heads = {str(path[0]) for path in self._paths.values()}
-        self._fixed = {}
-        for head, value in plan.data.items():
-            if head not in heads:
-                self._fixed[head] = _digest(value, head)
+        self._fixed = {
+            head: _digest(value, head)
+            for head, value in plan.data.items()
+            if head not in heads
+        }
         # The same order whichever of them is swept.
         self._heads = sorted(heads | self._fixed.keys())
 
@@ -121,9 +122,9 @@ class Cells:
         self, head: str, swept: tuple[tuple[Any, str], ...]
     ) -> str:
         """The digest of a top-level section with a cell's values in it."""
-        data: Any = (
-            {head: self.plan.data[head]} if head in self.plan.data else {}
-        )
+        data: Any = {}
+        if head in self.plan.data:
+            data = {head: self.plan.data[head]}
         for path, text in swept:
             data = with_value(data, path, _plain(text))
         return _digest(data[head], head)

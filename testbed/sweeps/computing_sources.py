@@ -81,11 +81,8 @@ def computing_modules(*, live: bool = False) -> Iterator[tuple[str, Path]]:
     """The modules that simulated runs are computed with, or live ones measured
     with, by name.
     """
-    packages = COMPUTING
-    apart = SHOWING
-    if live:
-        packages = MEASURING
-        apart = NOT_LIVE
+    packages = MEASURING if live else COMPUTING
+    apart = NOT_LIVE if live else SHOWING
     prefixes = tuple(f"{package}." for package in apart)
     for package in packages:
         top = source(package).parent

@@ -55,11 +55,9 @@ class Processors:
         self._done: SimpleQueue[Future[Outcome]]
 
     def __enter__(self) -> Processors:
-        with ExitStack() as stack:
-            folder = private_folder("sweep-", entered=True)
-            self._scratch = stack.enter_context(folder)
-            stack.callback(self._end)
-            self._stack = stack.pop_all()
+        folder = private_folder("sweep-", entered=True)
+        self._scratch = self._stack.enter_context(folder)
+        self._stack.callback(self._end)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -163,10 +163,8 @@ class ScalingPoint:
         """Share of the time that the network limited, the median repetition's;
         None where it is not known.
         """
-        known = []
-        for run in self.runs:
-            if run.network_share is not None:
-                known.append(run.network_share)
+        shares = [run.network_share for run in self.runs]
+        known = [share for share in shares if share is not None]
         return median(known) if known else None
 
     @property
@@ -240,9 +238,10 @@ def _mean_traffic(
     counted = [vars(traffic) for traffic in traffics if traffic is not None]
     if not counted:
         return None
-    means = {}
-    for name in counted[0]:
-        means[name] = fmean(fields[name] for fields in counted)
+    means = {
+        name: fmean(fields[name] for fields in counted)
+        for name in counted[0]
+    }
     return JobTraffic(**means)
 
 
@@ -295,9 +294,10 @@ def _measured(
     bandwidths: set[int] = set()
     for repetition in repetitions:
         bandwidths.update(repetition.runs)
-    points = []
-    for granted_bps in sorted(bandwidths, reverse=True):
-        points.append(_point(granted_bps, repetitions))
+    points = [
+        _point(granted_bps, repetitions)
+        for granted_bps in sorted(bandwidths, reverse=True)
+    ]
     return MeasuredScaling(
         application=name,
         requested_bps=repetitions[0].requested_bps,

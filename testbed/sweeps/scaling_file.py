@@ -104,9 +104,10 @@ def scaling_file(
     alone = parse_experiment(
         _text(experiment.name, document.data, entries), path
     )
-    jobs = []
-    for job, request in zip(written, alone.jobs, strict=True):
-        jobs.append(_scaled(job, request, bandwidths_bps))
+    jobs = [
+        _scaled(job, request, bandwidths_bps)
+        for job, request in zip(written, alone.jobs, strict=True)
+    ]
     wall_s = sum(job.stated_s for job in jobs) / experiment.scale.time
     name = f"{experiment.name}-scaling"
     return ScalingFile(
@@ -222,7 +223,7 @@ def _text(
         kept["expect"] = {"fidelity": fidelity}
     # What was expected of the jobs as they were says nothing of these; the
     # fidelity that the file accepts still holds.
-    lines = []
-    for section, content in kept.items():
-        lines.append(f"{section}: {as_yaml(content)}\n")
-    return "".join(lines)
+    return "".join(
+        f"{section}: {as_yaml(content)}\n"
+        for section, content in kept.items()
+    )

@@ -167,11 +167,13 @@ def together(
 
 def _recorded(run: SweepRun) -> list[RecordedRun]:
     """The runs of all repetitions that have a result."""
-    runs = []
-    for cell in run.cells.of(()):
-        if run.keep is not None and run.result_of(cell) is not None:
-            runs.append(_latest(run.keep / folder_of(cell.key)))
-    return runs
+    if run.keep is None:
+        return []
+    return [
+        _latest(run.keep / folder_of(cell.key))
+        for cell in run.cells.of(())
+        if run.result_of(cell) is not None
+    ]
 
 
 def _latest(place: Path) -> RecordedRun:
@@ -182,10 +184,7 @@ def _latest(place: Path) -> RecordedRun:
         return load_run(place)
     # A repetition whose verdict was not good enough is measured again into the
     # same place; the earlier ones stay for who wants to look at them.
-    tries = []
-    for path in place.iterdir():
-        if (path / EVENTS).is_file():
-            tries.append(path)
+    tries = [path for path in place.iterdir() if (path / EVENTS).is_file()]
     return load_run(max(tries, key=lambda path: path.stat().st_mtime_ns))
 
 

@@ -72,9 +72,10 @@ class MetricPair:
         """The same with the metric in words, in its unit, and who has more."""
         words = metric_words(self.metric)
         scale = words.scale(max(self.first.mean, self.second.mean))
-        both = []
-        for mean in (self.first, self.second):
-            both.append(with_interval(mean.scaled(1 / scale.size)))
+        both = [
+            with_interval(mean.scaled(1 / scale.size))
+            for mean in (self.first, self.second)
+        ]
         away = words.distance(abs(self.differs))
         difference = "the same"
         if self.differs:

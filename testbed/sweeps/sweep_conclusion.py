@@ -139,10 +139,11 @@ def _fidelity(table: Sequence[TableRow]) -> str:
     if set(verdicts) == {"ok"}:
         return " (fidelity ok in all)"
     cells = number_of(verdicts.total(), "run")
-    bad = []
-    for verdict, count in verdicts.items():
-        if verdict != "ok":
-            bad.append(f"{verdict} in {count:,}")
+    bad = [
+        f"{verdict} in {count:,}"
+        for verdict, count in verdicts.items()
+        if verdict != "ok"
+    ]
     return f" (fidelity {', '.join(bad)} of {cells})"
 
 
@@ -158,12 +159,11 @@ def _outcome(
     """A metric's sentence: its ranking at both ends of the axis."""
     parts = []
     for place, rows in _ends(plan, table):
-        contenders = []
-        for label, row in rows:
-            if row.estimates[index].n:
-                contenders.append(
-                    Contender(label or "all", row.estimates[index])
-                )
+        contenders = [
+            Contender(label or "all", row.estimates[index])
+            for label, row in rows
+            if row.estimates[index].n
+        ]
         parts.append(f"{place}{ranking(contenders, words)}")
     return f"{'; '.join(parts)}."
 
@@ -226,10 +226,11 @@ def ranking(contenders: Sequence[Contender], words: MetricWords) -> str:
         return f"{first.label} {value}"
     if all(other.around.mean == first.around.mean for other in others):
         return f"the same with all, {value}"
-    level = [first]
-    for other in others:
-        if not first.around.is_apart(other.around):
-            level.append(other)
+    level = [
+        contender
+        for contender in ranked
+        if not first.around.is_apart(contender.around)
+    ]
     if len(level) > 1:
         return _undecided(level, words)
     second = others[0]

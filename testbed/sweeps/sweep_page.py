@@ -53,9 +53,7 @@ def sweep_page(
 
     rows = table[:MOST_ROWS]
     left = len(table) - len(rows)
-    over = []
-    for column, swept in zip(plan.columns, plan.over, strict=True):
-        over.append((column, _values(swept)))
+    values = map(_values, plan.over)
     return rendered(
         "sweep",
         title=plan.name,
@@ -77,7 +75,7 @@ def sweep_page(
         fidelity=_fidelity(table),
         cells=sentence,
         where=_provenance(where),
-        over=over,
+        over=list(zip(plan.columns, values, strict=True)),
     )
 
 
@@ -124,9 +122,10 @@ def _rows(
     axes = list(panels(plan, table))
     printed = []
     for row in rows:
-        estimates = []
-        for panel, around in zip(axes, row.estimates, strict=True):
-            estimates.append(around.scaled(1 / panel.scale.size))
+        estimates = [
+            around.scaled(1 / panel.scale.size)
+            for panel, around in zip(axes, row.estimates, strict=True)
+        ]
         count = printed_count(plan, row)
         printed.append(printed_row(row.values, count, estimates))
     return printed
@@ -139,10 +138,10 @@ def most_common(reasons: Sequence[str]) -> list[tuple[str, int]]:
 
 def _fidelity(table: Sequence[TableRow]) -> str:
     """Verdicts on live cells, each with its number; empty without live cells."""
-    counts = []
-    for verdict, count in verdict_counts(table).items():
-        counts.append(f"{verdict} {count:,}")
-    return ", ".join(counts)
+    return ", ".join(
+        f"{verdict} {count:,}"
+        for verdict, count in verdict_counts(table).items()
+    )
 
 
 def _provenance(where: Mapping[str, Any]) -> list[tuple[str, str]]:

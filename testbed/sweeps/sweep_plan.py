@@ -261,10 +261,11 @@ def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
 
 def _swept_policies(location: Location) -> SweptKey:
     """Several policies of the file as values: a cell has one."""
-    parts = []
-    for index, entry in enumerate(location.value):
-        parts.append(((entry,), (location / index).place))
-    return SweptKey(POLICIES, location.place, tuple(parts))
+    parts = tuple(
+        ((entry,), (location / index).place)
+        for index, entry in enumerate(location.value)
+    )
+    return SweptKey(POLICIES, location.place, parts)
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:

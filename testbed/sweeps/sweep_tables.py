@@ -116,12 +116,11 @@ def _table_row(
     """A combination's means over its cells."""
     plan = run.plan
     records = [row.record for row in rows if row.record is not None]
-    estimates = []
     # A run without a value, as where no job finished, is not in the mean.
-    for name in plan.metrics:
-        estimates.append(
-            estimate(number(record, name) for record in records)
-        )
+    estimates = tuple(
+        estimate(number(record, name) for record in records)
+        for name in plan.metrics
+    )
     outcomes = Counter(row.outcome for row in rows)
     return TableRow(
         values=printed_cells(plan, combination),
@@ -129,7 +128,7 @@ def _table_row(
         failed=outcomes[FAILED],
         outside=outcomes[OUTSIDE],
         needed=_needed(plan, rows),
-        estimates=tuple(estimates),
+        estimates=estimates,
         reasons=tuple(row.why for row in rows if row.outcome == OUTSIDE),
         fidelity=tuple(filter(None, map(fidelity_of, records))),
         accepted=mean(number(record, ACCEPTED) for record in records),

@@ -81,7 +81,7 @@ class TableWriter:
     def __init__(self, plan: SweepPlan, out: Path) -> None:
         # How many seeds are enough is not known before the end.
         self._plan = replace(plan, stop=None)
-        self._folder = RunFolder(Path(out).absolute(), caller())
+        self._folder = RunFolder(out.absolute(), caller())
         self._since_unix_s = time.time()
         self._combinations: dict[tuple[str, ...], _Combination] = {}
         self._printed: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -150,9 +150,7 @@ class TableWriter:
         return rows
 
     def _row(self, combination: _Combination) -> tuple[str, ...]:
-        estimates = []
-        for column in zip(*combination.values, strict=True):
-            estimates.append(estimate(column))
+        estimates = map(estimate, zip(*combination.values, strict=True))
         row = TableRow(
             values=combination.printed,
             cells=len(combination.values),

@@ -89,10 +89,10 @@ def own_versions() -> dict[str, str | None]:
 def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
     packages = record["packages"]
     python = str(packages["python"]).split(".")
-    versions: dict[str, str | None] = {"Python": ".".join(python[:2])}
-    for name in PACKAGES:
-        versions[name] = packages[name]
-    return versions
+    return {
+        "Python": ".".join(python[:2]),
+        **{name: packages[name] for name in PACKAGES},
+    }
 
 
 async def _refused(client: Any, address: str, fault: str) -> WorkerRefused:
