@@ -1,11 +1,13 @@
 """Bandwidth limits of every link, tenant and VM as lines of tc batches. Pure.
 
-- A *link* (each direction, on the port that sends): an HTB root, one class with the link's
-  capacity, and below it a small default class. HTB sends a packet without a class unshaped and
-  counts it only in ``direct_packets_stat``, therefore the default class.
-- A *tenant* on a directed link: one class of min(X, N-X)·B below the link's, found by the source
-  prefix (hose model; Oktopus; DCloud, BatchSection II).
-- A *VM*: a send cap on its ``eth0``, in bytes and packets, and a receive cap on the switch's end.
+- A *link* (each direction, on the port that sends): an HTB root, one class
+  with the link's capacity, and below it a small default class. HTB sends a
+  packet without a class unshaped and counts it only in
+  ``direct_packets_stat``, therefore the default class.
+- A *tenant* on a directed link: one class of min(X, N-X)·B below the link's,
+  found by the source prefix (hose model; Oktopus; DCloud, Section II).
+- A *VM*: a send cap on its ``eth0``, in bytes and packets, and a receive cap on
+  the switch's end.
 
 Queues are limited in bytes: with segmentation offload one packet may be 64 kB.
 """
@@ -46,7 +48,7 @@ MIN_GSO_BYTES = 8_754
 GSO_S = 0.005
 PACKETS_OF_A_VM = 200
 
-# Above all tenants' numbers (MAX_TENANT), which are those of their classes.
+# Above all tenants' numbers (MAX_TENANT), which number their classes.
 LINK_MINOR = 0xFFFF
 DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
@@ -57,14 +59,13 @@ PACKETS_MINOR = 2
 TURN_BYTES = 16_000
 MAX_QUANTUM_BYTES = 200_000
 # The bucket of a class behind the VM's own cap. The userspace switch is one
-# thread: while it waits for a processor the class sends nothing, and as the
-# next class has the same rate, what is not made up for at once is never made up
-# for.
+# thread: while it waits for a processor the class sends nothing. The next class
+# has the same rate, so that a lack which the bucket does not make up for at once
+# stays.
 CATCH_UP_S = 0.020
-# A reserved class or receive cap: as long as the switch waits for a processor
-# on a machine that does other things too, or a packet takes: one that comes
-# late is not the less for it. Arrears then pass at once, and no packet of them
-# is dropped.
+# The bucket of a reserved class or receive cap: as long as the switch may wait
+# for a processor on a machine that does other things too. Arrears then pass at
+# once, and none of their packets is dropped.
 RESERVED_CATCH_UP_S = 0.060
 # A packet costs the userspace switch the same whatever its size; over three
 # bridges it carries some 16,000 a second. So a link has packets as it has
@@ -72,9 +73,8 @@ RESERVED_CATCH_UP_S = 0.060
 LINK_PACKETS_PER_S = 8_000
 MIN_PACKETS_PER_S = 1_000
 LEAST_PACKET_BYTES = 16_384
-PACKET_MPU_BYTES = (
-    65_535  # each counts as the most that tc takes: its own size is nothing
-)
+# Each packet counts as the largest that tc takes, whatever its size.
+PACKET_MPU_BYTES = 65_535
 VM_QUEUE_S = 0.040
 MIN_VM_QUEUE_BYTES = 150_000
 PORT_QUEUE_S = 0.030
@@ -183,9 +183,7 @@ def delay_line(
 def _root_class(
     dev: str, minor: int, rate_bps: int, burst_s: float
 ) -> HtbClass:
-    """A class of all that a device sends: no more than its rate, whoever is
-    idle.
-    """
+    """The class of all that a device sends, with the rate as its ceiling."""
     return HtbClass(
         dev,
         parent_minor=0,
@@ -492,10 +490,11 @@ def _changes(
 def reroot_lines(
     network: NetworkPlan, old: TenantPlan, new: TenantPlan
 ) -> tuple[tuple[BatchSection, ...], tuple[BatchSection, ...]]:
-    """Limits of a tenant on another tree, make before break.
+    """Limits of a tenant that moves to another tree, make before break.
 
-    First what is new or has another rate, to be set before the tenant's flows
-    go there; second what is to be removed after. VMs' caps stay.
+    First the lines to be applied before its flows go there, for limits that are
+    new or have another rate; second the removals to be applied after. VMs' caps
+    stay.
     """
     before = _by_kind_and_device(_on_switches(network, old))
     after = _by_kind_and_device(_on_switches(network, new))

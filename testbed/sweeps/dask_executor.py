@@ -74,7 +74,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Played:
-    """A worker is done with a batch, well or not."""
+    """A worker has ended a batch, with results or an error."""
 
     seat: Seat
     number: int
@@ -141,7 +141,7 @@ class DaskExecutor:
             # Whoever abandons its results may close them after this.
             stack.callback(self._drop)
             self._link.watch()
-            self._meet()
+            self._take_first_workers()
             self._stack = stack.pop_all()
         return self
 
@@ -163,11 +163,8 @@ class DaskExecutor:
                     yield from self._without_live_worker(supply)
                     self._hand_out(supply)
                     continue
-                results = tuple(
-                    self._happened(
-                        self._event(in_want=self._wants(head)), supply
-                    )
-                )
+                event = self._event(is_waiting=self._lacks_worker(head))
+                results = tuple(self._results_of(event, supply))
                 # First, so that no worker waits for whoever takes the results.
                 self._hand_out(supply)
                 yield from results
@@ -252,16 +249,16 @@ class DaskExecutor:
         if len(batches) < AHEAD and not alone:
             self._with_room[seat] = None
 
-    def _back(self, batch: Batch) -> None:
-        """A batch is with its worker no more."""
+    def _forget(self, batch: Batch) -> None:
+        """Notes that a batch is no longer with its worker."""
         del self._sent[batch.seat][batch.number]
         self._on_machine[batch.seat.facts.boot_id] -= 1
         if batch.is_live:
             self._quiet.discard(batch.seat.facts.boot_id)
 
     def _drop(self) -> None:
-        """Give up what is on its way; a task that a worker computes now ends
-        there, unheard.
+        """Gives up all batches; the results of tasks that workers compute now
+        are dropped.
         """
         batches: list[Batch] = []
         for sent in self._sent.values():
@@ -269,7 +266,7 @@ class DaskExecutor:
         live = [batch.seat for batch in batches if batch.is_live]
         for batch in batches:
             batch.playing.cancel()
-            self._back(batch)
+            self._forget(batch)
             self._look_for_room(batch.seat)
         if live:
             self._say(
@@ -280,10 +277,8 @@ class DaskExecutor:
 
     # -- what happens
 
-    def _wants(self, head: Order | None) -> bool:
-        """True while nothing is computed, and no worker is there for the next
-        task.
-        """
+    def _lacks_worker(self, head: Order | None) -> bool:
+        """True while nothing is computed, and no worker can have the next task."""
         if self._busy:
             return False
         if head is not None and head.task.live:
@@ -294,14 +289,16 @@ class DaskExecutor:
         return seat.facts.live and seat.facts.boot_id not in self._unfit
 
     def _is_unable(self, head: Order | None) -> bool:
-        """True if it is no use to wait for a live worker."""
-        if head is None or not head.task.live or not self._wants(head):
+        """True if the next task is live and no live worker is to be expected."""
+        if head is None or not head.task.live:
+            return False
+        if not self._lacks_worker(head):
             return False
         if self._left_out:
             return True
         return bool(self._seats) and not self._had_live
 
-    def _happened(
+    def _results_of(
         self, event: WorkerEvent, supply: Supply
     ) -> Iterator[Result]:
         """The results that an event brings."""
@@ -317,11 +314,11 @@ class DaskExecutor:
                 if batch := self._sent.get(seat, {}).get(number):
                     yield from self._played(batch, supply)
 
-    def _event(self, *, in_want: bool) -> WorkerEvent:
-        """The next event. Raises RunFailed if the scheduler goes, or no worker
-        comes in time.
+    def _event(self, *, is_waiting: bool) -> WorkerEvent:
+        """The next event. Raises RunFailed if the scheduler goes, or, while the
+        sweep waits for a worker, if none comes in time.
         """
-        patience_s = self._patience_s if in_want else None
+        patience_s = self._patience_s if is_waiting else None
         until_s = time.monotonic() + (patience_s or 0.0)
         while True:
             try:
@@ -336,9 +333,9 @@ class DaskExecutor:
                         RESUME,
                     ) from None
 
-    def _meet(self) -> None:
-        """Take in the workers that were there at the beginning. Raises BadInput
-        if none will do.
+    def _take_first_workers(self) -> None:
+        """Takes the workers that were there at the beginning. Raises BadInput if
+        all of them are refused.
         """
         refused = []
         # All that were there have been looked at: what was found is in the
@@ -383,7 +380,7 @@ class DaskExecutor:
         orders: list[Order] = []
         for batch in tuple(self._sent[seat].values()):
             batch.playing.cancel()
-            self._back(batch)
+            self._forget(batch)
             orders.extend(batch.orders)
         del self._sent[seat]
         if not expected:
@@ -410,8 +407,8 @@ class DaskExecutor:
         *,
         blame: bool = True,
     ) -> Iterator[Result]:
-        """Have tasks done again; those with which too many workers were lost
-        have failed.
+        """Has tasks done again; yields failures of those with which too many
+        workers were lost.
         """
         repeated = []
         for order in orders:
@@ -424,7 +421,7 @@ class DaskExecutor:
 
     def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
         seat = batch.seat
-        self._back(batch)
+        self._forget(batch)
         self._look_for_room(seat)
         try:
             outcomes = batch.playing.result()

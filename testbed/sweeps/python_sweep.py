@@ -43,8 +43,8 @@ def sweep(
 
     ``over``: values by key, as lists, ranges or texts such as ``1..20``; they
     replace those of the file. ``stop``: seeds are enough where the half width
-    of the 95 % interval of ``stop_metric``, or of each of the ``metrics``, is at
-    most this share of the mean; at least ``least`` of them run (3). Raises
+    of the 95 % interval of ``stop_metric``, or of each of the ``metrics``, is
+    at most this share of the mean; at least ``least`` of them run (3). Raises
     BadInput before anything runs; failed cells are rows. Results are kept below
     ``out``, so that an interrupted sweep continues.
     """

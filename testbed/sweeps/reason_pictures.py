@@ -1,10 +1,10 @@
-"""The picture of reasons: ratios to p·b/b' against what the programs' traffic
-is like.
+"""The picture of reasons: ratios to p·b/b' against properties of the programs'
+traffic.
 
-A program that never sends and computes at once takes c + v/b'; with u, the share
-of b that it used, its ratio is u + (1 - u)·b'/b. It is below that line where
-computing goes on while it sends, and above it where less bandwidth makes it lose
-or send more.
+A program that never sends and computes at once takes c + v/b'; with u, the
+share of b that it used, its ratio is u + (1 - u)·b'/b. It is below that line
+where it computes while it sends, and above it where less bandwidth makes it
+lose or send more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _packet_bytes(point: ScalingPoint) -> float | None:
     return None if traffic is None else traffic.packet_bytes
 
 
-def _more(point: ScalingPoint) -> float | None:
+def _bytes_ratio(point: ScalingPoint) -> float | None:
     before = point.traffic_at_b
     now = point.traffic
     if before is None or now is None:
@@ -59,7 +59,7 @@ PANELS = (
     _Panel(
         "Message size", "bytes a packet sent at b", _packet_bytes, "log"
     ),
-    _Panel("What it sends", "bytes at b' over bytes at b", _more),
+    _Panel("What it sends", "bytes at b' over bytes at b", _bytes_ratio),
 )
 
 

@@ -33,7 +33,7 @@ SET_UP_S = 12.0
 ITS_TIME = ("at", "after", "deadline", "granted", "reward", "sweep")
 """Keys of a job that say when it runs, and at what bandwidth."""
 REPLACED = ("policies", "workload", "expect", "sweep")
-"""Sections of a file that bandwidth scaling has its own of."""
+"""Sections of a file that bandwidth scaling replaces."""
 
 Entry = Mapping[str, Any]
 
@@ -70,8 +70,10 @@ class ScaledJob:
 
 @dataclass(frozen=True)
 class ScalingFile:
-    """``text`` is the file that is run; ``repetition_s`` about how long, once,
-    in wall seconds.
+    """An experiment file of bandwidth scaling.
+
+    ``path``: that of the file whose jobs are scaled. ``text``: the file that is
+    run. ``repetition_s``: the expected time of one repetition, in wall seconds.
     """
 
     path: Path
@@ -86,11 +88,11 @@ def scaling_file(
     settings: Mapping[str, str],
     bandwidths_bps: Sequence[int] = (),
 ) -> ScalingFile:
-    """The file of bandwidth scaling that an experiment file comes to.
+    """The bandwidth scaling of an experiment file's jobs, as a file.
 
     ``bandwidths_bps`` are b'; by default those of a job's own ``sweep`` or of
-    a ``kind: ladder``, else the published shares of its bandwidth. Raises SpecErrors, or
-    BadInput where a job cannot be scaled.
+    a ``kind: ladder``, else the published shares of its bandwidth. Raises
+    SpecErrors, or BadInput where a job cannot be scaled.
     """
     experiment = parse_experiment(text, path, settings)
     document = read_document(text, str(path))
@@ -218,11 +220,11 @@ def _text(
             kept[section] = content
     kept["policies"] = ["scripted"]
     kept["workload"] = {"kind": "jobs", "jobs": list(entries)}
+    # What the file expects of its jobs does not hold for these; the fidelity
+    # that it accepts does.
     fidelity = (data.get("expect") or {}).get("fidelity")
     if fidelity is not None:
         kept["expect"] = {"fidelity": fidelity}
-    # What was expected of the jobs as they were says nothing of these; the
-    # fidelity that the file accepts still holds.
     return "".join(
         f"{section}: {as_yaml(content)}\n"
         for section, content in kept.items()

@@ -304,11 +304,11 @@ def _means_table(comparison: SweepComparison) -> PageTable:
 
 def copy_pictures(folders: Sequence[Path], to: Path) -> list[Path]:
     """Copies the pictures of sweeps and their tables into a folder, which is
-    made; the files.
+    made. Returns the copies.
 
-    Of two sweeps the names begin with ``first-`` and ``second-``. A sweep without
-    a result has no picture. Raises BadInput where the folder cannot be made, or a
-    file cannot be read.
+    Of two sweeps the names begin with ``first-`` and ``second-``. A sweep
+    without a result has no picture. Raises BadInput where the folder cannot be
+    made, or a file cannot be read.
     """
     from testbed.report.comparison_page import SIDES
     from testbed.report.picture_files import picture_folder
@@ -336,6 +336,6 @@ def _content(path: Path) -> bytes | None:
 
 def _image(path: Path) -> Markup:
     picture = b64encode(regular_bytes(path)).decode()
-    # A file of somebody's: as an image no script in it runs.
+    # Scripts in a foreign file do not run where it is an image.
     source = f"data:image/svg+xml;base64,{picture}"
     return Markup('<img alt="" src="{}">').format(source)

@@ -1,6 +1,4 @@
-"""A sweep's tasks on their way to workers, in their order; those of lost workers
-come again.
-"""
+"""A sweep's tasks in their order; those of lost workers are handed out again."""
 
 from __future__ import annotations
 
@@ -33,8 +31,8 @@ class Order:
 class Supply:
     """Orders in the order of their tasks, those to be done again first.
 
-    Tasks are taken when they are looked at: no more are there than workers
-    have, and one.
+    A task is made when it is looked at: no more exist than workers have, and
+    one.
     """
 
     def __init__(self, tasks: Iterable[Task]) -> None:
