@@ -110,8 +110,8 @@ def err() -> Console:
 # rich calls more of a file than it declares (``isatty``, ``fileno``); what
 # is not a write goes to standard error itself.
 class _Narration:
-    """Standard error, whose loss stops nothing: each write fails with EIO to
-    a closed terminal, with ENOSPC to a file on a full disk.
+    """Standard error, whose loss stops nothing: writes to a closed terminal
+    (EIO) or to a full disk (ENOSPC) are dropped.
     """
 
     def write(self, text: str) -> int:
@@ -203,9 +203,9 @@ def error_json(error: TestbedError) -> dict[str, Any]:
 
 
 def _problems(error: TestbedError) -> Sequence[Problem]:
-    """Those of SpecErrors, whose module reads YAML: not worth importing for
-    `testbed --help`.
-    """
+    """The problems of SpecErrors; none of other errors."""
+    # The class itself is in a module that reads YAML, which would slow down
+    # `testbed --help`.
     return getattr(error, "problems", ())
 
 

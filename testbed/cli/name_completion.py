@@ -38,7 +38,7 @@ def run_names(incomplete: str) -> list[str]:
 
 
 def watched_names(incomplete: str) -> list[str]:
-    """Those of runs, and what else ``testbed watch`` shows."""
+    """Names of runs, and of what else ``testbed watch`` shows."""
     names = run_names(incomplete)
     for word in ("up", "sweep"):
         if word.startswith(incomplete):

@@ -76,7 +76,7 @@ def plan(
 
 
 def _say_machine(experiment: Experiment) -> None:
-    """Notes that depend on the machine, and so are no part of the plan."""
+    """Prints notes that depend on the machine, and so are no part of the plan."""
     limits = machine_limits(experiment.datacentre.slots.tolist())
     console.say(f"on this machine a VM may have {limits}")
     console.say(f"processors: {processor_weights(os.cpu_count() or 1)}")

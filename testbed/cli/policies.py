@@ -430,7 +430,7 @@ def _page(result: _Result) -> str:
 
 
 def _pictures(result: _Result) -> list[Picture]:
-    """A picture a table."""
+    """A picture for each table."""
     from testbed.policy_trials.standing_pictures import standing_picture
 
     return [
@@ -440,7 +440,9 @@ def _pictures(result: _Result) -> list[Picture]:
 
 
 def _write_pictures(result: _Result, to: Path) -> list[Path]:
-    """Raises BadInput where the folder cannot be made."""
+    """Writes the tables' pictures as files. Raises BadInput where the folder
+    cannot be made.
+    """
     from testbed.report.picture_files import picture_files, picture_folder
 
     folder = picture_folder(to)

@@ -128,7 +128,7 @@ def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
 
 
 def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
-    """Remove runs that are named; all names are looked up before the first is
+    """Removes runs by their names; all are looked up before the first is
     removed.
     """
     if not written:

@@ -89,8 +89,8 @@ def _redraw(taken: Iterable[tuple[NetworkState, TrafficSample]]) -> None:
 
 
 def _shown(state: NetworkState, sample: TrafficSample, most: int) -> Group:
-    """``most``: links with traffic or reservations, the fullest first, as many
-    as there is room.
+    """A sample as lines: all tenants, and the ``most`` fullest links with traffic
+    or reservations.
     """
     title = f"{state.name}: {sample.interval_s:.1f} s, rates in the file's units"
     parts: list[RenderableType] = [Text(title)]

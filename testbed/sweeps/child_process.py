@@ -23,8 +23,8 @@ short.
 
 
 def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, with its output; its exit code is the caller's
-    to judge.
+    """Runs a program to its end and returns its output and its exit code, which
+    the caller judges.
 
     It is sent SIGINT once: when this process ends, however that ends, when it
     is interrupted, and by :func:`interrupt`.
@@ -55,7 +55,7 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def interrupt() -> None:
-    """Send SIGINT to the programs that tasks of this process run."""
+    """Sends SIGINT to the programs that tasks of this process run."""
     for process in tuple(_running):
         _interrupt(process)
 

@@ -57,7 +57,7 @@ class ResultStore:
         return None
 
     def put(self, key: str, result: Record, provenance: Record) -> None:
-        """Store a result, whole or not at all."""
+        """Stores a result, whole or not at all."""
         filed = {"key": key, "result": result, "sha256": _digest(result)}
         lines = f"{_line(filed)}\n{_line(provenance)}\n"
         # Unsynced: what a power cut damages is computed again, and a sync may

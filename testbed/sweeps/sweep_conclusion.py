@@ -39,8 +39,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """The box at the top of a sweep's page: a sentence on what was done, one a
-    metric (its name apart), and what a reader must know of them.
+    """The box at the top of a sweep's page.
+
+    ``asked``: a sentence on what was varied. ``outcomes``: for each metric its
+    name and a sentence. ``remarks``: what a reader must know of them.
     """
 
     asked: str
@@ -211,7 +213,9 @@ def label_of(columns: Sequence[str], values: Sequence[object]) -> str:
 
 
 def ranking(contenders: Sequence[Contender], words: MetricWords) -> str:
-    """The first, and its distance, where the intervals decide it."""
+    """The first contender and its distance to the second, where the intervals
+    decide it.
+    """
     if not contenders:
         return "no values"
     least_first = words.best == "least"
@@ -267,7 +271,9 @@ def _trouble(table: Sequence[TableRow]) -> Iterator[str]:
 
 
 def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
-    """The jobs of means of waits, where shares of accepted jobs differ."""
+    """A remark on the jobs that means of waits are over, where the shares of
+    accepted jobs differ.
+    """
     names = [metric_words(metric) for metric in plan.metrics]
     over = [words for words in names if words.of_jobs]
     least = least_accepted(table)

@@ -45,9 +45,10 @@ def sweep_page(
     picture: str,
     where: Mapping[str, Any],
 ) -> str:
-    """The page as HTML; ``sentence`` tells the numbers of cells, ``picture`` is
-    the SVG file's text, or nothing, ``where`` the content of
-    ``provenance.json``.
+    """The page as HTML.
+
+    ``sentence``: the numbers of cells. ``picture``: the SVG file's text, or
+    empty. ``where``: the content of ``provenance.json``.
     """
     from testbed.report.page import rendered
 

@@ -80,7 +80,7 @@ METRICS = tuple(_metrics_of_summary())
 
 @dataclass(frozen=True)
 class Asked:
-    """A sweep in place of, or beside, the one in the file: the command line's."""
+    """The command line's sweep, in place of or beside the file's."""
 
     over: tuple[SweptKey, ...] = ()
     stop: Stop | None = None
@@ -96,12 +96,13 @@ takes away.
 
 @dataclass(frozen=True)
 class SweepPlan:
-    """A checked sweep. ``over`` has the seeds last; ``data`` is the file
-    without its sweep.
+    """A checked sweep.
 
-    ``changes`` are the files of values, by key and value as YAML, where they
-    differ from ``files``; ``labels`` the policies' by value. ``accepts``: the
-    worst fidelity that the file accepts in so many words.
+    ``over``: the keys, the seeds last. ``data``: the file without its sweep.
+    ``files``: those that the first cell reads. ``changes``: the files of other
+    values where they differ from ``files``, by key and value as YAML.
+    ``labels``: the policies' labels by value. ``accepts``: the worst fidelity
+    that the file accepts.
     """
 
     path: Path
@@ -494,9 +495,10 @@ def _brackets(place: Place) -> str:
 
 
 def used_files(experiment: Experiment) -> dict[str, FileRef]:
-    """The files that a loaded experiment has read, by their names there: as
-    they are now, those of plug-ins as they were executed. Installed plug-ins
-    are known by version and sources.
+    """The files that a loaded experiment has read, by their names in it.
+
+    Contents are those of now, of plug-ins those that were executed. Installed
+    plug-ins are known by version and sources.
     """
     # Plug-ins first: their digests are of what was executed, not of what
     # the files hold by now.

@@ -1,5 +1,5 @@
-"""A sweep's cells computed: what is stored is not computed again, what stops
-leaves it whole.
+"""Computation of a sweep's cells: stored results are not computed again, and an
+interrupted sweep can be continued.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class CellTable(Protocol):
 
 @dataclass
 class SweepRun:
-    """A sweep on its way: where results are, and which cells failed.
+    """A sweep in progress: its results, and the cells that failed.
 
     ``keep``: the folder of whole run folders; None for none. ``again``: live
     results that are not ``ok`` are measured again.
@@ -101,7 +101,7 @@ class SweepRun:
             self._until_enough(self.plan.stop, growing)
 
     def result_of(self, cell: Cell) -> Record | None:
-        """A cell's result, as it is there."""
+        """A cell's result, of this sweep or stored; None where it has none."""
         unfiled = self.unfiled.get(cell.key)
         if unfiled is not None:
             return unfiled

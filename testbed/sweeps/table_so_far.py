@@ -1,4 +1,4 @@
-"""The table of a sweep on its way, in a file that others may read meanwhile."""
+"""The table of a sweep in progress, in a file that others may read meanwhile."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ NAME = ".sweep-{pid}.json"
 
 @dataclass(frozen=True)
 class TableSoFar:
-    """A sweep at a moment. ``rows``: combinations of which a cell is there, as
-    people read them; of many the first.
+    """A sweep at a moment.
+
+    ``rows``: combinations with a result of some cell, as people read them; of
+    many the first.
     """
 
     name: str
@@ -63,7 +65,7 @@ _TABLE = TypeAdapter(TableSoFar)
 
 @dataclass
 class _Combination:
-    """Cells of a combination that are there. ``values``: a list per cell."""
+    """A combination's cells so far. ``values``: a list per cell."""
 
     printed: tuple[Any, ...]
     values: list[list[float | None]] = field(default_factory=list)
@@ -72,10 +74,10 @@ class _Combination:
 
 
 class TableWriter:
-    """Writes the table each second while cells come; the file goes with the
-    block.
+    """Writes the table each second while cells come; its file is removed at the
+    end of the block.
 
-    A place that takes no file does without.
+    Where no file can be written there is none.
     """
 
     def __init__(self, plan: SweepPlan, out: Path) -> None:
@@ -99,8 +101,8 @@ class TableWriter:
             remove_file(table_file(self._folder.path))
 
     def take(self, cell: Cell, record: Record | None, count: str) -> None:
-        """A cell's result, None for one that failed; ``count``: computed, kept
-        or failed.
+        """Takes a cell's result, None for one that failed; ``count``: computed,
+        kept or failed.
         """
         self._counts[count] += 1
         n_keys = len(self._plan.combined)
@@ -168,7 +170,7 @@ def table_file(out: Path) -> Path:
 
 
 def tables_below(out: Path) -> list[Path]:
-    """Files of the sweeps on their way into a place, the latest last."""
+    """Files of the sweeps in progress into a place, the latest last."""
     living = []
     for path in out.glob(NAME.format(pid="*")):
         table = read_table(path)

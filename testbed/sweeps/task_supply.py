@@ -63,5 +63,5 @@ class Supply:
         return tuple(taken)
 
     def again(self, orders: Sequence[Order]) -> None:
-        """Take orders back; they are the next."""
+        """Takes orders back; they are the next."""
         self._next.extendleft(reversed(orders))

@@ -56,8 +56,8 @@ def unchanged(ref: FileRef, *places: Path) -> Path:
 
 
 def laid_out(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    """Copies of files in the folder, to each other as their names say; their
-    places.
+    """Copies files into the folder, so that each finds the others by their
+    names. Returns the copies by name.
     """
     # As deep as names go up, so that "../data" stays within the folder.
     depth = max(Path(name).parts.count("..") for name in files)

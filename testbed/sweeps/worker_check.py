@@ -63,8 +63,9 @@ async def joined_worker(
 
 
 def _fault(facts: Any) -> str:
-    """Reason why a worker with these facts, or this exception in place of
-    them, cannot be used; empty where it can.
+    """The reason why a worker cannot be used; empty where it can.
+
+    ``facts``: its facts, or the exception that it raised when asked for them.
     """
     # A worker without the product replies by the error of its import.
     if lacks := re.search(r"No module named '([\w.]+)'", str(facts)):
@@ -105,8 +106,8 @@ async def _refused(client: Any, address: str, fault: str) -> WorkerRefused:
 async def _asked(
     client: Any, address: str, function: Any, **arguments: Any
 ) -> Any:
-    """A function's result there, or its exception; None where the worker cannot
-    be reached.
+    """A function's result on a worker, or its exception; None where the worker
+    cannot be reached.
     """
     asking = client.run(
         function, workers=[address], on_error="return", **arguments

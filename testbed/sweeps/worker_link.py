@@ -140,8 +140,10 @@ class WorkerLink:
     async def play(
         self, seat: Seat, tasks: Sequence[Task], limit_s: float
     ) -> list[Outcome]:
-        """Has a worker compute tasks, at least the first, and no further one
-        begin after the limit. Returns the outcomes. Raises UnfitMachine.
+        """Has a worker compute tasks; returns the outcomes.
+
+        At least the first is computed; no other one begins after ``limit_s``.
+        Raises UnfitMachine.
         """
         # A live task comes alone.
         live = tasks[0].live

@@ -107,7 +107,7 @@ async def has_content(content: Content) -> bool:
 async def receive(
     content: Content, sender: str, offset: int, part: bytes
 ) -> None:
-    """Take one part of a content that is missing."""
+    """Takes one part of a content that is missing."""
     await asyncio.to_thread(_store().receive, content, sender, offset, part)
 
 
@@ -145,8 +145,8 @@ def run_batch(batch: bytes, scratch: str, limit_s: float) -> bytes:
 
 @cache
 def examined() -> Mapping[str, Any]:
-    """The doctor's verdict on this machine, and the machine, for live tasks'
-    provenance.
+    """The doctor's verdict on this machine and the machine's properties, for the
+    provenance of live tasks.
     """
     from testbed.backends.emu.machine_checks import examine, verdict
     from testbed.record.provenance import kernel, machine, tools
@@ -165,5 +165,5 @@ def examined() -> Mapping[str, Any]:
 
 
 async def stop() -> None:
-    """Interrupt the programs that tasks run here."""
+    """Interrupts the programs that tasks run on this worker."""
     interrupt()
