@@ -265,11 +265,10 @@ def _paragraphs(function: Callable[..., Any] | None) -> str:
 
     typer breaks lines at the terminal's width, and would keep other line ends.
     """
-    text = inspect.getdoc(function) or ""
-    paragraphs = []
-    for paragraph in text.split("\n\n"):
-        paragraphs.append(" ".join(paragraph.split()))
-    return "\n\n".join(paragraphs)
+    paragraphs = (inspect.getdoc(function) or "").split("\n\n")
+    return "\n\n".join(
+        " ".join(paragraph.split()) for paragraph in paragraphs
+    )
 
 
 def _verb_in(arguments: Sequence[str]) -> str:

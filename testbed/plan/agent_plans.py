@@ -236,14 +236,16 @@ def _paced_curve(
 def _sends(
     tenant: TenantPlan, index: int, flows: Sequence[Flow]
 ) -> tuple[Outgoing, ...]:
-    sends = []
-    for flow in flows:
-        if flow.sender == index:
-            ip = str(tenant.vms[flow.receiver].ip)
-            sends.append(
-                Outgoing(flow.receiver, ip, AGENT_PORT, flow.size_bytes)
-            )
-    return tuple(sends)
+    return tuple(
+        Outgoing(
+            flow.receiver,
+            str(tenant.vms[flow.receiver].ip),
+            AGENT_PORT,
+            flow.size_bytes,
+        )
+        for flow in flows
+        if flow.sender == index
+    )
 
 
 def _receives(index: int, flows: Sequence[Flow]) -> tuple[Incoming, ...]:

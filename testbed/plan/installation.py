@@ -241,9 +241,10 @@ def reroot_text(
     for title, step in zip(
         ("new", "turned", "removed"), steps, strict=True
     ):
-        flows = {}
-        for dpid, changes in step.items():
-            flows[dpid] = tuple(change.flow for change in changes)
+        flows = {
+            dpid: tuple(change.flow for change in changes)
+            for dpid, changes in step.items()
+        }
         step_text = flows_text(network, flows, controller).removeprefix(
             "# "
         )

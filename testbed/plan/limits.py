@@ -476,14 +476,13 @@ def _changes(
     """``change`` lines between two lists of the same classes and queues."""
     sections = []
     for before, after in zip(old_limits, new_limits, strict=True):
-        changed = []
-        for old, new in zip(before.lines, after.lines, strict=True):
-            if old != new:
-                changed.append(
-                    BatchLine("change", new.item, before=old.item)
-                )
+        changed = tuple(
+            BatchLine("change", new.item, before=old.item)
+            for old, new in zip(before.lines, after.lines, strict=True)
+            if old != new
+        )
         if changed:
-            sections.append(BatchSection(after.netns, tuple(changed)))
+            sections.append(BatchSection(after.netns, changed))
     return tuple(sections)
 
 

@@ -507,10 +507,11 @@ def tenant_plan(
             f"job {job_id}: {len(slots)} VMs, a live tenant has at most {MAX_TENANT_VMS}"
         )
     prefix = tenant_prefix(tenant_id)
-    vms = []
-    for index, slot in enumerate(slots):
-        # The prefix's first address is the network's own.
-        vms.append(TenantVm(index, ip=prefix[index + 1], slot=slot))
+    # The prefix's first address is the network's own.
+    vms = tuple(
+        TenantVm(index, ip=prefix[index + 1], slot=slot)
+        for index, slot in enumerate(slots)
+    )
     # Whole multiples of the rate on the wire: a change of the rate divides
     # by it.
     need = hose_bps(
@@ -520,7 +521,7 @@ def tenant_plan(
         tenant_id=tenant_id,
         job_id=job_id,
         prefix=prefix,
-        vms=tuple(vms),
+        vms=vms,
         rate_bps=rate_bps,
         link_bps=tuple(sorted(need.items())),
         edges=_edges(datacentre, network, placement),

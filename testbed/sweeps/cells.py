@@ -54,7 +54,7 @@ class Cells:
 
     def combinations(self) -> Iterator[tuple[Any, ...]]:
         """The values of all keys but the seed, in order."""
-        yield from product(*self.plan.combined)
+        return product(*self.plan.combined)
 
     def of(self, combination: Sequence[Any]) -> Iterator[Cell]:
         """The cells of a combination, in the order of the seeds."""

@@ -93,12 +93,14 @@ class SweepRun:
         """
         self._show_progress()
         combinations = self.cells.combinations()
-        if self.plan.stop is None:
+        stop = self.plan.stop
+        if stop is None:
             self._run(chain.from_iterable(map(self.cells.of, combinations)))
             return
         while block := list(islice(combinations, BLOCK)):
-            growing = [_Growing(self, combination) for combination in block]
-            self._until_enough(self.plan.stop, growing)
+            self._until_enough(
+                [_Growing(self, stop, combination) for combination in block]
+            )
 
     def result_of(self, cell: Cell) -> Record | None:
         """A cell's result, of this sweep or stored; None where it has none."""
@@ -114,7 +116,7 @@ class SweepRun:
             return record
         return None
 
-    def _until_enough(self, stop: Stop, growing: list[_Growing]) -> None:
+    def _until_enough(self, growing: list[_Growing]) -> None:
         """Runs seeds in waves as wide as the executor until each combination
         has enough.
         """
@@ -122,7 +124,7 @@ class SweepRun:
             growing = [
                 combination
                 for combination in growing
-                if not combination.is_enough(stop)
+                if not combination.is_enough()
             ]
             if not growing:
                 return
@@ -131,7 +133,7 @@ class SweepRun:
             ahead = max(1, self.executor.width // len(growing))
             wave: list[Cell] = []
             for combination in growing:
-                wave += combination.next_cells(stop, ahead)
+                wave += combination.next_cells(ahead)
             if not wave:
                 return
             self._run(iter(wave))
@@ -215,29 +217,34 @@ class SweepRun:
 class _Growing:
     """A combination whose seeds are run until there are enough."""
 
-    def __init__(self, run: SweepRun, combination: Sequence[Any]) -> None:
+    def __init__(
+        self, run: SweepRun, stop: Stop, combination: Sequence[Any]
+    ) -> None:
         self._run = run
+        self._stop = stop
         self._cells = run.cells.of(combination)
         self._taken: list[Cell] = []
         self._rows: list[list[float | None]] = []
         self._exhausted = False
 
-    def next_cells(self, stop: Stop, ahead: int) -> list[Cell]:
-        """The next seeds: as many as run in any case, or so many ahead."""
-        wanted = max(ahead, stop.least) if not self._taken else ahead
+    def next_cells(self, ahead: int) -> list[Cell]:
+        """The next seeds: so many ahead, at first as many as always run."""
+        wanted = ahead
+        if not self._taken:
+            wanted = max(ahead, self._stop.least)
         more = list(islice(self._cells, wanted))
         self._exhausted = len(more) < wanted
         self._taken += more
         return more
 
-    def is_enough(self, stop: Stop) -> bool:
+    def is_enough(self) -> bool:
         names = self._run.plan.rule_metrics
         for cell in self._taken[len(self._rows) :]:
             self._rows.append(numbers(self._run.result_of(cell), names))
         if not self._rows:
             return False
         columns = list(zip(*self._rows, strict=True))
-        return self._exhausted or stop.needed(columns) is not None
+        return self._exhausted or self._stop.needed(columns) is not None
 
 
 def folder_of(key: str) -> str:
