@@ -67,7 +67,7 @@ NONE = Disturbance(-inf, -inf)
 
 
 def disturbance(now_s: float, outage_s: float) -> Disturbance:
-    """A disturbance that ends now, or goes on where ``outage_s`` is infinite.
+    """A disturbance that ends now, or has no end where ``outage_s`` is infinite.
 
     TCP doubles the time between retransmissions: after an outage the next one
     comes no later than the outage was long.
