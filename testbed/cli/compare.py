@@ -30,12 +30,8 @@ from testbed.report.comparison_page import (
     write_comparison_pictures,
 )
 from testbed.report.comparison_sentences import sentences
-from testbed.sweeps.sweep_comparison import (
-    compare_sweeps,
-    copy_pictures,
-    is_sweep,
-    sweeps_page,
-)
+from testbed.sweeps.sweep_comparison import compare_sweeps, is_sweep
+from testbed.sweeps.sweep_comparison_page import copy_pictures, sweeps_page
 
 Jobs = Annotated[
     int,

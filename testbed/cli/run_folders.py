@@ -207,9 +207,11 @@ def report(
     """
     from testbed.record.reading import policy_folders
     from testbed.report.page import write_report
-    from testbed.sweeps.sweep_comparison import copy_pictures, is_sweep
+    from testbed.sweeps.sweep_comparison import is_sweep
 
     if to is not None and is_sweep(run):
+        from testbed.sweeps.sweep_comparison_page import copy_pictures
+
         _show_files(copy_pictures([run], to), as_json=as_json)
         return
     if is_sweep(run):
@@ -218,7 +220,7 @@ def report(
             f"testbed sweep {run / 'spec.yaml'} writes its page again, "
             "and computes no cell twice",
         )
-    policy_folders(run)
+    folders = policy_folders(run)
     console.say(f"reading {run}")
     if to is not None:
         from testbed.report.picture_files import write_pictures
@@ -226,7 +228,12 @@ def report(
         _show_files(write_pictures(run, to), as_json=as_json)
         return
     if written == "parquet":
-        _write_parquet(run, as_json=as_json)
+        from testbed.record.parquet_tables import write_parquet
+
+        paths: list[Path] = []
+        for folder in folders:
+            paths += write_parquet(RunFolder.open(folder))
+        _show_files(paths, as_json=as_json)
         return
     path = write_report(RunFolder.open(run))
     if as_json:
@@ -235,16 +242,6 @@ def report(
         )
     else:
         console.print_text(str(path))
-
-
-def _write_parquet(run: Path, *, as_json: bool) -> None:
-    from testbed.record.parquet_tables import write_parquet
-    from testbed.record.reading import policy_folders
-
-    paths: list[Path] = []
-    for folder in policy_folders(run):
-        paths += write_parquet(RunFolder.open(folder))
-    _show_files(paths, as_json=as_json)
 
 
 def _show_files(paths: Sequence[Path], *, as_json: bool) -> None:

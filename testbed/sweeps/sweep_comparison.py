@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import csv
-from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import TextIOWrapper
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from markupsafe import Markup
+from typing import Any
 
 from testbed.errors import BadInput
-from testbed.record.stored_json import open_regular, regular_bytes
+from testbed.record.stored_json import open_regular
 from testbed.report.metric_words import metric_words
 from testbed.sweeps.intervals import Estimate
 from testbed.sweeps.sweep_tables import (
@@ -23,11 +20,6 @@ from testbed.sweeps.sweep_tables import (
 )
 from testbed.units import number_of
 
-if TYPE_CHECKING:
-    from testbed.report.comparison_page import PageTable, RunFigure
-
-PICTURE = "sweep.svg"
-PICTURE_FILES = (PICTURE, "sweep.png", TABLE_CSV)
 CELLS = "cells"
 INTERVAL = "_ci95"
 
@@ -239,103 +231,3 @@ def _estimates(
         if half_width is not None and row[name]:
             width = float(half_width) if half_width else None
             yield name, Estimate(float(row[name]), width, count)
-
-
-def sweeps_page(
-    comparison: SweepComparison, folders: Sequence[Path]
-) -> str:
-    """The page of two sweeps with their pictures, as HTML."""
-    from testbed.report.comparison_page import ComparedPair
-    from testbed.report.page import rendered
-
-    figures = list(_figures(comparison, folders))
-    sides = [figure.name for figure in figures]
-    pair = ComparedPair(
-        names=comparison.names,
-        mood="open",
-        headline=[
-            f"Means of two sweeps: {'; '.join(sides)}.",
-            *comparison.outcomes(),
-        ],
-        details=comparison.sentences(),
-        named=[],
-        figures=figures,
-        tables=[_means_table(comparison)],
-    )
-    keys = " and ".join(comparison.keys)
-    return rendered(
-        "comparison",
-        title="Two sweeps compared",
-        sub=f"A comparison of two sweeps over {keys}",
-        sections=[pair],
-    )
-
-
-def _figures(
-    comparison: SweepComparison, folders: Sequence[Path]
-) -> Iterator[RunFigure]:
-    """The picture of each sweep."""
-    from testbed.report.comparison_page import SIDES, RunFigure
-
-    for side, name, folder in zip(
-        SIDES, comparison.names, folders, strict=True
-    ):
-        image = _image(folder / PICTURE)
-        alt = f"Picture of {name}"
-        yield RunFigure(f"{side}: {name}", alt, image, "As on its page.")
-
-
-def _means_table(comparison: SweepComparison) -> PageTable:
-    from testbed.report.comparison_page import SIDES, PageTable
-
-    return PageTable(
-        "Mean ± half of the 95 % confidence interval over the seeds; apart: the"
-        " two intervals do not overlap",
-        (
-            *comparison.keys,
-            "metric",
-            *SIDES,
-            "difference",
-            "key in table.csv",
-        ),
-        [pair.page_cells() for pair in comparison.pairs],
-    )
-
-
-def copy_pictures(folders: Sequence[Path], to: Path) -> list[Path]:
-    """Copies the pictures of sweeps and their tables into a folder, which is
-    made. Returns the copies.
-
-    Of two sweeps the names begin with ``first-`` and ``second-``. A sweep
-    without a result has no picture. Raises BadInput where the folder cannot be
-    made, or a file cannot be read.
-    """
-    from testbed.report.comparison_page import SIDES
-    from testbed.report.picture_files import picture_folder
-
-    target = picture_folder(to)
-    files = []
-    for number, folder in enumerate(folders):
-        prefix = f"{SIDES[number]}-" if len(folders) > 1 else ""
-        for name in PICTURE_FILES:
-            content = _content(folder / name)
-            if content is not None:
-                files.append(target.write_bytes(prefix + name, content))
-    return files
-
-
-def _content(path: Path) -> bytes | None:
-    """A file's content; None where there is none. Raises BadInput."""
-    try:
-        return regular_bytes(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-
-
-def _image(path: Path) -> Markup:
-    picture = b64encode(regular_bytes(path)).decode()
-    # Scripts in a foreign file do not run where it is an image.
-    source = f"data:image/svg+xml;base64,{picture}"
-    return Markup('<img alt="" src="{}">').format(source)
