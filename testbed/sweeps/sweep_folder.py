@@ -25,7 +25,7 @@ from testbed.spec.sweep_section import SweptKey, as_yaml
 from testbed.sweeps.computing_sources import code_digest
 from testbed.sweeps.result_store import Report, ResultStore
 from testbed.sweeps.sweep_page import sweep_page
-from testbed.sweeps.sweep_pictures import sweep_pictures
+from testbed.sweeps.sweep_pictures import sweep_figure, sweep_pictures
 from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.sweep_tables import (
     CELLS,
@@ -115,8 +115,6 @@ class Sweep:
         """The picture: a panel a metric, the first numeric key along x, a line
         a policy.
         """
-        from testbed.sweeps.sweep_pictures import sweep_figure
-
         return sweep_figure(self.plan, self.rows)
 
     @property

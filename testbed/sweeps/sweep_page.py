@@ -7,7 +7,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.record.provenance import known
 from testbed.report.metric_words import metric_words
@@ -20,6 +20,7 @@ from testbed.sweeps.sweep_conclusion import (
     verdict_counts,
 )
 from testbed.sweeps.sweep_pictures import has_cut_intervals, panels
+from testbed.sweeps.sweep_plan import SweepPlan
 from testbed.sweeps.sweep_tables import (
     TableRow,
     outside_reasons,
@@ -27,9 +28,6 @@ from testbed.sweeps.sweep_tables import (
     printed_row,
 )
 from testbed.units import number_of
-
-if TYPE_CHECKING:
-    from testbed.sweeps.sweep_plan import SweepPlan
 
 MOST_ROWS = 1000
 MOST_VALUES = 50
