@@ -11,15 +11,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from testbed.report.labels import capital, listed
 from testbed.report.metric_words import MetricWords, metric_words
 from testbed.spec.sweep_section import SweptKey, as_yaml, value_text
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_plan import SweepPlan
-from testbed.sweeps.sweep_tables import TableRow
 from testbed.units import number_of
+
+if TYPE_CHECKING:
+    from testbed.sweeps.sweep_plan import SweepPlan
+    from testbed.sweeps.sweep_tables import TableRow
 
 NAMED = 4
 """Values, policies and combinations that a sentence names."""
