@@ -15,7 +15,7 @@ import typer
 
 from testbed.cli import console, options
 from testbed.cli.machine import require_live
-from testbed.cli.run_progress import RunProgress, results_shown
+from testbed.cli.run_progress import RunProgress, results_shown, so_far
 from testbed.cli.watch import start_page
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -64,7 +64,8 @@ def run(
         builder=builder,
     )
     recorded: list[RunRecord] = []
-    with results_shown(experiment, recorded, _show, as_json=as_json):
+    sentences = partial(so_far, experiment)
+    with results_shown(recorded, _show, sentences, as_json=as_json):
         played_live(
             experiment,
             out,

@@ -28,16 +28,17 @@ INTERRUPTED = 130
 
 @contextmanager
 def results_shown(
-    experiment: Experiment,
     recorded: Sequence[RunRecord],
     show: Callable[[Sequence[RunRecord]], None],
+    sentences: Callable[[Sequence[RunRecord]], list[str]],
     *,
     as_json: bool,
 ) -> Generator[None, None, None]:
     """Shows the results of the run in its block: by ``show``, or as JSON.
 
     ``recorded`` is filled in the block, policy by policy. If the block is
-    interrupted, what it has recorded is shown, and the command ends.
+    interrupted, what it has recorded is shown, the ``sentences`` on it are
+    printed (:func:`so_far`), and the command ends.
     """
     interrupted = False
     try:
@@ -49,14 +50,14 @@ def results_shown(
     else:
         show(recorded)
     if interrupted:
-        for line in _so_far(experiment, recorded):
+        for line in sentences(recorded):
             console.say(line)
         raise typer.Exit(INTERRUPTED)
     if len(recorded) > 1:
         console.say(f"report of all policies: {recorded[0].page_above}")
 
 
-def _so_far(
+def so_far(
     experiment: Experiment, recorded: Sequence[RunRecord]
 ) -> list[str]:
     """Sentences on an interrupted run: its progress, and how to resume."""

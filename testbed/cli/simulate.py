@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +16,7 @@ import typer
 from testbed import events
 from testbed.cli import console, options
 from testbed.cli.name_completion import run_names
-from testbed.cli.run_progress import results_shown
+from testbed.cli.run_progress import results_shown, so_far
 from testbed.record.folder import Sink
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
@@ -66,8 +67,9 @@ def simulate(
         return
     top = new_run(experiment, out, console.say, tables)
     recorded: list[RunRecord] = []
+    sentences = partial(so_far, experiment)
     with (
-        results_shown(experiment, recorded, _show, as_json=as_json),
+        results_shown(recorded, _show, sentences, as_json=as_json),
         failing_run(top),
     ):
         run_simulated(
