@@ -66,6 +66,13 @@ class CgroupLayout:
         """Mount points of all hierarchies, each once, in order."""
         return tuple(dict.fromkeys(self.mounts.values()))
 
+    @property
+    def memory_limit(self) -> str:
+        """Name of the file that limits the memory of a group."""
+        return (
+            "memory.max" if self.version == 2 else "memory.limit_in_bytes"
+        )
+
 
 def read_layout(mountinfo: str) -> CgroupLayout:
     """The layout from the text of ``/proc/self/mountinfo``."""
@@ -147,11 +154,9 @@ class RunCgroup:
 
     def _set_processes_weight(self, group: Path, n: int) -> None:
         """Gives a group the weight of ``n`` processes outside of all groups."""
-        weights: dict[int, tuple[str, object]] = {
-            1: ("cpu.shares", n * USUAL_SHARES),
-            2: ("cpu.weight", n * USUAL_WEIGHT),
-        }
-        self._set(group, weights)
+        self._write_weight(
+            group, shares=n * USUAL_SHARES, weight=n * USUAL_WEIGHT
+        )
 
     def enter(self) -> None:
         """Moves this process, and with it its later children, into the run's
@@ -243,14 +248,15 @@ class RunCgroup:
         Version 1 counts memory of sockets apart, and only if it has a limit of
         its own. False where the machine has no such limits.
         """
-        controls = {1: "memory.limit_in_bytes", 2: "memory.max"}
-        limited = self._limit("memory", server, vm, controls, size_bytes)
-        if limited and self.layout.version == 1:
-            sockets = self._path("memory", server, vm) / SOCKETS_LIMIT
-            # Kernels without CONFIG_MEMCG_V1's part for sockets have no file.
-            if sockets.exists():
-                _write(sockets, str(size_bytes // SOCKETS_PART))
-        return limited
+        group = self._limitable("memory", server, vm)
+        if group is None:
+            return False
+        _write(group / self.layout.memory_limit, str(size_bytes))
+        sockets = group / SOCKETS_LIMIT
+        # Kernels without CONFIG_MEMCG_V1's part for sockets have no file.
+        if self.layout.version == 1 and sockets.exists():
+            _write(sockets, str(size_bytes // SOCKETS_PART))
+        return True
 
     def set_processes(
         self,
@@ -262,8 +268,11 @@ class RunCgroup:
 
         False where the machine has no such limits.
         """
-        controls = {1: "pids.max", 2: "pids.max"}
-        return self._limit("pids", server, vm, controls, most)
+        group = self._limitable("pids", server, vm)
+        if group is None:
+            return False
+        _write(group / "pids.max", str(most))
+        return True
 
     def limits_reached(self, server: int, vm: int) -> tuple[str, ...]:
         """Limits by which a VM was stopped: ``processes``, ``memory``."""
@@ -280,20 +289,17 @@ class RunCgroup:
                     reached.append(limit)
         return tuple(reached)
 
-    def _limit(
+    def _limitable(
         self,
         controller: str,
         server: int,
         vm: int | None,
-        controls: dict[int, str],
-        most: int,
-    ) -> bool:
+    ) -> Path | None:
+        """The group to limit; None where the machine has no such limits."""
         if controller not in self.layout.mounts:
-            return False
+            return None
         self._make(self._path(controller, server))
-        group = self._path(controller, server, vm)
-        _write(group / controls[self.layout.version], str(most))
-        return True
+        return self._path(controller, server, vm)
 
     def set_weight(
         self,
@@ -304,10 +310,10 @@ class RunCgroup:
         """Sets a VM's weight in its node, 1 .. 10,000."""
         if not 1 <= weight <= MAX_WEIGHT:
             raise ValueError(f"weight {weight} outside 1 .. {MAX_WEIGHT}")
-        shares = SHARES_PER_WEIGHT * weight
-        group = self._path("cpu", server, vm)
-        self._set(
-            group, {1: ("cpu.shares", shares), 2: ("cpu.weight", weight)}
+        self._write_weight(
+            self._path("cpu", server, vm),
+            shares=SHARES_PER_WEIGHT * weight,
+            weight=weight,
         )
 
     def end_vm(self, server: int, vm: int) -> None:
@@ -353,11 +359,11 @@ class RunCgroup:
         Raises TimeoutError.
         """
         group = self._path("freezer", server, vm)
-        state = "FROZEN" if frozen else "THAWED"
-        self._set(
-            group,
-            {1: (FREEZER_V1, state), 2: (FREEZER_V2, int(frozen))},
-        )
+        if self.layout.version == 2:
+            _write(group / FREEZER_V2, str(int(frozen)))
+        else:
+            state = "FROZEN" if frozen else "THAWED"
+            _write(group / FREEZER_V1, state)
         trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
         # The write begins it: a process in a system call freezes at its end.
         _wait_while(
@@ -379,16 +385,15 @@ class RunCgroup:
     def _path(
         self,
         controller: str,
-        server: int | None = None,
+        server: int,
         vm: int | None = None,
     ) -> Path:
-        """The group of the run, of a node, or of a VM."""
-        path = self.layout.mounts[controller] / TOP / self._run_tag
-        if server is not None:
-            path /= f"node{server}"
-        if vm is not None:
-            path /= f"vm{vm}"
-        return path
+        """The group of a node, or of a VM on it."""
+        run = self.layout.mounts[controller] / TOP / self._run_tag
+        node = run / f"node{server}"
+        if vm is None:
+            return node
+        return node / f"vm{vm}"
 
     def group(self, server: int, vm: int) -> Path:
         """A VM's group in the hierarchy of processor time."""
@@ -409,15 +414,18 @@ class RunCgroup:
         if self.layout.version == 2 and not leaf:
             _delegate(path)
 
-    def _set(
-        self, group: Path, controls: dict[int, tuple[str, object]]
+    def _write_weight(
+        self,
+        group: Path,
+        *,
+        shares: int,
+        weight: int,
     ) -> None:
-        """Writes a group's control file.
-
-        ``controls``: the file's name and value, by version of the groups.
-        """
-        name, value = controls[self.layout.version]
-        _write(group / name, str(value))
+        """Sets a group's ``shares`` in version 1, its ``weight`` in version 2."""
+        if self.layout.version == 2:
+            _write(group / "cpu.weight", str(weight))
+        else:
+            _write(group / "cpu.shares", str(shares))
 
 
 def _delegate(group: Path) -> None:
@@ -558,7 +566,8 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
         for pid in members | _members(group):
             _kill(pid, way_out)
             killed.add(pid)
-        _thaw(group)
+        # In version 1 a frozen process dies only after it is thawed.
+        _set_freezer(group, "THAWED", "0")
         return f"processes of {group} do not end: {len(members)}"
 
     _wait_while(left)
@@ -594,10 +603,7 @@ def _stop_forking(group: Path) -> None:
     if (group / "cgroup.kill").exists():
         _write(group / "cgroup.kill", "1")
         return
-    with suppress(FileNotFoundError):
-        _write(group / FREEZER_V1, "FROZEN")
-    with suppress(FileNotFoundError):
-        _write(group / FREEZER_V2, "1")
+    _set_freezer(group, "FROZEN", "1")
     # A process that sleeps in the kernel may freeze late; killing the others
     # need not wait for it.
     give_up = time.monotonic() + FREEZE_S
@@ -616,12 +622,11 @@ def _is_frozen(group: Path) -> bool:
     return True
 
 
-def _thaw(group: Path) -> None:
-    """Thaws a group: in version 1 a frozen process dies only after that."""
-    with suppress(FileNotFoundError):
-        _write(group / FREEZER_V1, "THAWED")
-    with suppress(FileNotFoundError):
-        _write(group / FREEZER_V2, "0")
+def _set_freezer(group: Path, state_v1: str, state_v2: str) -> None:
+    """Begins to freeze or thaw a group, if it has a freezer."""
+    for file, state in ((FREEZER_V1, state_v1), (FREEZER_V2, state_v2)):
+        with suppress(FileNotFoundError):
+            _write(group / file, state)
 
 
 def lives(pid: int) -> bool:

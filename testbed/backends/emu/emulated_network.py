@@ -36,10 +36,10 @@ from testbed.backends.emu.open_vswitch import MACHINE, SwitchDaemons
 from testbed.backends.emu.part_switches import (
     Part,
     name_taken,
+    record_inodes,
+    refuse_taken_namespaces,
     start_daemons,
-)
-from testbed.backends.emu.part_switches import (
-    start_again as start_part_again,
+    start_part_again,
 )
 from testbed.backends.emu.switch_evidence import Forwarder
 from testbed.errors import RunFailed
@@ -278,13 +278,7 @@ class EmulatedNetwork:
             ]
         self._journal.add(entries)
         self._make_cables(group)
-        # Namespaces are recorded again, now that their inodes are known: a
-        # later namespace of the same name has another.
-        with_inodes = []
-        for name in names:
-            inode = (traffic_control.NETNS_DIR / name).stat().st_ino
-            with_inodes.append(JournalEntry("netns", name, inode))
-        self._journal.add(with_inodes)
+        record_inodes(self._journal, names)
         # In a part's namespace IPv6 was off before its devices came.
         if not self._parts:
             _silence_ipv6(port.name for port in plan.ports)
@@ -311,13 +305,7 @@ class EmulatedNetwork:
     def _refuse_taken_names(self) -> None:
         if not self._parts:
             self._refuse_taken_devices()
-        for slot in self.plan.slots:
-            if (traffic_control.NETNS_DIR / slot.netns).exists():
-                raise name_taken(
-                    "network namespace",
-                    slot.netns,
-                    removal_command="ip netns delete",
-                )
+        refuse_taken_namespaces(slot.netns for slot in self.plan.slots)
 
     def _refuse_taken_devices(self) -> None:
         bridges = {str(row[0]) for row in MACHINE.rows("Bridge", ["name"])}

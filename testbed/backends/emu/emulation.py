@@ -991,13 +991,14 @@ def emulate(
     """
     plan = network_plan(
         datacentre,
-        options.prefix,
-        scale.rate,
-        namespaces_per_server,
-        scale.time,
+        prefix=options.prefix,
+        scale_rate=scale.rate,
+        namespaces_per_server=namespaces_per_server,
+        scale_time=scale.time,
     )
     kind = network_kind(options.builder, plan, narrate)
-    options = _with_packages(options, narrate)
+    if options.own is not None:
+        options = replace(options, own=with_packages(options.own, narrate))
     # The stack unwinds in reverse: agents end before the network that they
     # use, and the journal's removal, which finds what others missed, comes last
     # under the lock.
@@ -1025,17 +1026,16 @@ def emulate(
         uid = controller_uid(options)
         start = partial(
             _start_controller,
-            stack,
-            journal,
-            log_dir,
-            switches,
-            held,
-            options,
-            uid,
-            narrate,
+            stack=stack,
+            journal=journal,
+            log_dir=log_dir,
+            switches=switches,
+            held=held,
+            options=options,
+            uid=uid,
+            narrate=narrate,
         )
         controller = start()
-        again = None if options.own else start
         network = kind(
             plan=plan,
             journal=journal,
@@ -1081,7 +1081,7 @@ def emulate(
             quotas=quotas,
             journal=journal,
             own=own_controller,
-            start_controller=again,
+            start_controller=None if options.own else start,
             held_logs=logs,
         )
         stack.callback(emulation.close)
@@ -1091,14 +1091,6 @@ def emulate(
             # A dead switch is the cause of most other failures: name it.
             emulation.check()
             raise
-
-
-def _with_packages(
-    options: LiveOptions, narrate: Callable[[str], None]
-) -> LiveOptions:
-    if options.own is None:
-        return options
-    return replace(options, own=with_packages(options.own, narrate))
 
 
 def _openflow_port(options: LiveOptions) -> int:
@@ -1225,6 +1217,7 @@ def controller_uid(options: LiveOptions) -> int | None:
 
 
 def _start_controller(
+    *,
     stack: ExitStack,
     journal: CleanupJournal,
     log_dir: Path,

@@ -23,7 +23,7 @@ def uninterrupted() -> Iterator[None]:
         held.append(signum)
 
     try:
-        previous = _handle((signal.SIGINT, *TERMINATION), hold)
+        previous = handle_signals((signal.SIGINT, *TERMINATION), hold)
     except ValueError:
         # Only the main thread handles signals.
         yield
@@ -31,7 +31,7 @@ def uninterrupted() -> Iterator[None]:
     try:
         yield
     finally:
-        _restore(previous)
+        restore_handlers(previous)
         # The first signal alone, raised again, ends the process.
         if held:
             signal.raise_signal(held[0])
@@ -45,15 +45,20 @@ def terminated_as_interrupt() -> Iterator[None]:
     def interrupt(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    previous = _handle(TERMINATION, interrupt)
+    previous = handle_signals(TERMINATION, interrupt)
     try:
         yield
     finally:
-        _restore(previous)
+        restore_handlers(previous)
 
 
-def _handle(numbers: Sequence[int], handler: Handler) -> dict[int, Any]:
-    """Installs a handler; returns the previous ones by signal number."""
+def handle_signals(
+    numbers: Sequence[int], handler: Handler
+) -> dict[int, Any]:
+    """Installs a handler; returns the previous ones by signal number.
+
+    Raises ValueError in another thread than the main one.
+    """
     previous = {}
     for number in numbers:
         # What was ignored before the start stays so, as after nohup.
@@ -62,6 +67,7 @@ def _handle(numbers: Sequence[int], handler: Handler) -> dict[int, Any]:
     return previous
 
 
-def _restore(handlers: dict[int, Any]) -> None:
+def restore_handlers(handlers: dict[int, Any]) -> None:
+    """Installs the handlers that :func:`handle_signals` has returned."""
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -83,7 +83,7 @@ class Followed:
     reservation, by VM the directed links on the way to it that may be full;
     ``is_nearly_over``: some of its VMs may have sent all; ``band``: the share
     of its time by which it may be late. One that moved has been where it is
-    since ``here_s``, reserved if ``is_reserved``, and its VMs have
+    since ``resumed_s``, reserved if ``is_reserved``, and its VMs have
     ``left_bytes`` to receive there, by VM; ``moving_s``: what its moves took
     beyond what they usually take. ``arriving``: bits that reach a VM
     for each bit of its data, where acknowledgements are too many to be left out.
@@ -108,7 +108,7 @@ class Followed:
     crowded: Mapping[int, frozenset[int]] = field(default_factory=dict)
     is_nearly_over: bool = False
     band: float = BAND
-    here_s: float = 0.0
+    resumed_s: float = 0.0
     is_reserved: bool = True
     left_bytes: Mapping[int, int] | None = None
     moving_s: float = 0.0
@@ -118,7 +118,7 @@ class Followed:
     @property
     def since_s(self) -> float:
         """When it began to work where it is."""
-        return max(self.began_s, self.here_s)
+        return max(self.began_s, self.resumed_s)
 
     def volume_bytes(self, vm: int) -> int:
         """Payload that a VM is to receive where it is."""
@@ -447,25 +447,17 @@ class EvidenceTaker:
 
         ``waited_s``: how long the switch has waited for a processor so far.
         """
-        columns = (
-            rows["tenant"].tolist(),
-            rows["where"].tolist(),
-            rows["rate_bps"].tolist(),
-            counters.tolist(),
-        )
-        for tenant_id, link, rate_bps, counted in zip(
-            *columns, strict=True
+        for row, counted in zip(
+            rows.tolist(), counters.tolist(), strict=True
         ):
+            _, tenant_id, link, rate_bps, *_ = row
             job = self._jobs.get(tenant_id)
             if job is None or link not in job.followed.converging:
                 continue
             if link not in job.classes:
                 job.classes[link] = FullClass(job.followed.tenant)
-            at_s, sent_bytes, drops, queue_bytes = counted
-            job.classes[link].take(
-                ClassCount(at_s, sent_bytes, drops, queue_bytes, waited_s),
-                rate_bps,
-            )
+            count = ClassCount(*counted, waited_s)
+            job.classes[link].take(count, rate_bps)
 
     def reads_class(self, tenant_id: int, link: int) -> bool:
         """True if a class is read so, and its drops are in class_drops."""
@@ -533,19 +525,11 @@ class EvidenceTaker:
         """
         self._count_queues(rows, counters)
         self._count_links(rows, counters, receive_cap)
-        columns = (
-            rows["what"],
-            rows["tenant"],
-            rows["where"],
-            rows["rate_bps"],
-            rows["most_bps"],
-            counters["at_s"],
-            counters["sent_bytes"],
-        )
-        for row in zip(
-            *(column.tolist() for column in columns), strict=True
+        for row, counted in zip(
+            rows.tolist(), counters.tolist(), strict=True
         ):
-            what, tenant, where, rate_bps, most_bps, at_s, sent_bytes = row
+            what, tenant, where, rate_bps, *_, most_bps = row
+            at_s, sent_bytes, *_ = counted
             job = self._jobs.get(tenant)
             # Gone, or read at an unknown instant.
             if job is None or sent_bytes < 0 or not isfinite(at_s):
@@ -568,8 +552,13 @@ class EvidenceTaker:
                     burst_s = switch_catch_up_s(followed.tenant)
                 job.capped[limiter] = _Cap(Counted(*count), burst_s)
             if what == receive_cap:
-                received = (at_s, sent_bytes, rate_bps)
-                _receive(job, where, received, disturbed, self._links)
+                _receive(
+                    job,
+                    vm=where,
+                    count=(at_s, sent_bytes, rate_bps),
+                    disturbed=disturbed,
+                    links=self._links,
+                )
 
     def _count_links(
         self,
@@ -579,20 +568,15 @@ class EvidenceTaker:
     ) -> None:
         """Notes how idle links have been that jobs without a reservation use."""
         whole = rows["what"] > receive_cap
-        columns = (
-            rows["where"][whole],
-            rows["rate_bps"][whole],
-            counters["at_s"][whole],
-            counters["sent_bytes"][whole],
-        )
-        for link, rate_bps, at_s, sent_bytes in zip(
-            *(column.tolist() for column in columns), strict=True
+        for row, counted in zip(
+            rows[whole].tolist(), counters[whole].tolist(), strict=True
         ):
-            count = (at_s, sent_bytes, rate_bps)
+            _, _, link, rate_bps, *_ = row
+            at_s, sent_bytes, *_ = counted
             if link in self._links:
-                self._links[link].take(*count)
+                self._links[link].take(at_s, sent_bytes, rate_bps)
             else:
-                self._links[link] = LinkUse(*count)
+                self._links[link] = LinkUse(at_s, sent_bytes, rate_bps)
 
     def _count_queues(
         self, rows: NDArray[Any], counters: NDArray[Any]
@@ -820,8 +804,10 @@ def _with_rate(
     missing_s = max(job.lack_s.values(), default=0.0)
     tail_s = 0.0
     for vm, counted in job.received.items():
-        here_s, late_s = _lacks_s(job, counted, arrivals.get(vm), disturbed)
-        lack_s = job.lack_s.get(vm, 0.0) + here_s
+        present_s, late_s = _lacks_s(
+            job, counted, arrivals.get(vm), disturbed
+        )
+        lack_s = job.lack_s.get(vm, 0.0) + present_s
         if lack_s > missing_s:
             missing_s = lack_s
             tail_s = late_s

@@ -324,10 +324,10 @@ class LiveBackend:
         return job.followed(
             tenant,
             self._scale,
-            groups,
-            self._claims(job, tenant),
-            tuple(beside_full_nodes),
-            self._expect.late_share(job.request.application),
+            groups=groups,
+            claims=self._claims(job, tenant),
+            nodes=tuple(beside_full_nodes),
+            band=self._expect.late_share(job.request.application),
             enforced=self._enforcement != "none",
             offloads=self._emulation.network.offloads,
         )
@@ -492,8 +492,15 @@ class LiveBackend:
         limit_s = None
         if not best_effort and tier == "foreground":
             limit_s = time_limit_s(job, rate_bps, self._scale)
-        live = LiveJob(job, placement, rate_bps, tier, best_effort, limit_s)
-        live.decided_ns = time.monotonic_ns()
+        live = LiveJob(
+            request=job,
+            placement=placement,
+            rate_bps=rate_bps,
+            tier=tier,
+            best_effort=best_effort,
+            limit_s=limit_s,
+            decided_ns=time.monotonic_ns(),
+        )
         self._jobs[job.id] = live
         try:
             with self._emitting_events():
@@ -567,8 +574,8 @@ class LiveBackend:
             live.request,
             tenant,
             self._scale,
-            self._seed,
-            live.granted_bps,
+            seed=self._seed,
+            granted_bps=live.granted_bps,
             offloads=self._emulation.network.offloads,
         )
 
@@ -603,8 +610,8 @@ class LiveBackend:
             tenant,
             live.request,
             self._scale,
-            live.granted_bps,
-            self._played_for_s,
+            granted_bps=live.granted_bps,
+            for_s=self._played_for_s,
             offloads=self._emulation.network.offloads,
         )
         if not live.best_effort:
@@ -701,10 +708,19 @@ class LiveBackend:
         self.remove(job_id)
         if live.trouble is not None:
             return Completion(
-                job_id, at_s, "killed", live.trouble, None, live.detail()
+                job_id,
+                at_s,
+                "killed",
+                reason=live.trouble,
+                detail=live.detail(),
             )
-        detail = {**live.detail(), **observed}
-        return Completion(job_id, at_s, "finished", "", measured_s, detail)
+        return Completion(
+            job_id,
+            at_s,
+            "finished",
+            measured_s=measured_s,
+            detail=live.detail() | observed,
+        )
 
     def _observed(self, live: LiveJob, measured_s: float) -> dict[str, Any]:
         """Figures of the network on a job that ends, for its record."""
@@ -716,10 +732,10 @@ class LiveBackend:
         lost = [report.lost_s for report in live.reports.values()]
         evidence = self.watch.evidence.finish(
             live.tenant.tenant_id,
-            max(lost, default=0.0),
-            live.arrivals,
-            live.resent,
-            self._done_s(live, live.tenant),
+            lost_s=max(lost, default=0.0),
+            arrivals=live.arrivals,
+            resent=live.resent,
+            done_s=self._done_s(live, live.tenant),
         )
         if evidence is not None:
             observed["evidence"] = evidence.record()
@@ -973,7 +989,7 @@ class LiveBackend:
         live = self._jobs[job_id]
         now_ns = time.monotonic_ns()
         if live.tenant is None:
-            self._restore(live, live.placement, now_ns, cost_s, tier)
+            self._restore(live, since_ns=now_ns, cost_s=cost_s, tier=tier)
             return
         away_s = (now_ns - live.left_ns) / 1e9
         # While it is still off its nodes: what its queues sent meanwhile is
@@ -1003,7 +1019,8 @@ class LiveBackend:
             left_ns = self._checkpoint(live)
         if best_effort:
             self._give_up_rate(live)
-        self._restore(live, placement, left_ns, cost_s, tier)
+        live.placement = placement
+        self._restore(live, since_ns=left_ns, cost_s=cost_s, tier=tier)
 
     def _give_up_rate(self, live: LiveJob) -> None:
         """Makes a checkpointed job one without a reservation."""
@@ -1070,13 +1087,14 @@ class LiveBackend:
     def _restore(
         self,
         live: LiveJob,
-        placement: Placement,
+        *,
         since_ns: int,
         cost_s: float,
         tier: Tier,
     ) -> None:
-        """Resumes a checkpointed job on new nodes, ``cost_s`` after ``since_ns``."""
-        live.placement = placement
+        """Resumes a checkpointed job on its placement's nodes, ``cost_s`` after
+        ``since_ns``.
+        """
         live.generation += 1
         live.stopping = False
         live.frozen = False

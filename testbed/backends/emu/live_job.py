@@ -200,11 +200,11 @@ class LiveJob:
         self,
         tenant: TenantPlan,
         scale: Scale,
+        *,
         groups: tuple[Path, ...] = (),
         claims: tuple[Claim, ...] = (),
         nodes: tuple[Claim, ...] = (),
         band: float | None = None,
-        *,
         enforced: bool,
         offloads: bool = True,
     ) -> Followed:
@@ -249,7 +249,7 @@ class LiveJob:
             is_continuous=self._is_continuous,
             is_nearly_over=self.delivered_share > NEARLY_OVER,
             band=band or BAND,
-            here_s=self._here_s,
+            resumed_s=self._resumed_s,
             is_reserved=is_reserved,
             left_bytes=self._left_bytes,
             arriving=arriving,
@@ -278,7 +278,7 @@ class LiveJob:
         return tuple(phases)
 
     @property
-    def _here_s(self) -> float:
+    def _resumed_s(self) -> float:
         """When its present agents began, if it has moved; else 0."""
         if self.generation == 0:
             return 0.0

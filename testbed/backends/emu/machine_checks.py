@@ -253,7 +253,11 @@ def _python() -> Iterator[MachineCheck]:
     if missing:
         sentence = f"missing: {', '.join(missing)}"
     yield _graded(
-        "Python packages", not missing, sentence, install_hint(), "fail"
+        "Python packages",
+        not missing,
+        sentence,
+        hint=install_hint(),
+        bad="fail",
     )
     if util.find_spec("mininet") is None:
         sentence = "not importable: only Mininet topologies need it"
@@ -296,7 +300,11 @@ def _loopback() -> MachineCheck:
         )
     hint = "sudo ip link set lo up"
     return _graded(
-        "loopback device", sentence == "up", sentence, hint, "fail"
+        "loopback device",
+        sentence == "up",
+        sentence,
+        hint=hint,
+        bad="fail",
     )
 
 
@@ -310,7 +318,9 @@ def _kernel_settings() -> MachineCheck:
     if writable:
         sentence = "/proc/sys is writable"
     hint = "start the container with --privileged"
-    return _graded("kernel settings", writable, sentence, hint, "fail")
+    return _graded(
+        "kernel settings", writable, sentence, hint=hint, bad="fail"
+    )
 
 
 @contextmanager
@@ -623,6 +633,7 @@ PORT_BYTES = 100_000
 AGENT_BYTES = 3_500_000
 PART_THREADS = 12  # of a part's two daemons
 OTHERS = 100  # threads, and open files, of everything else
+PROC_SYS = Path("/proc/sys")
 HINTS = {
     "MiB of memory": "end other programs; or fewer slots_per_server, a smaller k, fewer VMs",
     "network namespaces": "sudo sysctl user.max_net_namespaces=NUMBER",
@@ -648,7 +659,7 @@ def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
 
 
 def room(
-    layout: CgroupLayout, proc_sys: Path = Path("/proc/sys")
+    layout: CgroupLayout, proc_sys: Path = PROC_SYS
 ) -> tuple[int, ...]:
     """Amounts left on the machine, or, if less, in its control group.
 
@@ -656,29 +667,30 @@ def room(
     """
     size_bytes = psutil.virtual_memory().available
     if group := layout.mounts.get("memory"):
-        size_bytes = min(size_bytes, _group_room(group, layout.version))
-    most = [_limit(proc_sys / "kernel/pid_max")]
-    most += [_limit(root / "pids.max") for root in layout.roots]
-    processes = min(most) - len(psutil.pids())
+        size_bytes = min(size_bytes, _group_room(group, layout))
+    processes = _most_processes(layout, proc_sys) - len(psutil.pids())
     namespaces = _limit(proc_sys / "user/max_net_namespaces")
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return size_bytes >> 20, namespaces, processes, files
 
 
-def _group_room(group: Path, version: int) -> int:
+def _most_processes(layout: CgroupLayout, proc_sys: Path) -> int:
+    """The most processes that may run, by the kernel and the control groups."""
+    most = [_limit(proc_sys / "kernel/pid_max")]
+    most += [_limit(root / "pids.max") for root in layout.roots]
+    return min(most)
+
+
+def _group_room(group: Path, layout: CgroupLayout) -> int:
     """Bytes that a control group may still take.
 
     Page cache does not count as used: the kernel drops it before it refuses
     memory.
     """
-    limit = "memory.max"
-    used = "anon"
-    if version == 1:
-        limit = "memory.limit_in_bytes"
-        used = "total_rss"
+    used = "total_rss" if layout.version == 1 else "anon"
     lines = (group / "memory.stat").read_text("ascii").splitlines()
     stat = dict(line.split() for line in lines)
-    return _limit(group / limit) - int(stat[used])
+    return _limit(group / layout.memory_limit) - int(stat[used])
 
 
 def _limit(path: Path) -> int:
@@ -698,12 +710,9 @@ def machine_limits(slots: Sequence[int]) -> VmLimits:
     memory_bytes = psutil.virtual_memory().total
     layout = probe_layout()
     if group := layout.mounts.get("memory"):
-        control = {1: "memory.limit_in_bytes", 2: "memory.max"}
-        limit_bytes = _limit(group / control[layout.version])
+        limit_bytes = _limit(group / layout.memory_limit)
         memory_bytes = min(memory_bytes, limit_bytes)
-    numbers = [_limit(Path("/proc/sys/kernel/pid_max"))]
-    numbers += [_limit(root / "pids.max") for root in layout.roots]
-    return vm_limits(slots, memory_bytes, min(numbers))
+    return vm_limits(slots, memory_bytes, _most_processes(layout, PROC_SYS))
 
 
 def require_room(network: NetworkPlan, n_agents: int) -> None:

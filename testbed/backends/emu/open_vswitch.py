@@ -103,30 +103,34 @@ def up_arguments(
     for bridge in bridges:
         # The bridge's local port, which add-br would have made.
         commands += _port_rows(
-            f"{bridge.node}.local", bridge.name, "type=internal"
+            f"{bridge.node}.local", bridge.name, interface="type=internal"
         )
         ids = [f"@p{bridge.node}.local"]
         for port in network.ports_of_bridge[bridge.name]:
-            ids.append(f"@p{bridge.node}.{port.number}")
-            request = f"ofport_request={port.number}"
+            row = f"{bridge.node}.{port.number}"
+            ids.append(f"@p{row}")
             commands += _port_rows(
-                ids[-1][2:], port.name, request, "qos=@noop", tag
+                row,
+                port.name,
+                interface=f"ofport_request={port.number}",
+                port=("qos=@noop", tag),
             )
-        row = _bridge_row(bridge, ids, datapath, tag)
+        made = _bridge_row(bridge, ids, datapath, tag)
         if connected:
             commands.append(controller_row(f"c{bridge.node}", run_tag))
-            row.append(f"controller=@c{bridge.node}")
-        commands.append(row)
-    made = [f"@b{bridge.node}" for bridge in bridges]
-    commands.append(["add", "Open_vSwitch", ".", "bridges", *made])
+            made.append(f"controller=@c{bridge.node}")
+        commands.append(made)
+    rows = [f"@b{bridge.node}" for bridge in bridges]
+    commands.append(["add", "Open_vSwitch", ".", "bridges", *rows])
     return _joined(commands)
 
 
 def _port_rows(
     row: str,
     name: str,
+    *,
     interface: str,
-    *port: str,
+    port: Sequence[str] = (),
 ) -> list[list[str]]:
     return [
         [f"--id=@i{row}", "create", "Interface", f"name={name}", interface],

@@ -161,7 +161,13 @@ def probes(tenants: Sequence[Sequence[Vm]]) -> Iterator[Probe]:
 
 
 def _probe(kind: Kind, sender: Vm, receiver: Vm) -> Probe:
-    return Probe(kind, sender, receiver, sender.ip, sender.mac)
+    return Probe(
+        kind,
+        sender,
+        receiver,
+        source_ip=sender.ip,
+        source_mac=sender.mac,
+    )
 
 
 def _with_receivers_address(sender: Vm, receiver: Vm) -> Probe:

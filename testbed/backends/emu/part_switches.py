@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -101,6 +101,27 @@ def name_taken(
     )
 
 
+def refuse_taken_namespaces(names: Iterable[str]) -> None:
+    """Raises MachineCannot for a network namespace that exists already."""
+    for name in names:
+        if (NETNS_DIR / name).exists():
+            raise name_taken(
+                "network namespace", name, removal_command="ip netns delete"
+            )
+
+
+def record_inodes(journal: CleanupJournal, names: Iterable[str]) -> None:
+    """Records namespaces once more, now that their inodes are known.
+
+    A later namespace of the same name has another inode.
+    """
+    entries = []
+    for name in names:
+        inode = (NETNS_DIR / name).stat().st_ino
+        entries.append(JournalEntry("netns", name, inode))
+    journal.add(entries)
+
+
 @contextmanager
 def switch_in_parts(
     network: NetworkPlan,
@@ -118,15 +139,13 @@ def switch_in_parts(
         return
     folder = RUN_ROOT / journal.tag.run
     names = [part.netns for part in planned]
-    for name in names:
-        if (NETNS_DIR / name).exists():
-            raise name_taken(
-                "network namespace", name, removal_command="ip netns delete"
-            )
-    journal.add(
-        [JournalEntry("part", str(folder / name)) for name in names]
-    )
-    _make_namespaces(names, journal)
+    refuse_taken_namespaces(names)
+    # Before they are made, so that a crash leaves none behind.
+    entries = [JournalEntry("part", str(folder / name)) for name in names]
+    entries += [JournalEntry("netns", name) for name in names]
+    journal.add(entries)
+    ip_batch([f"netns add {name}" for name in names])
+    record_inodes(journal, names)
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     parts = []
     for part in planned:
@@ -139,19 +158,6 @@ def switch_in_parts(
         run_dir.mkdir(mode=0o700)
         parts.append(Part(SwitchDaemons(run_dir, part.netns), bridges))
     yield tuple(parts)
-
-
-def _make_namespaces(names: Sequence[str], journal: CleanupJournal) -> None:
-    # Recorded by name before, so that a crash leaves none behind. Recorded
-    # with its inode after, so that a later namespace of the same name is not
-    # removed in its place.
-    journal.add([JournalEntry("netns", name) for name in names])
-    ip_batch([f"netns add {name}" for name in names])
-    with_inodes = []
-    for name in names:
-        inode = (NETNS_DIR / name).stat().st_ino
-        with_inodes.append(JournalEntry("netns", name, inode))
-    journal.add(with_inodes)
 
 
 def start_daemons(network: NetworkPlan, parts: Sequence[Part]) -> None:
@@ -181,7 +187,7 @@ def _make_database(path: Path) -> None:
     run(["ovsdb-tool", "transact", str(path), change])
 
 
-def start_again(network: NetworkPlan, part: Part) -> None:
+def start_part_again(network: NetworkPlan, part: Part) -> None:
     """Starts whichever daemon of a part has died.
 
     The bridges are still in its database. Raises MachineCannot.

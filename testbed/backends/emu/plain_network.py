@@ -135,7 +135,9 @@ class BuiltLink(AttachedLink):
         if complaint := node2.cmd("ip", line):
             message = f"Mininet's ip refused {line!r}: {complaint.strip()}"
             raise RunFailed(message)
-        super().__init__(node1, node2, end1, port2, params.get("mac"))
+        super().__init__(
+            node1, node2, end1=end1, port2=port2, mac=params.get("mac")
+        )
 
 
 class PlainMininet(AttachedMininet):

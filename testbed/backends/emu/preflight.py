@@ -354,7 +354,12 @@ def load_test(
         delivered = backend.watch.received
     lacking = backend.watch.lacking() if again else []
     return preflight(
-        asked_bps, delivered, busy_share, scale.rate, taken, lacking
+        asked_bps,
+        delivered,
+        busy_share,
+        scale_rate=scale.rate,
+        taken_share=taken,
+        lacking=lacking,
     )
 
 

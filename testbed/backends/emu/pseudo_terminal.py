@@ -20,6 +20,11 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Self
 
+from testbed.backends.emu.interrupts import (
+    handle_signals,
+    restore_handlers,
+)
+
 INPUT = 0
 OUTPUT = 1
 ERROR = 2
@@ -203,16 +208,11 @@ class SignalRelay:
         self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
-        for number in PASSED_ON:
-            # What is ignored stays so, as after nohup.
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                previous = signal.signal(number, self._pass_on)
-                self._previous[number] = previous
+        self._previous = handle_signals(PASSED_ON, self._pass_on)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
+        restore_handlers(self._previous)
 
     def send_to(self, child: subprocess.Popen[bytes]) -> None:
         """Sends signals to ``child`` from now on, and those held so far now."""
@@ -220,7 +220,7 @@ class SignalRelay:
         for number in self._held:
             _send(child, number)
 
-    def _pass_on(self, number: int, _frame: FrameType | None) -> None:
+    def _pass_on(self, number: int, _: FrameType | None) -> None:
         if self._child is None:
             self._held.append(number)
         else:

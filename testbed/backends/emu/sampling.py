@@ -481,14 +481,16 @@ class Watch:
         # little, more than the higher one too much. Of two queues the shorter
         # counts: only one that stood at both ends may have stood all the time.
         return fidelity.ClassSamples(
-            partial(self._name, rows),
-            np.minimum(self._last_bps, rows["rate_bps"]),
-            sent_bytes * 8 / interval_s,
-            np.minimum(was["backlog_bytes"], now["backlog_bytes"]),
-            np.maximum(self._last_bps, rows["most_bps"]),
-            rows["packet_bits"] / interval_s,
-            rows["packet_bits"],
-            rows["bucket_bits"] / interval_s,
+            names=partial(self._name, rows),
+            rate_bps=np.minimum(self._last_bps, rows["rate_bps"]),
+            sent_bps=sent_bytes * 8 / interval_s,
+            queue_bytes=np.minimum(
+                was["backlog_bytes"], now["backlog_bytes"]
+            ),
+            most_bps=np.maximum(self._last_bps, rows["most_bps"]),
+            packet_bps=rows["packet_bits"] / interval_s,
+            packet_bits=rows["packet_bits"],
+            bucket_bps=rows["bucket_bits"] / interval_s,
         )
 
     def _count_drops(

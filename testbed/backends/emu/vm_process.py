@@ -95,7 +95,7 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     linux.enter_network_namespace(place.netns)
     # A new namespace's range is empty: nobody may ping.
     PINGING.write_text("0 2147483647", encoding="ascii")
-    here = working_directory()
+    directory = working_directory()
     if place.folder:
         enter_mounts(place.folder, place.shared_bytes, place.mounts)
     else:
@@ -103,7 +103,7 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     if HOSTS.exists():
         linux.bind(place.hosts, str(HOSTS))
     if place.folder:
-        replace_machines(place.folder, [here, *shown])
+        replace_machines(place.folder, [directory, *shown])
     else:
         linux.own_shared_memory(place.shared_bytes)
         linux.show_own_queues()
@@ -121,8 +121,8 @@ def enter(place: VmPlace, shown: Sequence[str] = ()) -> None:
     # The old working directory is on mounts that are no longer there; its name
     # leads to the new ones.
     os.chdir("/")
-    if os.access(here, os.X_OK):
-        os.chdir(here)
+    if os.access(directory, os.X_OK):
+        os.chdir(directory)
 
 
 def program_environment(
@@ -176,7 +176,13 @@ def start_process(
         os.fdopen(writing, "w") as trouble,
     ):
         shown = paths_in(argv)
-        begin = partial(_begin, place, shown, streams.terminal, writing)
+        begin = partial(
+            _begin,
+            place,
+            shown=shown,
+            terminal=streams.terminal,
+            trouble=writing,
+        )
         try:
             # With a preexec_fn Python would lose a Ctrl-C while it forks.
             with uninterrupted():

@@ -421,12 +421,17 @@ class SharedNetwork:
         left = np.full(flows.n_bundles, left_bits)
         if running is not None:
             left = running.left_bits
-        bps = np.zeros(flows.n_bundles)
         cap_bps = float(job.bandwidth_bps)
         if not self.model.capped:
             cap_bps = float(self._datacentre.directed_capacity_bps.max())
         self._jobs[job.id] = _BestEffortJob(
-            job, flows, cap_bps, bits, left, bps, priority
+            job,
+            flows,
+            cap_bps=cap_bps,
+            flow_bits=bits,
+            left_bits=left,
+            flow_bps=np.zeros(flows.n_bundles),
+            priority=priority,
         )
         self._bundles = None
         self._stale = True
@@ -502,12 +507,19 @@ class SharedNetwork:
         width, link, weight, cap, priority = units
         start = np.concatenate(([0], np.cumsum(width))).astype(np.int64)
         if self.model.allocation == "even":
-            return even_rates(self._left, start, link, weight, cap)
+            return even_rates(
+                self._left, start=start, link=link, weight=weight, cap=cap
+            )
         priorities = None
         if self.model.weights == "proximate":
             priorities = priority
         return max_min_rates(
-            self._left, start, link, weight, cap, priorities
+            self._left,
+            start=start,
+            link=link,
+            weight=weight,
+            cap=cap,
+            priority=priorities,
         )
 
     def _all_bundles(self) -> _AllBundles:

@@ -86,7 +86,11 @@ class TwoTiers:
         """Adds a job; returns the other jobs whose speed may change by it."""
         use = job.cpu_uses
         resident = _Resident(
-            job, tier, servers_of_processes(placement), use, sum(use)
+            job,
+            tier,
+            at=servers_of_processes(placement),
+            use=use,
+            cpus=sum(use),
         )
         self._residents[job.id] = resident
         return self._change(resident, comes=True)

@@ -554,5 +554,8 @@ class SimulatedBackend:
         job.epoch += 1
         del self._jobs[job_id]
         return Completion(
-            job_id, self._now_s, "finished", "", job.ran_s + elapsed_s
+            job_id,
+            self._now_s,
+            "finished",
+            measured_s=job.ran_s + elapsed_s,
         )

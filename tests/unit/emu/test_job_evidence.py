@@ -363,7 +363,7 @@ def test_a_transfer_that_moved_is_counted_where_it_was_and_where_it_is(
         JOB,
         tenant=replace(TENANT, tenant_id=2),
         is_whole=False,
-        here_s=156.0,
+        resumed_s=156.0,
         left_bytes={0: left},
     )
     taker.look([elsewhere])
