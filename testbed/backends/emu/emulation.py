@@ -226,7 +226,7 @@ class Emulation:
     def controller_trouble(self) -> list[str]:
         """Sentences about a controller that a signal has stopped."""
         trouble = []
-        if self.own is None and self.controller.is_stopped:
+        if self._is_stopped:
             pid = self.controller.process.pid
             trouble.append(
                 f"{self._stopped()}: VMs reach each other as before, tenants "
@@ -249,6 +249,11 @@ class Emulation:
                 return client.foreign_flows()
         except ControllerError:
             return {}
+
+    @property
+    def _is_stopped(self) -> bool:
+        """True if a signal has stopped the testbed's own controller."""
+        return self.own is None and self.controller.is_stopped
 
     def _stopped(self) -> str:
         pid = self.controller.process.pid
@@ -277,7 +282,7 @@ class Emulation:
 
     def _require_running(self) -> None:
         """Raises RunFailed for a controller stopped for STOPPED_S or longer."""
-        if self.own is not None or not self.controller.is_stopped:
+        if not self._is_stopped:
             self._stopped_since_s = None
             return
         # Nobody tells when the signal came: its time counts from when it
@@ -295,7 +300,7 @@ class Emulation:
 
     def await_controller(self) -> None:
         """Raises RunFailed for a controller that stays stopped for STOPPED_S."""
-        while self.own is None and self.controller.is_stopped:
+        while self._is_stopped:
             self._require_running()
             time.sleep(CONFIRM_EVERY_S)
 
@@ -442,7 +447,7 @@ class Emulation:
         def remove() -> None:
             self._client.remove_tenant(tenant.tenant_id, CONFIRM_EVERY_S)
 
-        if self.controller.is_stopped and self.own is None:
+        if self._is_stopped:
             # Once it continues it may carry out the request to add the tenant.
             self._unknown_flows.add(tenant.job_id)
             self._flows.submit(self._remove_late, tenant, remove)
@@ -584,7 +589,7 @@ class Emulation:
         reasons of tenants that are still on their old tree, by job.
         """
         failed: dict[str, RunFailed] = {}
-        if self.own is None and self.controller.is_stopped:
+        if self._is_stopped:
             for _, new in moves:
                 failed[new.job_id] = RunFailed(self._stopped())
             return failed
@@ -835,9 +840,8 @@ class Emulation:
         reached = []
         for vm in tenant.vms:
             slot = vm.slot
-            for limit in self.cgroup.limits_reached(
-                slot.server, slot.index
-            ):
+            limits = self.cgroup.limits_reached(slot.server, slot.index)
+            for limit in limits:
                 reached.append(
                     f"VM {vm.index} reached its limit of {limit}"
                 )
@@ -1240,26 +1244,26 @@ def _start_controller(
         descriptor = os.open(CONTROLLER_LOG, flags, 0o600, dir_fd=folder)
     log = stack.enter_context(os.fdopen(descriptor, "a+b"))
     try:
-        library = ("--library", options.library) if options.library else ()
         state = RUN_ROOT / journal.tag.run / CONTROLLER_STATE
         # As a part's: the cleanup then removes the run's folder with all in
         # it, also where the switch has no parts.
         journal.add([JournalEntry("part", str(state))])
         state.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        kind = ["--state-dir", str(state)]
+        arguments = ["--switch-uid", str(switch_uid())]
+        if uid is not None:
+            arguments += ["--uid", str(uid)]
+        if options.library:
+            arguments += ["--library", options.library]
         confined_to: list[Path] | None = None
-        if options.own:
-            kind = _own_arguments(options.own)
+        if options.own is None:
+            arguments += ["--state-dir", str(state)]
+        else:
+            arguments += _own_arguments(options.own)
             if options.own.confined:
                 confined_to = [file.parent for file in options.own.files]
-        user = ["--switch-uid", str(switch_uid())]
-        if uid is not None:
-            user += ["--uid", str(uid)]
         controller = start_controller(
             log,
-            *library,
-            *kind,
-            *user,
+            *arguments,
             listeners=switches,
             held=held,
             confined_to=confined_to,

@@ -270,40 +270,36 @@ class LiveBackend:
         """Takes due samples; returns how long to listen at most."""
         tenants = []
         cap_limited = {}
-        for job in self._jobs.values():
-            if job.since_ns is None or job.tenant is None:
-                continue
-            tenants.append(job.tenant)
+        for job, tenant in self._on_nodes():
+            tenants.append(tenant)
             # Without enforcement a VM's cap is no reservation's.
             if job.is_cap_limited and self._enforcement != "none":
-                cap_limited[job.tenant.tenant_id] = job.delivered_share
+                cap_limited[tenant.tenant_id] = job.delivered_share
         timeout_s = self.watch.look(timeout_s, self._followed)
         return self.watch.tick(timeout_s, tenants, cap_limited)
+
+    def _on_nodes(self) -> Iterator[tuple[LiveJob, TenantPlan]]:
+        """Jobs that are on their nodes, with their tenants."""
+        for job in self._jobs.values():
+            if job.since_ns is not None and job.tenant is not None:
+                yield job, job.tenant
 
     def _followed(self) -> list[Followed]:
         """Running jobs, described for the collection of evidence."""
         result = []
+        datacentre = self._emulation.datacentre
         crowded = self._crowded_links()
         full_nodes = self._full_nodes()
-        for job in self._jobs.values():
-            if job.since_ns is None or job.tenant is None:
-                continue
-            followed = self._followed_job(job, job.tenant, full_nodes)
+        for job, tenant in self._on_nodes():
+            followed = self._followed_job(job, tenant, full_nodes)
             if followed.kind == "best effort":
-                by_vm = crowded_by_vm(
-                    self._emulation.datacentre,
-                    Placed(job.tenant, job.placement),
-                    crowded,
-                )
+                placed = Placed(tenant, job.placement)
+                by_vm = crowded_by_vm(datacentre, placed, crowded)
                 followed = replace(followed, crowded=by_vm)
             demand = job.request.demand
             if may_converge(followed, demand, self._enforcement):
-                followed = replace(
-                    followed,
-                    converging=converging_links(
-                        self._emulation.datacentre, job.placement
-                    ),
-                )
+                links = converging_links(datacentre, job.placement)
+                followed = replace(followed, converging=links)
             result.append(followed)
         return result
 
@@ -321,11 +317,16 @@ class LiveBackend:
         for vm in tenant.vms:
             if vm.slot.server in full_nodes:
                 beside_full_nodes.append(full_nodes[vm.slot.server])
+        # Of the VMs that still have work to do.
+        claims = []
+        for _, _, claim, end_ns in self._computing(job, tenant):
+            if end_ns is None:
+                claims.append(claim)
         return job.followed(
             tenant,
             self._scale,
             groups=groups,
-            claims=self._claims(job, tenant),
+            claims=tuple(claims),
             nodes=tuple(beside_full_nodes),
             band=self._expect.late_share(job.request.application),
             enforced=self._enforcement != "none",
@@ -355,24 +356,13 @@ class LiveBackend:
     def _full_nodes(self) -> dict[int, Claim]:
         """Nodes, by server, with a background VM that uses all others leave."""
         nodes = {}
-        for job in self._jobs.values():
-            runs = job.since_ns is not None and not job.frozen
-            if job.tenant is None or not runs or job.tier != "background":
+        for job, tenant in self._on_nodes():
+            if job.frozen or job.tier != "background":
                 continue
-            for vm, plan, claim, end_ns in self._computing(job, job.tenant):
+            for vm, plan, claim, end_ns in self._computing(job, tenant):
                 if plan.share >= 1.0 and end_ns is None:
                     nodes[vm.slot.server] = claim
         return nodes
-
-    def _claims(
-        self, job: LiveJob, tenant: TenantPlan
-    ) -> tuple[Claim, ...]:
-        """Claims of a job's computing VMs that still have work to do."""
-        claims = []
-        for _, _, claim, end_ns in self._computing(job, tenant):
-            if end_ns is None:
-                claims.append(claim)
-        return tuple(claims)
 
     def _done_s(
         self, live: LiveJob, tenant: TenantPlan
