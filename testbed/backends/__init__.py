@@ -1,1 +1,1 @@
-"""Backends: what plays the engine's decisions, and tells what came of them."""
+"""Backends: they play the engine's decisions, and report completions."""

@@ -63,7 +63,7 @@ def doctor(as_json: Json = False) -> None:
 def _print(check: MachineCheck) -> None:
     out = console.out()
     line = Text.assemble(
-        MARKS[check.grade], f" {check.name}: {check.found}"
+        MARKS[check.grade], f" {check.name}: {check.sentence}"
     )
     out.print(line, soft_wrap=True)
     if check.hint is not None:

@@ -104,7 +104,10 @@ def run_live(
     folder is complete then.
     """
     run = _Run(
-        top, replace(options, own=experiment.controller), show, command
+        top,
+        replace(options, controller=experiment.controller),
+        show,
+        command,
     )
     try:
         with failing_run(top):

@@ -275,7 +275,7 @@ class Keeper:
         return emulate(
             experiment.datacentre,
             experiment.scale,
-            replace(self._setup.options, own=experiment.controller),
+            replace(self._setup.options, controller=experiment.controller),
             log_dir=folder,
             name=f"the network of {experiment.path} that is up",
             narrate=self._narrate,
@@ -431,7 +431,7 @@ class Keeper:
         except RunFailed as error:
             trouble.append(error.message)
         else:
-            app = self._emulation.own
+            app = self._emulation.own_controller
             if app is not None and app.trouble:
                 trouble.append(app.trouble)
         trouble += self._emulation.controller_trouble()

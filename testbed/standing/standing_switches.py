@@ -105,7 +105,7 @@ class StandingSwitches:
                 "the controller had ended, and is started again"
             )
         # A person's own controller is reported as trouble, and not started.
-        if self._emulation.own is None:
+        if self._emulation.own_controller is None:
             self._watch_controller()
 
     def _started(

@@ -282,7 +282,7 @@ class StandingTenants:
         cut = self._cut_tenants(lost)
         sentences = self._restored(cut)
         # With a person's own controller nobody knows the trees that flows take.
-        if self._emulation.own is None:
+        if self._emulation.own_controller is None:
             sentences += self._move(self._rerooted_in_ledger(cut, lost))
         return tuple(sentences)
 

@@ -100,7 +100,7 @@ def test_left_overs_are_named_with_the_hint_and_then_gone(
     )
     (found,) = [check for check in examine() if check.name == "other runs"]
     assert found.grade == "warn"
-    assert "night run" in found.found
+    assert "night run" in found.sentence
     assert found.hint == "sudo testbed clean"
 
     would = command("clean", "--dry-run", "--json", state=state)
@@ -129,4 +129,4 @@ def test_a_run_that_is_alive_is_named(
     assert refused.returncode == 3
     assert "'night run'" in refused.stderr
     assert found.grade == "warn"
-    assert "'night run'" in found.found
+    assert "'night run'" in found.sentence

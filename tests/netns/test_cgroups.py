@@ -23,7 +23,7 @@ from testbed.backends.emu.cgroups import (
     remove_groups,
 )
 from testbed.backends.emu.job_evidence import Waits
-from testbed.backends.emu.sampling import waited_s
+from testbed.backends.emu.process_progress import spent
 from tests.support.cgroup_time import cpu_s
 
 LAYOUT = probe_layout()
@@ -531,7 +531,10 @@ def test_programs_waits_are_the_kernel_s_own_count(pressed: Path) -> None:
         agents = [process.pid for process in burning]
         wait_for(lambda: waits.look(agents) >= 1.0, "the group never waits")
         counted_s = waits.look(agents)
-        both = [waited_s(process.pid) or 0.0 for process in burning]
+        both = []
+        for process in burning:
+            now = spent(process.pid)
+            both.append(now.waited_s if now else 0.0)
         # While one runs the other waits; beside others both do, counted once.
         assert max(both) / 2 <= counted_s <= sum(both) + 1.0
     finally:

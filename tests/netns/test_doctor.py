@@ -31,7 +31,7 @@ def test_every_check_that_is_not_well_says_what_would_help_or_what_it_means() ->
     None
 ):
     for check in examine():
-        assert check.found
+        assert check.sentence
         if check.grade == "fail":
             assert check.hint
 
@@ -51,7 +51,7 @@ def test_a_kind_of_tc_that_is_missing_is_named(
     )
     check = checks()["namespaces, veth and tc"]
     assert check.grade == "fail"
-    assert "nosuchkind" in check.found or "qdisc" in check.found
+    assert "nosuchkind" in check.sentence or "qdisc" in check.sentence
     able, sentence = verdict(examine())
     assert not able
     assert "namespaces, veth and tc" in sentence
@@ -90,7 +90,7 @@ def test_a_running_testbed_is_named(
         )
 
     monkeypatch.setattr(machine_checks, "machine_lock", refuse)
-    assert "nightly" in machine_checks._leftovers().found
+    assert "nightly" in machine_checks._leftovers().sentence
 
 
 def test_without_root_it_fails_with_the_command_that_helps() -> None:

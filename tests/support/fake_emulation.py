@@ -194,7 +194,7 @@ class FakeEmulation:
         self.users = VmUsers(self.plan.slots, {})
         self.limits = VmLimits(1 << 30, 1 << 28, 64)
         self.lost: set[str] = set()
-        self.own: object = None
+        self.own_controller: object = None
         self.controller_stood_s: float | None = None
         self.held_up_s = 0.0
         self.failures: list[Failure] = []

@@ -477,7 +477,7 @@ def _count(path: Path, event: str) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    # Unbuffered: a control file takes one write, whose error is the answer.
+    # Unbuffered: a control file takes one write, and reports an error by it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())

@@ -39,7 +39,7 @@ def run(
             timeout=timeout_s,
             check=False,
             # Ctrl-C at the terminal goes to its foreground group: this process
-            # answers it, while the command finishes.
+            # handles it, while the command finishes.
             process_group=0,
         )
     except FileNotFoundError as error:

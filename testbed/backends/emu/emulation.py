@@ -130,7 +130,7 @@ class LiveOptions:
     """Choices of the user.
 
     ``force``: run although the preflight says that the machine is too slow.
-    ``own``: a person's controller in place of the testbed's.
+    ``controller``: a person's controller in place of the testbed's.
     """
 
     prefix: str = "hn"
@@ -139,7 +139,7 @@ class LiveOptions:
     library: str | None = None
     force: bool = False
     builder: Builder = "batched"
-    own: ControllerChoice | None = None
+    controller: ControllerChoice | None = None
 
 
 @dataclass
@@ -156,7 +156,7 @@ class Emulation:
     log_dir: Path
     quotas: dict[str, Any]
     journal: CleanupJournal
-    own: OwnController | None = None
+    own_controller: OwnController | None = None
     start_controller: Callable[[], ControllerProcess] | None = None
     held_logs: Path | None = None
 
@@ -164,8 +164,10 @@ class Emulation:
         self.plan: NetworkPlan = self.network.plan
         self.limits = machine_limits(self.datacentre.slots.tolist())
         self.users = VmUsers(self.plan.slots, os.environ)
-        self._client = self.own or self.controller.client()
-        self._app = None if self.own is None else self.own.app
+        self._client = self.own_controller or self.controller.client()
+        self._app = (
+            None if self.own_controller is None else self.own_controller.app
+        )
         # One thread, since the client has one connection and requests must not
         # overtake each other. Flows are installed in it while the caller's
         # thread waits for tc.
@@ -211,12 +213,12 @@ class Emulation:
         """Raises RunFailed where a switch part or a person's controller has
         died.
 
-        The testbed's own controller is started again instead.
+        The testbed's own controller is started again.
         """
         self.network.check_switch(self.log_dir)
         self.revive_controller()
-        if self.own is not None:
-            self.own.check()
+        if self.own_controller is not None:
+            self.own_controller.check()
 
     @property
     def pages(self) -> str:
@@ -241,7 +243,7 @@ class Emulation:
 
     def removed_rules(self) -> dict[str, int]:
         """Number of foreign flow rules that the controller removed, by bridge."""
-        if self.own is not None or self.controller.is_stopped:
+        if self.own_controller is not None or self.controller.is_stopped:
             return {}
         try:
             # A connection of its own: the client's belongs to the flows' thread.
@@ -253,7 +255,7 @@ class Emulation:
     @property
     def _is_stopped(self) -> bool:
         """True if a signal has stopped the testbed's own controller."""
-        return self.own is None and self.controller.is_stopped
+        return self.own_controller is None and self.controller.is_stopped
 
     def _stopped(self) -> str:
         pid = self.controller.process.pid
@@ -285,8 +287,8 @@ class Emulation:
         if not self._is_stopped:
             self._stopped_since_s = None
             return
-        # Nobody tells when the signal came: its time counts from when it
-        # was first seen here.
+        # The time of the signal is unknown: it counts from the first call
+        # that finds the controller stopped.
         now_s = time.monotonic()
         if self._stopped_since_s is None:
             self._stopped_since_s = now_s
@@ -306,9 +308,9 @@ class Emulation:
 
     def flow_findings(self) -> list[Finding]:
         """Findings about flows of a person's controller; none about our own."""
-        if self.own is None:
+        if self.own_controller is None:
             return []
-        return self.own.findings(len(self.datacentre.trees))
+        return self.own_controller.findings(len(self.datacentre.trees))
 
     def revive_controller(self, dying_s: float = 0.0) -> bool:
         """Starts the controller again if it ends within ``dying_s``; True if so.
@@ -463,7 +465,7 @@ class Emulation:
     def _remove_late(
         self, tenant: TenantPlan, remove: Callable[[], None]
     ) -> None:
-        """Removes a tenant's flows, if any, as soon as the controller answers.
+        """Removes a tenant's flows, if any, once the controller replies.
 
         Runs in the flows' thread, so that a later request to add the same
         tenant cannot overtake it.
@@ -472,8 +474,8 @@ class Emulation:
         # once.
         while not self._closed.wait(CONFIRM_EVERY_S):
             with suppress(ControllerUnreachable):
-                # It answers: a refusal says that it never had the tenant, and
-                # switches that are missing hear of it when they connect.
+                # A refusal means that it never had the tenant. Switches that
+                # are missing get the change when they connect.
                 with suppress(ControllerRefused, SwitchesMissing):
                     remove()
                 break
@@ -482,7 +484,7 @@ class Emulation:
     def _until_confirmed(self, tenant: values.Tenant) -> None:
         """Installs a tenant's flows; returns when the switches confirm them.
 
-        Raises RunFailed early where a switch does not answer because it died.
+        Raises RunFailed early where a switch does not reply because it died.
         """
         until_s = time.monotonic() + CONFIRM_TIMEOUT_S
         while True:
@@ -520,7 +522,8 @@ class Emulation:
             self.network.check_switch(self.log_dir)
             self._require_running()
             if not flows.running():
-                # It is queued behind one that an ended controller never answers.
+                # It waits behind a request that an ended controller never
+                # completes.
                 self.revive_controller()
         return flows
 
@@ -709,7 +712,9 @@ class Emulation:
         Each call has a connection of its own, as several run at once.
         """
         try:
-            with closing(self.own or self.controller.client()) as client:
+            with closing(
+                self.own_controller or self.controller.client()
+            ) as client:
                 client.move_tenant(
                     controller_tenant(self.plan, tenant), MOVE_TIMEOUT_S
                 )
@@ -1001,8 +1006,10 @@ def emulate(
         scale_time=scale.time,
     )
     kind = network_kind(options.builder, plan, narrate)
-    if options.own is not None:
-        options = replace(options, own=with_packages(options.own, narrate))
+    if options.controller is not None:
+        options = replace(
+            options, controller=with_packages(options.controller, narrate)
+        )
     # The stack unwinds in reverse: agents end before the network that they
     # use, and the journal's removal, which finds what others missed, comes last
     # under the lock.
@@ -1023,7 +1030,7 @@ def emulate(
         quotas = _set_quotas(cgroup, datacentre, scale.cpu)
         parts = stack.enter_context(switch_in_parts(plan, journal))
         narrate(_network_up(plan, len(parts)))
-        api_port = None if options.own else options.api_port
+        api_port = None if options.controller else options.api_port
         port = _openflow_port(options)
         held = stack.enter_context(held_ports(port, api_port))
         switches = stack.enter_context(switch_listeners(parts, journal))
@@ -1045,13 +1052,13 @@ def emulate(
             journal=journal,
             controller_port=controller.openflow_port,
             parts=parts,
-            ours=options.own is None,
+            ours=options.controller is None,
         )
         own_controller = None
-        if options.own:
+        if options.controller:
             log = log_dir / CONTROLLER_LOG
             own_controller = OwnController(
-                options.own, log, controller, network
+                options.controller, log, controller, network
             )
         client = stack.enter_context(
             closing(own_controller or controller.client())
@@ -1084,8 +1091,8 @@ def emulate(
             log_dir=log_dir,
             quotas=quotas,
             journal=journal,
-            own=own_controller,
-            start_controller=None if options.own else start,
+            own_controller=own_controller,
+            start_controller=None if options.controller else start,
             held_logs=logs,
         )
         stack.callback(emulation.close)
@@ -1098,7 +1105,7 @@ def emulate(
 
 
 def _openflow_port(options: LiveOptions) -> int:
-    if options.own and options.own.remote:
+    if options.controller and options.controller.remote:
         # The other controller may have that one.
         return 0
     return options.openflow_port
@@ -1211,7 +1218,7 @@ def controller_uid(options: LiveOptions) -> int | None:
     unless they are confined.
     """
     caller = unprivileged_user(os.environ)
-    choice = options.own
+    choice = options.controller
     runs_theirs = False
     if choice is not None:
         runs_theirs = bool(choice.apps) and not choice.confined
@@ -1236,7 +1243,7 @@ def _start_controller(
     flags = (
         os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     )
-    if options.own is not None:
+    if options.controller is not None:
         flags |= os.O_TRUNC
     # By the open folder, and following no link: the folder is its caller's,
     # and root writes here.
@@ -1255,12 +1262,14 @@ def _start_controller(
         if options.library:
             arguments += ["--library", options.library]
         confined_to: list[Path] | None = None
-        if options.own is None:
+        if options.controller is None:
             arguments += ["--state-dir", str(state)]
         else:
-            arguments += _own_arguments(options.own)
-            if options.own.confined:
-                confined_to = [file.parent for file in options.own.files]
+            arguments += _own_arguments(options.controller)
+            if options.controller.confined:
+                confined_to = [
+                    file.parent for file in options.controller.files
+                ]
         controller = start_controller(
             log,
             *arguments,
@@ -1289,7 +1298,7 @@ def _start_error(
 ) -> TestbedError:
     """The kind of error by whose fault it is, with what to do."""
     if error.error == APP_ERROR:
-        why = f"the controller {options.own} does not start: {error}"
+        why = f"the controller {options.controller} does not start: {error}"
         return BadInput(why, f"see {log_dir / CONTROLLER_LOG}")
     if error.error == REMOTE_ERROR:
         hint = "start that controller first, or correct controller.remote"

@@ -251,6 +251,44 @@ class _Job:
     watched_s: float = 0.0
     disturbed_s: float = 0.0
 
+    def needs_count(self, now_s: float) -> bool:
+        """True for a short job whose last count is too long ago.
+
+        It may end before the next sample counts it.
+        """
+        job = self.followed
+        if job.kind not in COUNTED or job.length_s > SHORT_S:
+            return False
+        due_s = job.since_s + COUNTED_BY * job.length_s
+        times_s = [vm.at_s for vm in self.received.values()]
+        last_s = min(times_s, default=0.0)
+        return last_s < due_s <= now_s and not job.is_nearly_over
+
+    def look_at_agents(self, now_s: float) -> float:
+        """Looks at the job's processes; seconds of its agents' standstill."""
+        longest_s = 0.0
+        for pid in self.followed.pids:
+            agent = self.progress.setdefault(pid, Progress(pid))
+            # A sleeping agent may have nothing to do: only a stopped one is
+            # known to stand still.
+            longest_s = max(longest_s, agent.look(now_s))
+        self._look_at_programs(now_s)
+        self.work.look(now_s, self.followed.claims)
+        return longest_s
+
+    def _look_at_programs(self, now_s: float) -> None:
+        """Adds the waits of all its VMs, which may wait for each other."""
+        waited_s = 0.0
+        for group in self.followed.groups:
+            waits = self.waits.setdefault(group, Waits(group))
+            waited_s += waits.look(self.followed.pids)
+        later_s = waited_s - self.programs_waited_s
+        self.programs_waited_s = waited_s
+        counted_s = self.nodes.watched_s
+        self.nodes.look(now_s, self.followed.nodes)
+        if self.nodes.watched_s > counted_s:
+            self.shared_waited_s += later_s
+
     def stand_at_its_end(self, still_s: float) -> None:
         """Counts the last standstill of an agent that waits for a program.
 
@@ -332,7 +370,7 @@ class EvidenceTaker:
         """Looks at the switch and the agents of the jobs that run now."""
         now_s = time.monotonic()
         self._next_s = now_s + LOOK_EVERY_S
-        self._update(jobs)
+        running = self._update(jobs)
         if self._switch is not None:
             at_rate = []
             for job in jobs:
@@ -345,13 +383,13 @@ class EvidenceTaker:
         )
         if look_at_agents:
             self._agents_next_s = now_s + AGENTS_EVERY_S
-        for job in jobs:
+        for taken in running:
+            job = taken.followed
             longest_s = 0.0
             if self._switch is not None and job.kind not in OFFLINE:
                 longest_s = self._switch.stood_s(job.tenant)
-            taken = self._jobs[job.tenant.tenant_id]
             if look_at_agents:
-                agents_s = self._look_at_agents(job, now_s)
+                agents_s = taken.look_at_agents(now_s)
                 # A program runs on while its agent stands.
                 if job.groups:
                     taken.stand_at_its_end(agents_s)
@@ -359,36 +397,23 @@ class EvidenceTaker:
                     longest_s = max(longest_s, agents_s)
             # Switch and agent may stand at the same time: it counts once.
             taken.stood_s += longest_s
-        self.wants_count = any(
-            self._needs_count(job, now_s) for job in jobs
-        )
+        self.wants_count = any(job.needs_count(now_s) for job in running)
 
-    def _needs_count(self, job: Followed, now_s: float) -> bool:
-        """True for a short job whose last count is too long ago.
-
-        It may end before the next sample counts it.
-        """
-        if job.kind not in COUNTED or job.length_s > SHORT_S:
-            return False
-        due_s = job.since_s + COUNTED_BY * job.length_s
-        received = self._jobs[job.tenant.tenant_id].received.values()
-        last_s = min((vm.at_s for vm in received), default=0.0)
-        return last_s < due_s <= now_s and not job.is_nearly_over
-
-    def _update(self, jobs: Sequence[Followed]) -> None:
+    def _update(self, jobs: Sequence[Followed]) -> list[_Job]:
         """Takes in the jobs that run now; the others are off their nodes."""
-        running = set()
+        running = {}
         for job in jobs:
             tenant_id = job.tenant.tenant_id
-            running.add(tenant_id)
             if tenant_id not in self._jobs:
                 self._jobs[tenant_id] = self._follow(job)
             taken = self._jobs[tenant_id]
             taken.followed = job
             # Once is enough: what was sent then may have been held up.
             taken.shared_links |= bool(job.crowded)
-        for tenant_id in self._jobs.keys() - running:
+            running[tenant_id] = taken
+        for tenant_id in self._jobs.keys() - running.keys():
             self._jobs[tenant_id].work.pause()
+        return list(running.values())
 
     def _follow(self, job: Followed) -> _Job:
         earlier = self._left.pop(job.job_id, None)
@@ -403,8 +428,7 @@ class EvidenceTaker:
         if job is None:
             return
         # Its next tenant is another one to the switch.
-        if self._switch is not None:
-            self._end_traffic(job, self._switch)
+        self._end_traffic(job)
         _add_class_drops(self._class_drops, tenant_id, job)
         job.work.pause()
         self._left[job.followed.job_id] = job
@@ -485,32 +509,6 @@ class EvidenceTaker:
             ends_s = job.began_s + job.length_s
             return is_free and bool(received) and now_s < ends_s
         return job.kind in AT_RATE and is_free
-
-    def _look_at_agents(self, job: Followed, now_s: float) -> float:
-        progress = self._jobs[job.tenant.tenant_id].progress
-        longest_s = 0.0
-        for pid in job.pids:
-            agent = progress.setdefault(pid, Progress(pid))
-            # A sleeping agent may have nothing to do: only a stopped one is
-            # known to stand still.
-            longest_s = max(longest_s, agent.look(now_s))
-        self._look_at_programs(job, now_s)
-        self._jobs[job.tenant.tenant_id].work.look(now_s, job.claims)
-        return longest_s
-
-    def _look_at_programs(self, job: Followed, now_s: float) -> None:
-        """Their VMs may wait for each other: their waits count together."""
-        taken = self._jobs[job.tenant.tenant_id]
-        waited_s = 0.0
-        for group in job.groups:
-            waits = taken.waits.setdefault(group, Waits(group))
-            waited_s += waits.look(job.pids)
-        later_s = waited_s - taken.programs_waited_s
-        taken.programs_waited_s = waited_s
-        counted_s = taken.nodes.watched_s
-        taken.nodes.look(now_s, job.nodes)
-        if taken.nodes.watched_s > counted_s:
-            taken.shared_waited_s += later_s
 
     def count(
         self,
@@ -602,60 +600,37 @@ class EvidenceTaker:
         if followed.is_whole and not followed.was_paused:
             ran_s = time.monotonic() - followed.began_s
             short_s = max(0.0, followed.length_s - ran_s)
-        return self._finish(
-            tenant_id,
-            job,
-            lost_s=None,
-            arrivals={},
-            resent=None,
-            short_s=short_s,
-        )
+        return self.finish(tenant_id, lost_s=None, short_s=short_s)
 
     def finish(
         self,
         tenant_id: int,
-        lost_s: float = 0.0,
+        *,
+        lost_s: float | None = 0.0,
         arrivals: Mapping[int, Arrival] | None = None,
         resent: int | None = None,
         done_s: Mapping[Claim, float] | None = None,
+        short_s: float = 0.0,
     ) -> JobEvidence | None:
         """The evidence of a job that has ended; kept for the verdict.
 
-        ``lost_s``: by which its slowest agent says that it fell behind;
-        ``arrivals``: by VM, of those that had a volume to receive; ``resent``:
-        segments that its VMs' TCP sent again, None where nobody counted them;
-        ``done_s``: when VMs that computed were done, on the looks' clock.
+        ``lost_s``: by which its slowest agent says that it fell behind, None
+        where that is not known; ``arrivals``: by VM, of those that had a volume
+        to receive; ``resent``: segments that its VMs' TCP sent again, None
+        where nobody counted them; ``done_s``: when VMs that computed were done,
+        on the looks' clock; ``short_s``: what it had left to do when its
+        reservation's end stopped it.
         """
-        job = self._jobs.get(tenant_id)
+        job = self._jobs.pop(tenant_id, None)
         if job is None:
             return None
         for claim, at_s in (done_s or {}).items():
             job.work.end(claim, at_s)
-        return self._finish(
-            tenant_id,
-            job,
-            lost_s=lost_s,
-            arrivals=arrivals or {},
-            resent=resent,
-        )
-
-    def _finish(
-        self,
-        tenant_id: int,
-        job: _Job,
-        *,
-        lost_s: float | None,
-        arrivals: Mapping[int, Arrival],
-        resent: int | None,
-        short_s: float = 0.0,
-    ) -> JobEvidence:
-        del self._jobs[tenant_id]
         _add_class_drops(self._class_drops, tenant_id, job)
         disturbed = self._disturbed.pop(tenant_id, NONE)
-        if self._switch is not None:
-            self._end_traffic(job, self._switch)
+        self._end_traffic(job)
         evidence = replace(
-            _evidence(job, arrivals, disturbed),
+            _evidence(job, arrivals or {}, disturbed),
             late_wake_s=self._late_wake_s(job.followed.began_s),
             resent_s=_resent_s(job, resent),
             short_s=short_s,
@@ -676,13 +651,18 @@ class EvidenceTaker:
             return 0.0
         return quantile(late_s, 0.99)
 
-    def _end_traffic(self, job: _Job, switch: SwitchEvidence) -> None:
-        """With what waited for the switch of a job that may pause."""
+    def _end_traffic(self, job: _Job) -> None:
+        """Ends what the switch's evidence has of a job.
+
+        Of one that may pause it counts what waited for the switch.
+        """
+        if self._switch is None:
+            return
         tenant_id = job.followed.tenant.tenant_id
         if job.followed.kind not in AT_RATE:
-            waited_s = switch.waited_s(tenant_id)
+            waited_s = self._switch.waited_s(tenant_id)
             job.stood_s = max(job.stood_s, waited_s)
-        switch.forget(tenant_id)
+        self._switch.forget(tenant_id)
 
 
 def _add_class_drops(

@@ -38,7 +38,7 @@ COUNTERS = np.dtype(
 """Counters of a limiter and the time of reading in s, NaN where unknown."""
 NOT_COUNTED: Counted = (np.nan, -1, 0, 0)
 """Of a limiter that is not there."""
-# Many times what the kernel needs for a datagram. Where an answer took longer,
+# Many times what the kernel needs for a datagram. Where a reply took longer,
 # this process was preempted, and the time of its counters is unknown.
 READ_S = 0.005
 # nlmsghdr: size, kind; tcmsg: ifindex, parent.
@@ -110,7 +110,8 @@ class CounterReader:
 
     def read(self) -> NDArray[Any]:
         """A row of :data:`COUNTERS` for each limiter. Raises OSError."""
-        # Tuples, made an array once: writing an array's cells is slow.
+        # A list of tuples, converted once: writing single elements of an array
+        # is slow.
         rows = [NOT_COUNTED] * self._n
         for side, request, row_of in self._dumps:
             for earliest_s, latest_s, data in side.route.ask(request):

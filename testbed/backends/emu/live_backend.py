@@ -78,7 +78,7 @@ PROGRAM_READY_TIMEOUT_S = 180.0
 EXIT_TIMEOUT_S = 30.0
 # Between SIGTERM and SIGKILL.
 GRACE_S = 5.0
-# Time to tell an agent of its start, before the start comes.
+# Time for the message that gives an agent the instant of its start.
 START_MARGIN_NS = 3_000_000
 PROGRESS_EVERY_S = 0.5
 # Progress messages of all agents together: this process reads each of them.
@@ -160,7 +160,7 @@ class LiveBackend:
         self._zero_ns = time.monotonic_ns()
         self.watch.start()
         self._held = False
-        # Agents are told one after the other, and begin together.
+        # Agents get their messages one after the other, and begin together.
         margin_ns = START_MARGIN_NS * max(1, len(self._jobs))
         at_ns = time.monotonic_ns() + margin_ns
         for live in self._jobs.values():
@@ -230,8 +230,8 @@ class LiveBackend:
 
     def _patience_s(self) -> float:
         """Time in s until the next check or thaw is due."""
-        # That a lost connection has no better reason shows after TROUBLE_S,
-        # and no message tells of it.
+        # Whether a lost connection has a better reason is known after
+        # TROUBLE_S, without a message.
         if any(job.trouble is not None for job in self._jobs.values()):
             return 0.05
         left_ns = CHECK_EVERY_NS
@@ -795,7 +795,7 @@ class LiveBackend:
         live.stopping = True
         own_program = live.request.demand.own_program
         running = self._alive.intersection(live.agents)
-        silent = {name for name in running if name not in live.reports}
+        silent = running - live.reports.keys()
         graceful = own_program or not by_force
         # One of a launched program that has reported serves the others until
         # it is ended.
@@ -821,7 +821,7 @@ class LiveBackend:
             raise RunFailed(f"agents do not end: {', '.join(sorted(left))}")
 
     def _let_end(self, live: LiveJob, tenant: TenantPlan) -> None:
-        """Gives processes that have been told to end what they need for it."""
+        """Gives processes with a signal to end what they need for it."""
         if live.tier == "background":
             # Even a killed process needs CPU time to exit, and a weight of 1
             # beside a busy VM gives it next to none. The higher priority moves

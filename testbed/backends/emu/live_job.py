@@ -240,7 +240,7 @@ class LiveJob:
             is_whole=is_whole,
             was_paused=self.ran_ns > 0,
             moving_s=self.moving_ns / 1e9,
-            groups=groups if request.demand.own_program else (),
+            groups=groups,
             is_paced=kind == "compute" and self._is_paced,
             claims=claims,
             # Several VMs' waits are added up, and on which node is not known.

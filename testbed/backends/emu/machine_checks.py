@@ -86,7 +86,7 @@ class MachineCheck:
 
     name: str
     grade: Grade
-    found: str
+    sentence: str
     hint: str | None = None
 
 
@@ -149,7 +149,7 @@ def require_machine() -> None:
     """Raises MachineCannot with the first of the doctor's checks that fails."""
     for check in requirements(root=True):
         if check.grade == "fail":
-            message = f"this machine cannot run the live network: {check.name}: {check.found}"
+            message = f"this machine cannot run the live network: {check.name}: {check.sentence}"
             raise MachineCannot(message, check.hint)
 
 

@@ -333,7 +333,7 @@ class AttachedIntf(Intf):  # type: ignore[misc]
     mac: str | None
 
     def _asked(self, request: int) -> bytes | None:
-        """The kernel's answer about the device, None if it refuses.
+        """The kernel's reply about the device, None if it refuses.
 
         ``request``: an ioctl of netdevice(7).
         """
@@ -353,9 +353,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
         None for switch ports, and for a VM slot without a tenant's VM.
         """
-        answer = self._asked(SIOCGIFADDR)
+        reply = self._asked(SIOCGIFADDR)
         # A sockaddr_in: family and port, two bytes each, then the address.
-        self.ip = socket.inet_ntoa(answer[4:8]) if answer else None
+        self.ip = socket.inet_ntoa(reply[4:8]) if reply else None
         return self.ip
 
     # Mininet's starts ifconfig and reads its text.
@@ -363,9 +363,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
     def MAC(self) -> str | None:
         if self.mac is None:
-            answer = self._asked(SIOCGIFHWADDR)
+            reply = self._asked(SIOCGIFHWADDR)
             # A sockaddr: two bytes of family, then the address.
-            self.mac = answer[2:8].hex(":") if answer else None
+            self.mac = reply[2:8].hex(":") if reply else None
         return self.mac
 
     def isUp(self, setUp: bool = False) -> bool:
@@ -377,9 +377,9 @@ class AttachedIntf(Intf):  # type: ignore[misc]
 
     def is_set_up(self) -> bool:
         """True if the device is up, whatever the other end of its cable."""
-        answer = self._asked(SIOCGIFFLAGS)
+        reply = self._asked(SIOCGIFFLAGS)
         # A union whose first two bytes are the flags.
-        return bool(answer and struct.unpack_from("=H", answer)[0] & IFF_UP)
+        return bool(reply and struct.unpack_from("=H", reply)[0] & IFF_UP)
 
     def ifconfig(self, *args: Any) -> Any:
         """As Mininet's, but leaves a VM's end of a link up.

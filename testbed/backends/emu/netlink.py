@@ -365,7 +365,7 @@ QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 def qdisc_request(ifindex: int, parent: int = TC_H_ROOT) -> bytes:
     """A request for the counters of a device's root qdisc, or a class's queue.
 
-    Older kernels answer only with the echo flag.
+    Older kernels reply only with the echo flag.
     """
     return _message(
         RTM_GETQDISC, NLM_F_ECHO, TCMSG.pack(0, ifindex, 0, parent, 0)
@@ -464,13 +464,12 @@ class RouteSocket:
     def ask(
         self, request: bytes | bytearray
     ) -> list[tuple[float, float, bytes]]:
-        """The kernel's answers: earliest and latest instant in s, and datagram.
+        """The kernel's replies: earliest and latest instant in s, and datagram.
 
-        The kernel makes an answer inside a system call: the first one while
-        the request is sent, each later one while the one before it is received.
-        So the time of its counters lies between two known instants, although
-        this process may lose its processor between any two calls. Raises
-        OSError.
+        The kernel makes a reply inside a system call: the first one while the
+        request is sent, each later one while the one before it is received. So
+        the time of its counters lies between two known instants, although this
+        process may lose its processor between any two calls. Raises OSError.
         """
         number = self._socket.fileno()
         replies = []
@@ -499,7 +498,7 @@ def _read(data: bytes) -> Iterator[tuple[int, int, int, memoryview]]:
 def refusals(data: bytes) -> Iterator[KernelRefusal]:
     """Refused requests in a datagram.
 
-    Without NLM_F_ACK the kernel does not answer successful ones.
+    Without NLM_F_ACK the kernel sends no reply to successful ones.
     """
     for kind, flags, sequence, payload in _read(data):
         if kind != NLMSG_ERROR:

@@ -97,8 +97,7 @@ def up_arguments(
     carry the run's tag.
     """
     tag = f"external_ids:{RUN_KEY}={run_tag}"
-    # Rows instead of add-br and add-port, each of which searches the whole
-    # database.
+    # Rows: add-br and add-port would each search the whole database.
     commands = [["--id=@noop", "create", "QoS", "type=linux-noop", tag]]
     for bridge in bridges:
         # The bridge's local port, which add-br would have made.
@@ -503,15 +502,15 @@ def start() -> None:
     """
     if not OVS_CTL.exists():
         raise MachineCannot("Open vSwitch is not installed", install_hint())
-    ctl = [str(OVS_CTL), "--system-id=random", "--no-mlockall"]
+    options = ("--system-id=random", "--no-mlockall")
     if datapath_type() == "system":
-        detached([*ctl, "start"])
+        _ovs_ctl(*options, "start")
     else:
         # A switch that has just ended may still have it.
         _wait_for_datapath()
         # The database by itself: the switch reads these settings only as it
         # starts.
-        detached([*ctl, "--no-ovs-vswitchd", "start"])
+        _ovs_ctl(*options, "--no-ovs-vswitchd", "start")
         settings = [
             f"other_config:{key}={value}" for key, value in SETTINGS.items()
         ]
@@ -538,9 +537,7 @@ def start_again() -> None:
     if has_service():
         detached(["systemctl", "restart", "ovs-vswitchd"])
     elif datapath_type() == "system":
-        detached(
-            [str(OVS_CTL), "--no-ovsdb-server", "--no-mlockall", "restart"]
-        )
+        _ovs_ctl("--no-ovsdb-server", "--no-mlockall", "restart")
     else:
         _wait_for_datapath()
         _start_userspace()
@@ -658,7 +655,7 @@ def stop_if_idle(
             if row[0] not in ignored:
                 return False
     if OVS_CTL.exists() and not dry_run:
-        detached([str(OVS_CTL), "stop"])
+        _ovs_ctl("stop")
     return True
 
 
@@ -674,18 +671,15 @@ def ovsdb_for_a_while() -> Iterator[bool]:
     elif not OVS_CTL.exists() or not DATABASE.exists():
         yield False
     else:
-        detached(
-            [
-                str(OVS_CTL),
-                "--no-ovs-vswitchd",
-                "--system-id=random",
-                "start",
-            ]
-        )
+        _ovs_ctl("--no-ovs-vswitchd", "--system-id=random", "start")
         try:
             yield True
         finally:
-            detached([str(OVS_CTL), "--no-ovs-vswitchd", "stop"])
+            _ovs_ctl("--no-ovs-vswitchd", "stop")
+
+
+def _ovs_ctl(*arguments: str) -> None:
+    detached([str(OVS_CTL), *arguments])
 
 
 def detached(
@@ -697,6 +691,8 @@ def detached(
 
     ``files``: descriptors that the daemon inherits. Raises MachineCannot.
     """
+    text = " ".join(command)
+    hint = "see /var/log/openvswitch/ovs-vswitchd.log"
     try:
         # No pipes: a daemon keeps what it inherits open, and whoever reads
         # its output would wait for its end.
@@ -713,14 +709,10 @@ def detached(
         )
     except subprocess.TimeoutExpired:
         raise MachineCannot(
-            f"{' '.join(command)} has not ended in {DAEMON_TIMEOUT_S} s",
-            "see /var/log/openvswitch/ovs-vswitchd.log",
+            f"{text} has not ended in {DAEMON_TIMEOUT_S} s", hint
         ) from None
     if done.returncode != 0:
-        raise MachineCannot(
-            f"{' '.join(command)} ended with {done.returncode}",
-            "see /var/log/openvswitch/ovs-vswitchd.log",
-        )
+        raise MachineCannot(f"{text} ended with {done.returncode}", hint)
 
 
 def at_least(

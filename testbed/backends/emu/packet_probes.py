@@ -1,8 +1,8 @@
 """Packets between tenants' VMs that must arrive, and packets that must not.
 
 A probe is an ICMP echo request with a mark and a number, which the receiver's
-kernel answers. Its frame is made here, as a VM's kernel would forge none, and
-bypasses the VM's cap. The devices of all VMs are watched for its arrival.
+kernel returns. This module makes the frame, as a VM's kernel would forge none.
+It bypasses the VM's cap. The devices of all VMs are watched for its arrival.
 """
 
 from __future__ import annotations
@@ -245,41 +245,33 @@ class _Rounds:
         return n_probes
 
     def receive(self, timeout_s: float) -> None:
-        _receive(self._selector, self.arrivals, timeout_s)
+        """Notes arrivals until the time is over, and then the frames that still
+        wait to be read.
 
-
-def _receive(
-    selector: selectors.BaseSelector,
-    arrivals: ProbeArrivals,
-    timeout_s: float,
-) -> None:
-    """Notes arrivals until the time is over, and then the frames that still wait
-    to be read.
-
-    Their number is bounded, as a program in a VM may send frames of a probe's
-    length without end. Their time is not: if this process had no processor for
-    long, many frames wait.
-    """
-    until_s = time.monotonic() + timeout_s
-    late_frames = LATE_FRAMES * len(selector.get_map())
-    while late_frames > 0:
-        left_s = max(0.0, until_s - time.monotonic())
-        ready = selector.select(left_s)
-        if not ready:
-            return
-        if left_s == 0.0:
-            late_frames -= len(ready)
-        for key, _ in ready:
-            # Once a device is taken down, its socket's next read fails.
-            with suppress(OSError):
-                frame = os.read(key.fd, 2 * FRAME_BYTES)
-                arrivals.note(key.data, frame)
+        Their number is bounded, as a program in a VM may send frames of a
+        probe's length without end. Their time is not: if this process had no
+        processor for long, many frames wait.
+        """
+        until_s = time.monotonic() + timeout_s
+        late_frames = LATE_FRAMES * len(self._sockets)
+        while late_frames > 0:
+            left_s = max(0.0, until_s - time.monotonic())
+            ready = self._selector.select(left_s)
+            if not ready:
+                return
+            if left_s == 0.0:
+                late_frames -= len(ready)
+            for key, _ in ready:
+                # Once a device is taken down, its socket's next read fails.
+                with suppress(OSError):
+                    frame = os.read(key.fd, 2 * FRAME_BYTES)
+                    self.arrivals.note(key.data, frame)
 
 
 class ProbeArrivals:
-    """Arrivals of probes, as requests and as answers, at VMs.
+    """Arrivals of probes, as requests and as replies, at VMs.
 
-    Probes are known by their numbers, their places in the list of all.
+    A probe's number is its place in the list of all.
     ``token``: eight bytes that no other packet has.
     """
 
@@ -287,8 +279,8 @@ class ProbeArrivals:
         self._token = token
         self.sent: set[int] = set()
         """Numbers of probes that a device took."""
-        # VMs that a probe's request or answer has reached, by the probe's number
-        # and True for the request, False for the answer.
+        # VMs that a probe's request or reply has reached, by the probe's number
+        # and True for the request, False for the reply.
         self._vms_reached: dict[tuple[int, bool], set[str]] = defaultdict(
             set
         )
@@ -303,8 +295,8 @@ class ProbeArrivals:
         if not token or len(headers) < _ICMP.size:
             return
         number = int.from_bytes(after[:4], "big")
-        # An answer has the request's body, but another ICMP type: the first
-        # byte of the ICMP header, which is the last header.
+        # A reply has the request's body, but another ICMP type: the first byte
+        # of the ICMP header, which is the last header.
         is_request = headers[-_ICMP.size] == ECHO_REQUEST
         self._vms_reached[number, is_request].add(vm)
 

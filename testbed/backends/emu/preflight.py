@@ -245,7 +245,7 @@ class _Search:
         return replace(tested, refusal=MachineCannot(str(tested), hint))
 
     def _taken(self, tested: Preflight) -> Preflight:
-        """The rate of the run; said where the preflight chose it."""
+        """The rate of the run; it is reported where the preflight chose it."""
         if self._scale.auto:
             name = "largest" if self._scale.largest else "auto"
             self._narrate(
@@ -304,8 +304,8 @@ def load_test(
     may cross the network.
 
     ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A
-    switch that polls leaves nothing of them idle; what tells that they suffice
-    is that fewer would.
+    switch that polls leaves nothing of them idle: that they suffice shows in a
+    test in which fewer do.
 
     Jobs of one VM and jobs without bandwidth ask nothing of the switches and
     are left out; those that send without a reservation come with their share

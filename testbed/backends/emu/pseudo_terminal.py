@@ -54,8 +54,8 @@ def run_apart(start: Start) -> int:
     """Runs a program with this process's streams, but never its terminal.
 
     ``start`` starts it in a session of its own. Returns the exit code, negative
-    for a signal, as ``Popen`` has it. Signals that would end this process end
-    the program instead.
+    for a signal, as ``Popen`` has it. Signals that would end this process are
+    sent to the program.
     """
     _open_standard_streams()
     with ExitStack() as stack:

@@ -41,6 +41,7 @@ from testbed.backends.emu.limiter_counters import (
     NOT_COUNTED,
     Limiter,
 )
+from testbed.backends.emu.process_progress import spent
 from testbed.backends.emu.switch_evidence import SwitchEvidence
 from testbed.plan import fidelity
 from testbed.plan.batch_lines import VM_DEVICE
@@ -315,10 +316,10 @@ class Watch:
             return 0.0
         total_s = 0.0
         for pid in network.switch_pids:
-            part_s = waited_s(pid or 0)
-            if part_s is None:
+            part = spent(pid or 0)
+            if part is None:
                 return nan
-            total_s += part_s
+            total_s += part.waited_s
         return total_s
 
     def _follow_new(self, tenants: Sequence[TenantPlan]) -> None:
@@ -596,7 +597,7 @@ class Watch:
                 max(0.0, stood_s - self._stood_s),
                 held_up_s,
                 self.evidence.ended,
-                is_ours=self._emulation.own is None,
+                is_ours=self._emulation.own_controller is None,
             )
         ]
 
@@ -826,28 +827,18 @@ class Waiting:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._at = time.monotonic()
-        self._waited_s = waited_s(pid)
+        self._spent = spent(pid)
 
     def sample(self) -> float | None:
         """Share of the time since the last sample; None if it is not known."""
         began = self._at
-        before_s = self._waited_s
+        before = self._spent
         self._at = time.monotonic()
-        self._waited_s = waited_s(self._pid)
-        if self._waited_s is None or before_s is None:
+        self._spent = spent(self._pid)
+        if self._spent is None or before is None:
             return None
-        share = (self._waited_s - before_s) / max(1e-9, self._at - began)
-        return min(1.0, share)
-
-
-def waited_s(pid: int) -> float | None:
-    """Run-queue wait of a process so far, in s; None if it is not known."""
-    try:
-        # Three numbers: time run and time waited, both in ns, and time slices.
-        fields = (PROC / str(pid) / "schedstat").read_text().split()
-        return int(fields[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return None
+        waited_s = self._spent.waited_s - before.waited_s
+        return min(1.0, waited_s / max(1e-9, self._at - began))
 
 
 def sched_idle_s() -> dict[int, float]:

@@ -155,7 +155,7 @@ def _raise_first(
     for refusal in refused:
         line = section.lines[refusal.position]
         where = f" in {section.netns}" if section.netns else ""
-        # The commands that would have said so.
+        # The commands that take such lines.
         refused_by = "ip refused"
         if isinstance(line.item, TcItem):
             refused_by = "tc refused"
@@ -174,8 +174,8 @@ UP_DEVICES = ("lo", VM_DEVICE)
 # sends. Writing "all" also sets "default", which later devices start with.
 BASE_SYSCTLS = (
     ("net.ipv6.conf.all.disable_ipv6", "1"),
-    # After a lost link TCP retries every second instead of after times that
-    # double up to two minutes. Linux has this setting from 6.15 on.
+    # After a lost link TCP retries every second: without it the times double
+    # up to two minutes. Linux has this setting from 6.15 on.
     ("net.ipv4.tcp_rto_max_ms", "1000"),
     # TCP counts its patience in retries: 15 of at most a second would be 14.4 s,
     # and a connection of a program in a VM would end (ETIMEDOUT) when its path,

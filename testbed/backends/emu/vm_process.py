@@ -153,10 +153,7 @@ def run_program(
 
     Returns its exit code, as shells count. Raises RunFailed, BadInput.
     """
-
-    def start(streams: ProgramStreams) -> subprocess.Popen[bytes]:
-        return start_process(place, argv, streams, **variables)
-
+    start = partial(start_process, place, argv, **variables)
     return shell_code(run_apart(start))
 
 

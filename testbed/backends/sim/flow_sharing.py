@@ -84,7 +84,7 @@ def traffic(
         empty = np.empty(0, dtype=np.int64)
         return Traffic(1, empty, np.zeros(1, dtype=np.int64), empty)
     if job.demand.pattern == "all-to-all":
-        return _all_to_all(datacentre, placement)
+        return _all_to_all(datacentre, placement.root, server_ids, counts)
     # The same draw as on the live network (testbed.plan.agent_plans).
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 - no secret
     receiver = np.array(
@@ -124,25 +124,25 @@ def proximate_priority(
 
 def _all_to_all(
     datacentre: DataCentre,
-    placement: Placement,
+    root: int,
+    servers: IntArray,
+    counts: IntArray,
 ) -> Traffic:
     """Every VM to every other: one bundle for every ordered pair of servers,
     and one for the rest.
 
-    The last bundle is the flows inside servers.
+    ``counts``: the number of VMs on each server. The last bundle is the flows
+    inside servers.
     """
-    servers, counts = np.array(placement.vms_on, dtype=np.int64).T
     source, target = np.nonzero(~np.eye(len(servers), dtype=np.bool_))
-    start, links = paths(
-        datacentre, placement.root, servers[source], servers[target]
-    )
+    start, links = paths(datacentre, root, servers[source], servers[target])
     count = counts[source] * counts[target]
     inside = int(np.sum(counts * (counts - 1)))
     if inside:
         # One more bundle, which uses no link.
         count = np.append(count, inside)
         start = np.append(start, start[-1])
-    return Traffic(placement.n_vms - 1, count, start, links)
+    return Traffic(int(counts.sum()) - 1, count, start, links)
 
 
 def paths(

@@ -125,8 +125,8 @@ class SimulatedBackend:
 
     def wait(self, until_s: float | None) -> list[Completion]:
         """All completions of the earliest instant up to ``until_s``."""
-        if self._sharers:
-            return self._wait_sharing(until_s)
+        if self._sharers and self._shared is not None:
+            return self._wait_sharing(self._shared, until_s)
         # Without best-effort jobs rates change only by what the engine does.
         end_s = math.inf
         if self._ends:
@@ -147,7 +147,9 @@ class SimulatedBackend:
                 return []
         return self._finish_all(with_tolerance_s(end_s))
 
-    def _wait_sharing(self, until_s: float | None) -> list[Completion]:
+    def _wait_sharing(
+        self, shared: SharedNetwork, until_s: float | None
+    ) -> list[Completion]:
         """As :meth:`wait`, with best-effort jobs, whose rates change as they
         come and go.
         """
@@ -157,20 +159,20 @@ class SimulatedBackend:
             limit_s = until_s
             late_s = with_tolerance_s(until_s)
         while True:
-            self._recompute_rates()
-            end_s = self._next_end_s()
+            self._recompute_rates(shared)
+            end_s = self._next_end_s(shared)
             recompute_s = math.inf
-            if self._shared is not None and self._shared.independent:
-                period_s = self._shared.model.recompute_s
-                recompute_s = self._recomputed_s + period_s
+            if shared.independent:
+                recompute_s = self._recomputed_s + shared.model.recompute_s
             if recompute_s < min(end_s, limit_s):
-                self._let_pass(recompute_s)
+                self._let_pass(shared, recompute_s)
             elif end_s <= late_s and end_s < math.inf:
-                self._let_pass(max(self._now_s, min(end_s, limit_s)))
+                instant_s = max(self._now_s, min(end_s, limit_s))
+                self._let_pass(shared, instant_s)
                 return self._finish_all(with_tolerance_s(end_s))
             else:
                 if until_s is not None:
-                    self._let_pass(max(self._now_s, until_s))
+                    self._let_pass(shared, max(self._now_s, until_s))
                 return []
 
     # -- jobs -------------------------------------------------------------------------------
@@ -475,14 +477,12 @@ class SimulatedBackend:
             return False
         return job.best_effort and not job.request.demand.timed
 
-    def _recompute_rates(self) -> None:
+    def _recompute_rates(self, shared: SharedNetwork) -> None:
         """Gives best-effort jobs their present share."""
-        if self._shared is None or not self._sharers:
-            return
-        rates = self._shared.recompute()
+        rates = shared.recompute()
         left_s = {}
-        if self._shared.independent:
-            left_s = self._shared.longest_left_s()
+        if shared.independent:
+            left_s = shared.longest_left_s()
         for job_id, rate in rates.items():
             job = self._jobs[job_id]
             if self._flow_by_flow(job):
@@ -503,25 +503,24 @@ class SimulatedBackend:
             heapq.heappop(ends)
         return math.inf
 
-    def _next_end_s(self) -> float:
+    def _next_end_s(self, shared: SharedNetwork) -> float:
         end_s = self._first_end_s()
-        if self._shared is not None and self._shared.independent:
+        if shared.independent:
             ends_s = (self._jobs[job_id].end_s for job_id in self._sharers)
             end_s = min(end_s, min(ends_s, default=math.inf))
         return max(end_s, self._now_s)
 
-    def _let_pass(self, until_s: float) -> None:
-        passes = self._sharers and until_s > self._now_s
-        if self._shared is not None and passes:
+    def _let_pass(self, shared: SharedNetwork, until_s: float) -> None:
+        if until_s > self._now_s:
             if self._meter is not None:
                 self._meter(
                     self._now_s,
                     until_s,
-                    self._shared.server_uplink_bps(),
-                    self._shared.between_vms_bps(),
+                    shared.server_uplink_bps(),
+                    shared.between_vms_bps(),
                 )
-            if self._shared.independent:
-                self._shared.advance(until_s - self._now_s)
+            if shared.independent:
+                shared.advance(until_s - self._now_s)
         self._now_s = until_s
 
     def _finish_all(self, end_s: float) -> list[Completion]:

@@ -38,14 +38,18 @@ def test_a_persons_application_keeps_the_person_who_called_sudo(
     monkeypatch.setenv("SUDO_GID", "54321")
     app = "/home/me/mine.py"
     assert controller_uid(LiveOptions()) == 61500
-    assert controller_uid(LiveOptions(own=ControllerChoice((app,)))) is None
+    assert (
+        controller_uid(LiveOptions(controller=ControllerChoice((app,))))
+        is None
+    )
     assert (
         controller_uid(
-            LiveOptions(own=ControllerChoice((app,), confined=True))
+            LiveOptions(controller=ControllerChoice((app,), confined=True))
         )
         == 61500
     )
     monkeypatch.delenv("SUDO_UID")
     assert (
-        controller_uid(LiveOptions(own=ControllerChoice((app,)))) == 61500
+        controller_uid(LiveOptions(controller=ControllerChoice((app,))))
+        == 61500
     )

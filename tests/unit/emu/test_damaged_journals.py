@@ -62,7 +62,7 @@ def told_and_set_aside(state: Path, path: Path) -> list[str]:
     assert "testbed clean" in str(refused.value.hint)
     check = machine_checks._leftovers()
     assert check.grade == "warn"
-    assert str(path) in check.found
+    assert str(path) in check.sentence
 
     would = clean(dry_run=True)
     assert path.exists() or path.is_symlink()

@@ -89,7 +89,7 @@ def test_a_missing_command_is_named_with_its_package(
     monkeypatch.setattr(shutil, "which", which)
     checks = by_name(list(machine_checks._commands()))
     assert checks["command tc"].grade == "fail"
-    assert "iproute2" in checks["command tc"].found
+    assert "iproute2" in checks["command tc"].sentence
     assert (
         checks["command iperf3"].grade == "warn"
     )  # only calibration needs it
@@ -102,7 +102,7 @@ def test_a_launcher_is_wanted_only_by_programs_that_need_it(
     monkeypatch.setattr(shutil, "which", lambda _: None)
     check = machine_checks._launcher(launcher_commands.MPICH)
     assert check.grade == "ok"
-    assert "mpiexec.hydra is missing (Debian: mpich)" in check.found
+    assert "mpiexec.hydra is missing (Debian: mpich)" in check.sentence
     assert check.hint == "sudo apt-get install mpich"
     program = Program(words=("a",), launch="mpi")
     others = [Program(words=("a",)), Compute()]
@@ -145,7 +145,7 @@ def test_control_groups_that_cannot_be_used_are_a_failure(
     monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
     check = machine_checks._cgroups()
     assert check.grade == "fail"
-    assert "freezer" in check.found
+    assert "freezer" in check.sentence
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_little_memory_or_disk_is_a_doubt(
     monkeypatch.setattr(machine_checks.shutil, "disk_usage", lambda _: free)
     room = machine_checks._room()
     assert room.grade == grade
-    assert f"{free_mib} MiB available" in room.found
+    assert f"{free_mib} MiB available" in room.sentence
     assert machine_checks._disk().grade == grade
 
 
@@ -201,7 +201,7 @@ def test_a_taken_port_names_its_holder_and_the_option() -> None:
         check = machine_checks._port(port, "--openflow-port")
         assert check.grade == "warn"
         user = pwd.getpwuid(os.getuid()).pw_name
-        assert f"(process {os.getpid()}, user {user})" in check.found
+        assert f"(process {os.getpid()}, user {user})" in check.sentence
         assert check.hint is not None
         assert "--openflow-port" in check.hint
     assert machine_checks._port(port, "--openflow-port").grade == "ok"
@@ -230,7 +230,7 @@ def test_a_read_only_proc_sys_is_named(
         monkeypatch.setattr(os, "access", lambda *_, good=writable: good)
         check = machine_checks._kernel_settings()
         assert check.grade == grade
-        assert "/proc/sys" in check.found
+        assert "/proc/sys" in check.sentence
 
 
 def test_a_loopback_device_that_is_down_is_named(
@@ -244,7 +244,7 @@ def test_a_loopback_device_that_is_down_is_named(
     monkeypatch.setattr(socket, "create_connection", unreachable)
     check = machine_checks._loopback()
     assert check.grade == "fail"
-    assert "Network is unreachable" in check.found
+    assert "Network is unreachable" in check.sentence
 
 
 def test_a_switch_that_a_run_would_start_is_no_failure(
@@ -260,7 +260,7 @@ def test_a_switch_that_a_run_would_start_is_no_failure(
         )
         (check,) = machine_checks._switch()
         assert check.grade == grade
-        assert "not running" in check.found
+        assert "not running" in check.sentence
 
 
 def test_what_the_doctor_fails_ends_a_run_before_it_begins(
@@ -293,7 +293,9 @@ def test_control_groups_without_limits_are_a_warning(
     monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
     check = machine_checks._cgroups()
     assert check.grade == "warn"
-    assert "without memory and pids: VMs have no such limit" in check.found
+    assert (
+        "without memory and pids: VMs have no such limit" in check.sentence
+    )
     layout = CgroupLayout(
         2, dict.fromkeys([*names, "memory", "pids"], tmp_path)
     )
@@ -301,7 +303,7 @@ def test_control_groups_without_limits_are_a_warning(
     monkeypatch.setattr(machine_checks, "probe_layout", lambda: layout)
     check = machine_checks._cgroups()
     assert check.grade == "ok"
-    assert "64 MiB of memory" in check.found
+    assert "64 MiB of memory" in check.sentence
 
 
 def test_a_switch_under_sched_idle_is_named_with_what_helps(
@@ -318,7 +320,7 @@ def test_a_switch_under_sched_idle_is_named_with_what_helps(
         os.sched_setscheduler(switch.pid, os.SCHED_IDLE, no_priority)
         check = machine_checks._switch_scheduling()
         assert check.grade == "warn"
-        assert str(switch.pid) in check.found
+        assert str(switch.pid) in check.sentence
         command = str(check.hint).removeprefix("sudo ").split()
         # Nobody but root may leave this class.
         if os.geteuid() == 0:

@@ -7,20 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from testbed.backends.emu import sampling
-from testbed.backends.emu.sampling import Waiting, Watch, waited_s
+from testbed.backends.emu import process_progress, sampling
+from testbed.backends.emu.process_progress import spent
+from testbed.backends.emu.sampling import Waiting, Watch
 from tests.unit.emu.test_sampling import watching
 
 PID = 4711
 
 
 class Kernel:
-    """``/proc/4711/schedstat``, and the clock beside it."""
+    """``schedstat`` and ``stat`` in ``/proc/4711``, and the clock beside it."""
 
     def __init__(self, folder: Path) -> None:
         self.now_s = 100.0
         self._file = folder / str(PID) / "schedstat"
         self._file.parent.mkdir()
+        self._file.with_name("stat").write_text(f"{PID} (a switch) S 1")
         self._waited_s = 0.0
         self.passed(0.0, waited_s=0.0)
 
@@ -38,7 +40,7 @@ class Kernel:
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kernel:
     made = Kernel(tmp_path)
-    monkeypatch.setattr(sampling, "PROC", tmp_path)
+    monkeypatch.setattr(process_progress, "PROC", tmp_path)
     monkeypatch.setattr(sampling.time, "monotonic", lambda: made.now_s)
     return made
 
@@ -61,11 +63,11 @@ def test_a_switch_that_has_ended_says_nothing(kernel: Kernel) -> None:
 
 
 def test_the_kernel_counts_for_this_very_process() -> None:
-    before = waited_s(os.getpid())
-    after = waited_s(os.getpid())
+    before = spent(os.getpid())
+    after = spent(os.getpid())
     assert before is not None
     assert after is not None
-    assert 0.0 <= before <= after
+    assert 0.0 <= before.waited_s <= after.waited_s
 
 
 def test_a_watch_without_a_switch_does_not_judge_it() -> None:

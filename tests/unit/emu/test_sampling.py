@@ -62,7 +62,7 @@ def emulation_of(network: object) -> Any:
         plan=PLAN,
         controller_stood_s=None,
         held_up_s=0.0,
-        own=None,
+        own_controller=None,
     )
 
 

@@ -477,7 +477,7 @@ def test_what_the_network_refuses_leaves_tenant_and_ledger_where_they_were(
 def test_of_a_persons_own_controller_flows_are_not_moved(
     fat: Network,
 ) -> None:
-    fat.fake.own = object()
+    fat.fake.own_controller = object()
     fat.add("a", 3, 300 * MBIT, at=ACROSS)
     assert (
         fat.links.change(["aggregation 0", "core 0"], up=False).moved == ()
