@@ -219,7 +219,7 @@ class RunCgroup:
         cpus: float,
         vm: int | None = None,
     ) -> None:
-        """Limit the processors of a node, or of one VM on it."""
+        """Limits the processors of a node, or of one VM on it."""
         # The kernel takes no quota below a millisecond: of a small share the
         # period is longer.
         needed = round(LEAST_QUOTA_US / cpus)
@@ -242,7 +242,7 @@ class RunCgroup:
         size_bytes: int,
         vm: int | None = None,
     ) -> bool:
-        """Limit the memory of a node, or of one VM on it.
+        """Limits the memory of a node, or of one VM on it.
 
         The kernel kills processes beyond the limit, which fails their job.
         Version 1 counts memory of sockets apart, and only if it has a limit of
@@ -264,7 +264,7 @@ class RunCgroup:
         vm: int,
         most: int,
     ) -> bool:
-        """Limit a VM's number of processes and threads.
+        """Limits a VM's number of processes and threads.
 
         False where the machine has no such limits.
         """
@@ -429,7 +429,7 @@ class RunCgroup:
 
 
 def _delegate(group: Path) -> None:
-    """Enable controllers in the groups below this one (version 2)."""
+    """Enables controllers in the groups below this one (version 2)."""
     control = group / "cgroup.subtree_control"
     enabled = control.read_text(encoding="ascii").split()
     controllers = group / "cgroup.controllers"
@@ -662,7 +662,7 @@ def _remove_group(group: Path) -> None:
 
 
 def _wait_while(trouble: Callable[[], str]) -> None:
-    """Poll until ``trouble`` returns an empty text; else raise TimeoutError."""
+    """Polls until ``trouble`` returns an empty text. Raises TimeoutError."""
     deadline = time.monotonic() + TIMEOUT_S
     while left := trouble():
         if time.monotonic() > deadline:

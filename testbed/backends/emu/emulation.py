@@ -725,7 +725,7 @@ class Emulation:
     def _move_flows_again(
         self, tenant: TenantPlan, asked: ControllerProcess
     ) -> ControllerError | RunFailed | None:
-        """Repeat a move whose controller, ``asked``, ended before it answered."""
+        """Repeats a move whose controller, ``asked``, ended before it replied."""
         try:
             # Several moves may have lost the same controller, and the first
             # of them has started another one already.
@@ -924,7 +924,7 @@ class Emulation:
     # -- records -------------------------------------------------------------------------------
 
     def write_plans_to(self, write: WriteText) -> None:
-        """Store the text of each installation from now on through ``write``.
+        """Stores the text of each installation from now on through ``write``.
 
         ``write`` takes a path in the run folder, and the text.
         """

@@ -72,23 +72,25 @@ SEND_BURST_S = BURST_S
 class Followed:
     """A running job of which evidence is taken.
 
-    ``began_s`` is on the clock of the counters; ``length_s`` the time that it
-    takes by its plan; ``pids`` its agents. ``is_whole``: it is reserved and has
-    never moved; ``was_paused``: it was preempted. ``groups``: the control
-    groups of its VMs, where a program of its own runs in them; ``is_paced``:
-    its agents compute at a pace of their own; ``claims``: the processors that
-    its VMs use whenever they get them; ``nodes``: those of its VMs' nodes whose
-    background VMs use all that its programs leave; ``phases``: of a demand curve.
-    ``is_continuous``: its VMs send without a pause; ``crowded``: without a
-    reservation, by VM the directed links on the way to it that may be full;
-    ``is_nearly_over``: some of its VMs may have sent all; ``band``: the share
-    of its time by which it may be late. One that moved has been where it is
-    since ``resumed_s``, reserved if ``is_reserved``, and its VMs have
-    ``left_bytes`` to receive there, by VM; ``moving_s``: what its moves took
-    beyond what they usually take. ``arriving``: bits that reach a VM
-    for each bit of its data, where acknowledgements are too many to be left out.
-    ``converging``: of a launched program, the directed links on which more of
-    its VMs may send than it has reserved there.
+    - ``began_s``: its begin, on the counters' clock; ``length_s``: the time that
+      it takes by its plan; ``pids``: its agents.
+    - ``is_whole``: it is reserved and has never moved; ``was_paused``: it was
+      preempted; ``is_reserved``: it is in the foreground.
+    - ``groups``: control groups of the VMs in which a person's program runs.
+    - ``is_paced``: its agents compute for a share of the time.
+    - ``claims``: processors that its VMs use whenever they get them; ``nodes``:
+      nodes of its VMs whose background VMs use all that its programs leave.
+    - ``phases``: of a demand curve; ``is_continuous``: its VMs send without a
+      pause; ``is_nearly_over``: some of its VMs may have sent all.
+    - ``crowded``: for a job without a reservation, the directed links on the way
+      to a VM that may be full, by VM; ``converging``: for a launched program, the
+      directed links on which more of its VMs may send than it has reserved.
+    - ``band``: the share of its time by which it may be late.
+    - ``resumed_s``: begin of its present agents, after a move; ``left_bytes``:
+      payload that its VMs then had to receive, by VM; ``moving_s``: time of its
+      moves beyond what they usually take.
+    - ``arriving``: bits that reach a VM for each bit of its data, where
+      acknowledgements are too many to be left out.
     """
 
     job_id: str
@@ -333,7 +335,7 @@ class _Job:
 
     @property
     def all_watched_s(self) -> float:
-        """Of the VM that was watched least here, and before."""
+        """Watched time of the VM that was watched least, on all its nodes."""
         times_s = [vm.watched_s for vm in self.received.values()]
         return self.watched_s + min(times_s, default=0.0)
 
@@ -643,7 +645,7 @@ class EvidenceTaker:
         return evidence
 
     def _late_wake_s(self, since_s: float) -> float:
-        """By which wake-ups were late since then, 99th percentile."""
+        """Lateness of wake-ups since an instant, 99th percentile."""
         # They are in the order of their times.
         first = bisect_left(self._wakeups, (since_s, 0.0))
         late_s = [late for _, late in self._wakeups[first:]]
@@ -757,7 +759,7 @@ def _with_cap(
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """With what traffic without a reservation lacks of its VMs' caps.
+    """Adds what traffic without a reservation lacks of its VMs' caps.
 
     On full links that it shared these have held it up, by design.
     """
@@ -780,7 +782,7 @@ def _with_rate(
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """With its traffic against its rate."""
+    """Adds the time that its traffic lacks at its rate."""
     missing_s = max(job.lack_s.values(), default=0.0)
     tail_s = 0.0
     for vm, counted in job.received.items():
@@ -806,9 +808,10 @@ def _with_curve(
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """With its traffic against its demand curve, if that could take its course.
+    """Adds the time by which its traffic is behind its demand curve.
 
-    An application of which a part was stopped is somewhere else in its curve.
+    Nothing is added for an application that was stopped meanwhile: where it is
+    in its curve is unknown.
     """
     followed = job.followed
     if disturbed != NONE or followed.was_paused:
@@ -837,7 +840,7 @@ def _with_pace(
     job: _Job,
     lost_s: float | None,
 ) -> JobEvidence:
-    """With what its agents lost of their own pace, or its programs by waiting."""
+    """Adds what its agents lost of their own pace, or its programs by waiting."""
     followed = job.followed
     if followed.kind in PACED:
         return replace(evidence, lost_s=lost_s)
@@ -853,7 +856,7 @@ def _with_pace(
 
 
 def _with_work(evidence: JobEvidence, work: Work) -> JobEvidence:
-    """With the processor time that its computing VMs lacked, if that was seen.
+    """Adds the processor time that its computing VMs lacked, if it was watched.
 
     On all their nodes, at any tier: they use whatever they get.
     """

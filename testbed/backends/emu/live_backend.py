@@ -309,7 +309,7 @@ class LiveBackend:
         tenant: TenantPlan,
         full_nodes: dict[int, Claim],
     ) -> Followed:
-        # Of people's programs nobody knows the processes but by their groups.
+        # Processes of a person's program are known by their groups alone.
         groups: tuple[Path, ...] = ()
         if job.request.demand.own_program:
             groups = self._emulation.vm_groups(tenant)
@@ -420,7 +420,7 @@ class LiveBackend:
         return self._jobs[job_id].delivered_share
 
     def _check_job(self, job: LiveJob) -> None:
-        """Fail a running job that lost a port, is far too late, or stalls."""
+        """Fails a running job that lost a port, is far too late, or stalls."""
         is_working = job.since_ns is not None and job.begun and not job.over
         # One that a failure has cut is to stand still.
         if not is_working or job.tenant is None or job.cut_ns is not None:
@@ -848,7 +848,7 @@ class LiveBackend:
         if live.tenant is not None:
             self._emulation.dismiss(live.tenant)
             self._give_back(vm.slot for vm in live.tenant.vms)
-        # What its agents still say is of nobody.
+        # Later messages of its agents belong to no job.
         for name in live.agents:
             self._owner.pop(name, None)
 
@@ -861,7 +861,7 @@ class LiveBackend:
             if job.tenant is not None:
                 tenants.append(job.tenant)
         self._emulation.fail(failure, tenants)
-        # Its processes are others now.
+        # A restarted switch has new processes.
         if failure.kind == "switch_restarted":
             self.watch.follow_switches()
         outage_s = time.monotonic() - began_s
@@ -869,7 +869,7 @@ class LiveBackend:
             self._disturb(job, outage_s)
 
     def _disturb(self, job: LiveJob, outage_s: float = 0.0) -> None:
-        """Excuse a job's missing traffic, which the experiment itself causes.
+        """Records that the experiment itself stops a job's traffic.
 
         ``outage_s``: for how long; without an end while the job is cut or off
         its nodes.
@@ -897,7 +897,7 @@ class LiveBackend:
         self._disturb(live)
 
     def cut(self, job_id: str) -> None:
-        """Suspend the checks of a job whose network a failure has cut."""
+        """Suspends the checks of a job whose network a failure has cut."""
         self._jobs[job_id].cut_ns = time.monotonic_ns()
         self._disturb(self._jobs[job_id])
 

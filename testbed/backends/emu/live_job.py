@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 
 from jobs.demand import DemandCurve, Program
@@ -503,28 +504,29 @@ class LiveJob:
         return rates_bps
 
     def _ranks(self) -> list[dict[str, object]]:
-        """Of a launched program: each rank's VM, exit code, and time from the
-        common start, in wall s.
+        """VM, exit code and wall time in s since the common start of each rank
+        of a launched program.
         """
-        ends = []
+        rows: list[dict[str, object]] = []
         for report in self.reports.values():
             for end in report.ranks:
-                row: dict[str, object] = {
-                    "rank": end.rank,
-                    "vm": report.index,
-                    "exit_code": end.code,
-                    "took_s_raw": (end.end_ns - self.begin_ns) / 1e9,
-                }
-                ends.append((end.rank, row))
-        return [row for _, row in sorted(ends, key=lambda pair: pair[0])]
+                rows.append(
+                    {
+                        "rank": end.rank,
+                        "vm": report.index,
+                        "exit_code": end.code,
+                        "took_s_raw": (end.end_ns - self.begin_ns) / 1e9,
+                    }
+                )
+        return sorted(rows, key=itemgetter("rank"))
 
     def _traffic(self) -> list[dict[str, int]]:
-        """Of a launched program: what each VM's kernel has counted."""
+        """Counters of each VM's kernel, for a launched program."""
         rows = []
         for report in self.reports.values():
             if report.traffic is not None:
                 rows.append({"vm": report.index, **vars(report.traffic)})
-        return sorted(rows, key=lambda row: row["vm"])
+        return sorted(rows, key=itemgetter("vm"))
 
     def check_output(self) -> None:
         """Fails a program whose ranks have not printed all that they should."""
@@ -575,7 +577,10 @@ def _received_bytes(report: AgentReport) -> int:
 
 
 def _congestion_controls(reports: Sequence[AgentReport]) -> list[str]:
-    """Those that agents have read back; agents without sockets have none."""
+    """Congestion controls that agents have read back, each once.
+
+    Agents without sockets have none.
+    """
     names = {report.congestion_control for report in reports}
     return sorted(filter(None, names))
 

@@ -94,12 +94,17 @@ def _graded(
     name: str,
     good: bool,
     sentence: str,
+    *,
+    otherwise: str = "",
     hint: str | None = None,
     bad: Grade = "warn",
 ) -> MachineCheck:
+    """A check's result; one that is not ``good`` has the grade ``bad``, the
+    hint, and the sentence ``otherwise``, if there is any.
+    """
     if good:
         return MachineCheck(name, "ok", sentence)
-    return MachineCheck(name, bad, sentence, hint)
+    return MachineCheck(name, bad, otherwise or sentence, hint)
 
 
 def examine() -> list[MachineCheck]:
@@ -311,15 +316,13 @@ def _loopback() -> MachineCheck:
 def _kernel_settings() -> MachineCheck:
     """Checks that /proc/sys can be written: VMs' TCP settings go there."""
     # For root, access() says no only where the mount is read-only.
-    writable = os.access(PINGING, os.W_OK)
-    sentence = (
-        "/proc/sys is read-only, as in a container that is not privileged"
-    )
-    if writable:
-        sentence = "/proc/sys is writable"
-    hint = "start the container with --privileged"
     return _graded(
-        "kernel settings", writable, sentence, hint=hint, bad="fail"
+        "kernel settings",
+        os.access(PINGING, os.W_OK),
+        "/proc/sys is writable",
+        otherwise="/proc/sys is read-only, as in a container that is not privileged",
+        hint="start the container with --privileged",
+        bad="fail",
     )
 
 
@@ -425,11 +428,13 @@ def _switch_sockets() -> Iterator[MachineCheck]:
     wanted = options.get("userspace-tso-enable") == "true"
     # The database may ask for it while the switch runs without: OVS reads the
     # option only when it starts.
-    on = wanted and sockets.offload is not False
-    sentence = "on"
-    if not on:
-        sentence = "off: TCP is slow over the userspace datapath, or dead"
-    yield _graded("segmentation offload", on, sentence, install_hint())
+    yield _graded(
+        "segmentation offload",
+        wanted and sockets.offload is not False,
+        "on",
+        otherwise="off: TCP is slow over the userspace datapath, or dead",
+        hint=install_hint(),
+    )
     if 0 < sockets.send_buffer_bytes < 1 << 20:
         sentence = f"{sockets.send_buffer_bytes} bytes: a deep queue on one port starves the others"
         yield MachineCheck(
@@ -448,43 +453,49 @@ def _switch_scheduling() -> MachineCheck:
     if pid is not None:
         with suppress(ProcessLookupError):
             idle = os.sched_getscheduler(pid) == os.SCHED_IDLE
-    if not idle:
-        return MachineCheck(
-            "switch's scheduling", "ok", "as other programs"
-        )
-    sentence = (
-        f"process {pid} is under SCHED_IDLE: all others run before it"
+    return _graded(
+        "switch's scheduling",
+        not idle,
+        "as other programs",
+        otherwise=f"process {pid} is under SCHED_IDLE: all others run before it",
+        hint=f"sudo chrt --all-tasks --other --pid 0 {pid}",
     )
-    hint = f"sudo chrt --all-tasks --other --pid 0 {pid}"
-    return MachineCheck("switch's scheduling", "warn", sentence, hint)
 
 
 def _whole_batches() -> MachineCheck:
-    whole = is_preloaded(MACHINE.pid or 0)
-    sentence = "stays its tenant's"
-    if not whole:
-        sentence = "takes packets of other tenants with it"
-    return _graded("drops of a full queue", whole, sentence, install_hint())
+    return _graded(
+        "drops of a full queue",
+        is_preloaded(MACHINE.pid or 0),
+        "stays its tenant's",
+        otherwise="takes packets of other tenants with it",
+        hint=install_hint(),
+    )
 
 
 def _switch_memory() -> MachineCheck:
     held = 0
     if MACHINE.pid is not None:
         held = psutil.Process(MACHINE.pid).memory_info().rss
-    light = held <= HEAVY_SWITCH_BYTES
     sentence = f"{held >> 20} MiB"
-    if not light:
-        sentence += "; started again it holds less"
-    hint = "sudo /usr/share/openvswitch/scripts/ovs-ctl restart"
-    return _graded("switch's memory", light, sentence, hint)
+    return _graded(
+        "switch's memory",
+        held <= HEAVY_SWITCH_BYTES,
+        sentence,
+        otherwise=f"{sentence}; started again it holds less",
+        hint="sudo /usr/share/openvswitch/scripts/ovs-ctl restart",
+    )
 
 
 def _cubic() -> MachineCheck:
     available = Path("/proc/sys/net/ipv4/tcp_available_congestion_control")
-    has_cubic = "cubic" in available.read_text(encoding="ascii").split()
-    sentence = "available; jobs pin it" if has_cubic else "not available"
-    hint = "sudo modprobe tcp_cubic"
-    return _graded("TCP CUBIC", has_cubic, sentence, hint, bad="fail")
+    return _graded(
+        "TCP CUBIC",
+        "cubic" in available.read_text(encoding="ascii").split(),
+        "available; jobs pin it",
+        otherwise="not available",
+        hint="sudo modprobe tcp_cubic",
+        bad="fail",
+    )
 
 
 def _cgroups() -> MachineCheck:
@@ -550,12 +561,14 @@ def _clock() -> MachineCheck:
     if source.exists():
         name = source.read_text(encoding="ascii").strip()
     resolution_ns = time.clock_getres(time.CLOCK_MONOTONIC) * 1e9
-    fine = resolution_ns <= COARSE_CLOCK_NS
     sentence = f"{name}, resolution {resolution_ns:.0f} ns"
-    if not fine:
-        sentence += ": too coarse for limits to be exact"
-    hint = "boot without highres=off and nohz=off"
-    return _graded("clock", fine, sentence, hint)
+    return _graded(
+        "clock",
+        resolution_ns <= COARSE_CLOCK_NS,
+        sentence,
+        otherwise=f"{sentence}: too coarse for limits to be exact",
+        hint="boot without highres=off and nohz=off",
+    )
 
 
 def _room() -> MachineCheck:
@@ -572,13 +585,13 @@ def _disk() -> MachineCheck:
 
 
 def _hidden_processes() -> MachineCheck:
-    hidden = "programs in VMs see their own processes alone"
-    seen = (
-        "programs in VMs see the names of all processes: Linux before 5.8"
+    return _graded(
+        "processes",
+        hides_processes(),
+        "programs in VMs see their own processes alone",
+        otherwise="programs in VMs see the names of all processes: Linux before 5.8",
+        hint="take a newer kernel",
     )
-    is_hidden = hides_processes()
-    sentence = hidden if is_hidden else seen
-    return _graded("processes", is_hidden, sentence, "take a newer kernel")
 
 
 def _port(port: int, option: str) -> MachineCheck:
@@ -603,10 +616,13 @@ def _leftovers() -> MachineCheck:
     except RunFailed as error:
         hint = "sudo testbed clean"
         return MachineCheck("other runs", "warn", error.message, hint)
-    sentence = "none, and nothing left behind"
-    if left:
-        sentence = f"left behind by {', '.join(left)}"
-    return _graded("other runs", not left, sentence, "sudo testbed clean")
+    return _graded(
+        "other runs",
+        not left,
+        "none, and nothing left behind",
+        otherwise=f"left behind by {', '.join(left)}",
+        hint="sudo testbed clean",
+    )
 
 
 def _temporary_folders() -> MachineCheck:
@@ -618,7 +634,7 @@ def _temporary_folders() -> MachineCheck:
         count = number_of(len(left), "folder")
         sentence = f"{count} left behind by killed commands, as {left[0]}"
     return _graded(
-        "temporary folders", not left, sentence, "sudo testbed clean"
+        "temporary folders", not left, sentence, hint="sudo testbed clean"
     )
 
 

@@ -96,7 +96,7 @@ class BuiltSwitch(AttachedSwitch):
         MACHINE.vsctl(["--", *controller, "--", *setting])
 
     def stop(self, **_options: Any) -> None:
-        """Nothing: whoever has built it removes it."""
+        """Does nothing: the network's removal deletes the bridge."""
 
     def vsctl(self, *arguments: Any, **_options: Any) -> str:
         """Runs ``ovs-vsctl`` without the node's shell."""

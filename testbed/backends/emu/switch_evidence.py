@@ -131,7 +131,7 @@ class SwitchEvidence:
         return PendingWork(least_s, running=0.0)
 
     def stood_s(self, tenant: TenantPlan) -> float:
-        """Of the last look's time, how long a tenant's traffic was held up."""
+        """Part of the last look's time in which a tenant's traffic was held up."""
         parts = self._of(tenant).parts
         return max((self._stood_s[part] for part in parts), default=0.0)
 

@@ -51,7 +51,7 @@ class Side:
         }
 
     def request(self, lines: Sequence[BatchLine]) -> list[KernelRefusal]:
-        """Carry out lines in order; returns those that the kernel refused."""
+        """Carries out lines in order; returns those that the kernel refused."""
         # Index 0, of an unknown device, is refused by the kernel.
         return self.route.request(
             [

@@ -60,8 +60,8 @@ class _SimJob:
     epoch: int = 0
 
     def __lt__(self, _: _SimJob) -> bool:
-        """A killed job that starts anew may tie with its own stale entry in the
-        heap.
+        """False, for entries of the heap that are otherwise equal: those of a
+        killed job that starts anew.
         """
         return False
 
@@ -321,8 +321,8 @@ class SimulatedBackend:
     # -- failures ---------------------------------------------------------------------------
 
     def fail(self, failure: Failure) -> None:
-        """Nothing: the engine says which jobs a failure stops. Others do not
-        notice it.
+        """Does nothing: the engine names the jobs that a failure stops, and no
+        other job is affected.
         """
 
     def reroot(
