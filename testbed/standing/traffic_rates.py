@@ -17,9 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jobs.linux import inside_network_namespace
-from testbed.backends.emu.limiter_counters import CounterReader, Limiter
+from testbed.backends.emu.limiter_counters import (
+    SEND_CAP,
+    CounterReader,
+    Limiter,
+)
 from testbed.backends.emu.netlink import RouteSocket
-from testbed.backends.emu.sampling import SEND_CAP, limiters
+from testbed.backends.emu.sampling import limiters
 from testbed.backends.emu.traffic_control import NETNS_DIR, Side
 from testbed.plan.network_plan import TenantPlan
 from testbed.standing.keeper_protocol import ShowNetwork, ask

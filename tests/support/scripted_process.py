@@ -8,7 +8,6 @@ import pytest
 
 from testbed.backends.emu import switch_evidence
 from testbed.backends.emu.process_progress import Progress, Spent
-from testbed.backends.emu.sampling import LINK, SEND_CAP
 from testbed.backends.emu.switch_evidence import Forwarder, SwitchEvidence
 from testbed.plan.network_plan import NetworkPlan
 
@@ -47,4 +46,4 @@ def scripted_switch(
         if pid == len(processes):
             bridges = names[pid - 1 :]
         forwarders.append(Forwarder(pid, frozenset(bridges)))
-    return SwitchEvidence(plan, forwarders, LINK, SEND_CAP)
+    return SwitchEvidence(plan, forwarders)

@@ -392,7 +392,7 @@ def _is_without_line(path: Path) -> bool:
 
 
 def set_damaged_aside(
-    state: Path | None = None, *, dry_run: bool = False
+    state: Path | None, *, dry_run: bool
 ) -> list[tuple[Path, Path]]:
     """Renames damaged journals, and writes new ones with their readable entries.
 

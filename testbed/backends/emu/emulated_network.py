@@ -178,7 +178,7 @@ class EmulatedNetwork:
             self.conditions = self._conditions(sockets)
             names = [slot.netns for slot in self.plan.slots]
             vms |= traffic_control.open_namespaces(
-                names, VM_SYSCTLS, checksum_offload=self.offloads
+                names, checksum_offload=self.offloads
             )
             if not self._ours:
                 for switch, bridges in switches:

@@ -19,6 +19,11 @@ from numpy.typing import NDArray
 from jobs.demand import Demand
 from jobs.request import Enforcement
 from jobs.wire import FRAME_BYTES, wire_bits
+from testbed.backends.emu.limiter_counters import (
+    LINK,
+    RECEIVE_CAP,
+    WHOLE_LINK,
+)
 from testbed.backends.emu.process_progress import Progress, spent
 from testbed.backends.emu.switch_evidence import SwitchEvidence
 from testbed.backends.emu.work_evidence import Claim, Work, throttled_s
@@ -435,7 +440,7 @@ class EvidenceTaker:
         job.work.pause()
         self._left[job.followed.job_id] = job
 
-    def disturb(self, tenant_id: int, outage_s: float = 0.0) -> None:
+    def disturb(self, tenant_id: int, outage_s: float) -> None:
         """The experiment has stopped a job for so long, or changed its rate.
 
         Infinite: it stands still from now on.
@@ -482,7 +487,7 @@ class EvidenceTaker:
                 continue
             if link not in job.classes:
                 job.classes[link] = FullClass(job.followed.tenant)
-            count = ClassCount(*counted, waited_s)
+            count = ClassCount._make([*counted, waited_s])
             job.classes[link].take(count, rate_bps)
 
     def reads_class(self, tenant_id: int, link: int) -> bool:
@@ -512,19 +517,10 @@ class EvidenceTaker:
             return is_free and bool(received) and now_s < ends_s
         return job.kind in AT_RATE and is_free
 
-    def count(
-        self,
-        rows: NDArray[Any],
-        counters: NDArray[Any],
-        receive_cap: int,
-    ) -> None:
-        """Takes in counters of VMs' caps, by row of a limiter.
-
-        Kinds of limiters are numbered: classes on links have the lowest number,
-        whole links that above ``receive_cap``.
-        """
+    def count(self, rows: NDArray[Any], counters: NDArray[Any]) -> None:
+        """Takes in counters of limiters, by row."""
         self._count_queues(rows, counters)
-        self._count_links(rows, counters, receive_cap)
+        self._count_links(rows, counters)
         for row, counted in zip(
             rows.tolist(), counters.tolist(), strict=True
         ):
@@ -540,7 +536,7 @@ class EvidenceTaker:
                 self._switch.count(
                     followed.tenant, limiter, at_s, sent_bytes
                 )
-            if what == 0:
+            if what == LINK:
                 continue
             disturbed = self._disturbed.get(tenant, NONE)
             count = (at_s, sent_bytes, most_bps)
@@ -548,10 +544,10 @@ class EvidenceTaker:
                 job.capped[limiter].counted.take(*count, disturbed)
             else:
                 burst_s = SEND_BURST_S
-                if what == receive_cap:
+                if what == RECEIVE_CAP:
                     burst_s = switch_catch_up_s(followed.tenant)
                 job.capped[limiter] = _Cap(Counted(*count), burst_s)
-            if what == receive_cap:
+            if what == RECEIVE_CAP:
                 _receive(
                     job,
                     vm=where,
@@ -561,13 +557,10 @@ class EvidenceTaker:
                 )
 
     def _count_links(
-        self,
-        rows: NDArray[Any],
-        counters: NDArray[Any],
-        receive_cap: int,
+        self, rows: NDArray[Any], counters: NDArray[Any]
     ) -> None:
         """Notes how idle links have been that jobs without a reservation use."""
-        whole = rows["what"] > receive_cap
+        whole = rows["what"] == WHOLE_LINK
         for row, counted in zip(
             rows[whole].tolist(), counters[whole].tolist(), strict=True
         ):

@@ -26,6 +26,10 @@ from testbed.backends.emu.netlink import (
 if TYPE_CHECKING:
     from testbed.backends.emu.traffic_control import Side
 
+LINK, SEND_CAP, RECEIVE_CAP, WHOLE_LINK = range(4)
+"""Kinds of limiters: a tenant's class on a link, both caps of a VM, all of a
+link.
+"""
 Counted = tuple[float, int, int, int]
 COUNTERS = np.dtype(
     [

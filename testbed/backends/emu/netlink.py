@@ -362,7 +362,7 @@ class KernelRefusal:
 QDISC_DUMP = _message(RTM_GETQDISC, NLM_F_DUMP, TCMSG.pack(0, 0, 0, 0, 0))
 
 
-def qdisc_request(ifindex: int, parent: int = TC_H_ROOT) -> bytes:
+def qdisc_request(ifindex: int, parent: int) -> bytes:
     """A request for the counters of a device's root qdisc, or a class's queue.
 
     Older kernels reply only with the echo flag.

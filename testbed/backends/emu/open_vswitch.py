@@ -570,7 +570,7 @@ def _wait_for_datapath() -> None:
     releases it a moment later. Raises MachineCannot.
     """
     give_up_s = time.monotonic() + DEVICE_TIMEOUT_S
-    while _is_held(USERSPACE_DEVICE):
+    while _is_datapath_held():
         if time.monotonic() > give_up_s:
             raise MachineCannot(
                 f"another Open vSwitch has the userspace datapath (device {USERSPACE_DEVICE})",
@@ -579,13 +579,15 @@ def _wait_for_datapath() -> None:
         time.sleep(0.05)
 
 
-def _is_held(tap: str) -> bool:
+def _is_datapath_held() -> bool:
     """True if another process holds the tap device: attaching to it fails."""
-    if not Path("/sys/class/net", tap).exists():
+    if not Path("/sys/class/net", USERSPACE_DEVICE).exists():
         return False
     # struct ifreq: name and flags, 40 bytes in all. Where the device can be
     # attached to, closing the file lets go of it.
-    request = struct.pack("16sH22x", tap.encode(), IFF_TAP | IFF_NO_PI)
+    request = struct.pack(
+        "16sH22x", USERSPACE_DEVICE.encode(), IFF_TAP | IFF_NO_PI
+    )
     try:
         with Path("/dev/net/tun").open("rb", buffering=0) as device:
             fcntl.ioctl(device, TUNSETIFF, request)

@@ -38,7 +38,11 @@ from testbed.backends.emu.job_evidence import (
 )
 from testbed.backends.emu.limiter_counters import (
     COUNTERS,
+    LINK,
     NOT_COUNTED,
+    RECEIVE_CAP,
+    SEND_CAP,
+    WHOLE_LINK,
     Limiter,
 )
 from testbed.backends.emu.process_progress import spent
@@ -67,7 +71,6 @@ CLASSES_EVERY_S = 0.025
 # fewer.
 SAMPLES_SHARE = 0.025
 
-LINK, SEND_CAP, RECEIVE_CAP, WHOLE_LINK = range(4)
 COLUMNS = (
     "what",
     "tenant",
@@ -198,7 +201,7 @@ class Watch:
         evidence = None
         if not network.forwards_in_kernel:
             evidence = SwitchEvidence(
-                self._emulation.plan, network.forwarders, LINK, SEND_CAP
+                self._emulation.plan, network.forwarders
             )
         self.evidence.start(evidence)
 
@@ -332,7 +335,7 @@ class Watch:
     def _count(self, tenants: Sequence[TenantPlan]) -> None:
         """Counts traffic between two samples, as a short job needs it."""
         self._follow_new(tenants)
-        self.evidence.count(self._rows, self._reader.read(), RECEIVE_CAP)
+        self.evidence.count(self._rows, self._reader.read())
 
     def _sample(
         self,
@@ -352,7 +355,7 @@ class Watch:
         now_s = time.monotonic()
         now = self._reader.read()
         self._note_lost_ports(now)
-        self.evidence.count(self._rows, now, RECEIVE_CAP)
+        self.evidence.count(self._rows, now)
         received = nan
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from testbed.backends.emu.limiter_counters import LINK, SEND_CAP
 from testbed.backends.emu.process_progress import (
     RUNNING,
     STANDSTILL_S,
@@ -66,17 +67,14 @@ class _Entering:
 
 
 class SwitchEvidence:
-    """Looks at the parts of a switch. ``link_kind``, ``vm_kind``: of limiters."""
+    """Looks at the parts of a switch."""
 
     def __init__(
         self,
         plan: NetworkPlan,
         forwarders: Sequence[Forwarder],
-        link_kind: int,
-        vm_kind: int,
     ) -> None:
         self._plan = plan
-        self._kinds = (link_kind, vm_kind)
         self._progress = [Progress(part.pid) for part in forwarders]
         self._part_of_bridge: dict[str, int] = {}
         for number, part in enumerate(forwarders):
@@ -179,21 +177,20 @@ class SwitchEvidence:
     def _followed(
         self, tenant: TenantPlan, earlier: _Entering | None
     ) -> _Entering:
-        link_kind, vm_kind = self._kinds
         part_of: dict[LimiterKey, int] = {}
         bps: dict[int, float] = {}
         for vm in tenant.vms:
             # Of a part that has just ended nothing is known.
             part = self._part_of_bridge.get(vm.slot.port.bridge)
             if part is not None:
-                part_of[vm_kind, vm.index] = part
+                part_of[SEND_CAP, vm.index] = part
                 bps[part] = bps.get(part, 0.0) + tenant.rate_bps
         # A class on a link sends from one bridge into the next one, which may
         # be another part's.
         for link, _ in tenant.link_bps:
             bridge = self._plan.receiving_port(link).bridge
             if bridge in self._part_of_bridge:
-                part_of[link_kind, link] = self._part_of_bridge[bridge]
+                part_of[LINK, link] = self._part_of_bridge[bridge]
         traffic = _Entering(
             tenant,
             self._parts_of(tenant),

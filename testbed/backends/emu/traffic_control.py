@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from jobs.linux import inside_network_namespace
+from jobs.live.connections import VM_SYSCTLS
 from testbed.backends.emu.netlink import (
     GONE,
     KernelRefusal,
@@ -188,10 +189,7 @@ ETHTOOL_STXCSUM = 0x17
 
 
 def open_namespaces(
-    names: Iterable[str],
-    sysctls: Sequence[tuple[str, str]],
-    *,
-    checksum_offload: bool,
+    names: Iterable[str], *, checksum_offload: bool
 ) -> dict[str, Side]:
     """Sets up each VM's namespace, and opens a routing socket in it.
 
@@ -202,7 +200,7 @@ def open_namespaces(
 
     def set_up(name: str) -> None:
         with inside_network_namespace(NETNS_DIR / name):
-            set_sysctls(*sysctls)
+            set_sysctls(*VM_SYSCTLS)
             if not checksum_offload:
                 # As by `ethtool -K DEV tx off`.
                 _ethtool(VM_DEVICE, ETHTOOL_STXCSUM)

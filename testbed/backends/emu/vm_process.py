@@ -153,7 +153,10 @@ def run_program(
 
     Returns its exit code, as shells count. Raises RunFailed, BadInput.
     """
-    start = partial(start_process, place, argv, **variables)
+
+    def start(streams: ProgramStreams) -> subprocess.Popen[bytes]:
+        return start_process(place, argv, streams, **variables)
+
     return shell_code(run_apart(start))
 
 

@@ -20,14 +20,14 @@ from testbed.backends.emu.job_evidence import (
     Waits,
     may_converge,
 )
-from testbed.backends.emu.limiter_counters import COUNTERS
-from testbed.backends.emu.process_progress import Progress, Spent
-from testbed.backends.emu.sampling import (
-    LIMITER,
+from testbed.backends.emu.limiter_counters import (
+    COUNTERS,
     RECEIVE_CAP,
     SEND_CAP,
     WHOLE_LINK,
 )
+from testbed.backends.emu.process_progress import Progress, Spent
+from testbed.backends.emu.sampling import LIMITER
 from testbed.backends.emu.work_evidence import Claim
 from testbed.embedding.placement import Placement
 from testbed.plan.batch_lines import BURST_S
@@ -100,7 +100,7 @@ def taken(
             sent = round(RATE_BPS / 8 * share * sends_s)
             backlog = 3_000 if second <= queues_until_s else 0
             counters += [(100.0 + second, sent, 0, backlog)] * 2
-        taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
+        taker.count(rows, np.array(counters, COUNTERS))
     evidence = taker.outlast(1) if outlasts else None
     if not outlasts:
         evidence = taker.finish(1, arrivals=arrivals)
@@ -235,7 +235,6 @@ def test_a_receive_cap_has_the_bucket_that_is_set(
         taker.count(
             np.array([row], LIMITER),
             np.array([(100.0 + second, sent, 0, 0)], COUNTERS),
-            RECEIVE_CAP,
         )
     evidence = taker.finish(1)
     assert evidence is not None
@@ -353,7 +352,6 @@ def test_a_transfer_that_moved_is_counted_where_it_was_and_where_it_is(
             taker.count(
                 np.array([row], LIMITER),
                 np.array(counters, COUNTERS),
-                RECEIVE_CAP,
             )
 
     count(1, 100.0, 6, before)
@@ -737,7 +735,7 @@ def test_behind_a_full_link_nothing_lacks(
         counters = [
             (at_s, size, 0, 0) for size in (of_vms, of_vms, of_link)
         ]
-        taker.count(rows, np.array(counters, COUNTERS), RECEIVE_CAP)
+        taker.count(rows, np.array(counters, COUNTERS))
     evidence = taker.finish(1)
     assert evidence is not None
     # The link's first count has no time.
@@ -767,9 +765,7 @@ def test_a_short_job_is_counted_before_it_ends(
     assert not wants_count(100.9, replace(short, is_nearly_over=True))
     assert not wants_count(109.0, JOB)
     assert not wants_count(100.9, replace(short, kind="command"))
-    taker.count(
-        rows, np.array([(100.9, 1000, 0, 0)], COUNTERS), RECEIVE_CAP
-    )
+    taker.count(rows, np.array([(100.9, 1000, 0, 0)], COUNTERS))
     assert not wants_count(101.0)
 
 

@@ -14,13 +14,13 @@ from testbed.backends.emu.job_evidence import Followed
 from testbed.backends.emu.limiter_counters import (
     COUNTERS,
     NOT_COUNTED,
+    WHOLE_LINK,
     Limiter,
 )
 from testbed.backends.emu.sampling import (
     LIMITER,
     SAMPLE_EVERY_AT_MOST_S,
     SAMPLES_SHARE,
-    WHOLE_LINK,
     Watch,
     limiters,
 )

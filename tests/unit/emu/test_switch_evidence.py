@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from testbed.backends.emu.sampling import LINK, SEND_CAP
+from testbed.backends.emu.limiter_counters import LINK, SEND_CAP
 from testbed.embedding.placement import Placement
 from testbed.plan.limits import largest_packet_bytes
 from testbed.plan.network_plan import (
