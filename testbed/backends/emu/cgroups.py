@@ -285,7 +285,7 @@ class RunCgroup:
         for controller, limit, file, event in watched:
             if controller in self.layout.mounts:
                 path = self._path(controller, server, vm) / file
-                if _count(path, event):
+                if counts(path).get(event):
                     reached.append(limit)
         return tuple(reached)
 
@@ -466,14 +466,25 @@ def groups_of_run(main: str) -> tuple[str, ...]:
     return main, f"{top}/{TOP}/{run}"
 
 
-def _count(path: Path, event: str) -> int:
-    """The number beside an event in a control group's file, 0 without it."""
-    with suppress(OSError):
-        for line in path.read_text(encoding="ascii").splitlines():
+def counts(file: Path) -> dict[str, int]:
+    """Numbers in a control group's file, such as ``cpu.stat``, by name.
+
+    Empty for a group that is gone.
+    """
+    numbers = {}
+    with suppress(OSError, ValueError):
+        for line in file.read_text(encoding="ascii").splitlines():
             name, _, number = line.partition(" ")
-            if name == event:
-                return int(number)
-    return 0
+            numbers[name] = int(number)
+    return numbers
+
+
+def members(group: Path) -> set[int]:
+    """Processes of a control group; none if it does not exist."""
+    with suppress(OSError):
+        text = (group / "cgroup.procs").read_text(encoding="ascii")
+        return set(map(int, text.split()))
+    return set()
 
 
 def _write(path: Path, text: str) -> None:
@@ -558,34 +569,28 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
     killed: set[int] = set()
 
     def left() -> str:
-        members = _members(group)
-        if not members:
+        listed = _other_members(group)
+        if not listed:
             return ""
         _stop_forking(group)
         # Listed once more: some were forked before the freeze.
-        for pid in members | _members(group):
+        for pid in listed | _other_members(group):
             _kill(pid, way_out)
             killed.add(pid)
         # In version 1 a frozen process dies only after it is thawed.
         _set_freezer(group, "THAWED", "0")
-        return f"processes of {group} do not end: {len(members)}"
+        return f"processes of {group} do not end: {len(listed)}"
 
     _wait_while(left)
     return killed
 
 
-def _members(group: Path) -> set[int]:
-    """Processes of a group; none if it does not exist.
-
-    Raises RuntimeError if this process is one of them.
-    """
-    members: set[int] = set()
-    with suppress(OSError):
-        text = (group / "cgroup.procs").read_text(encoding="ascii")
-        members = set(map(int, text.split()))
-    if os.getpid() in members:
+def _other_members(group: Path) -> set[int]:
+    """Processes of a group. Raises RuntimeError if this process is among them."""
+    listed = members(group)
+    if os.getpid() in listed:
         raise RuntimeError(f"this process is itself in {group}")
-    return members
+    return listed
 
 
 def _kill(pid: int, way_out: Path | None) -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from jobs.demand import Demand
 from jobs.request import Enforcement
 from jobs.wire import FRAME_BYTES, wire_bits
+from testbed.backends.emu.cgroups import members
 from testbed.backends.emu.limiter_counters import (
     LINK,
     RECEIVE_CAP,
@@ -161,7 +162,6 @@ class Waits:
 
     def __init__(self, group: Path) -> None:
         self._pressure = group / "cpu.pressure"
-        self._members = group / "cgroup.procs"
         self._first_us = self._stalled_us()
         self._by_process: dict[int, float] = {}
         self._agents: set[int] = set()
@@ -193,18 +193,11 @@ class Waits:
             return (now_us - self._first_us) / 1e6
         # One that has reported is not named any more, and may still be there.
         self._agents.update(agents)
-        for pid in self._pids():
+        for pid in members(self._group):
             now = spent(pid)
             if now is not None and pid not in self._agents:
                 self._by_process[pid] = now.waited_s
         return sum(self._by_process.values())
-
-    def _pids(self) -> list[int]:
-        try:
-            words = self._members.read_text(encoding="ascii").split()
-        except OSError:
-            return []
-        return list(map(int, words))
 
 
 @dataclass

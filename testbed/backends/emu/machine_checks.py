@@ -35,6 +35,7 @@ from testbed.backends.emu.cgroups import (
     OPTIONAL,
     CgroupLayout,
     RunCgroup,
+    counts,
     probe_layout,
     remove_groups,
 )
@@ -704,9 +705,8 @@ def _group_room(group: Path, layout: CgroupLayout) -> int:
     memory.
     """
     used = "total_rss" if layout.version == 1 else "anon"
-    lines = (group / "memory.stat").read_text("ascii").splitlines()
-    stat = dict(line.split() for line in lines)
-    return _limit(group / layout.memory_limit) - int(stat[used])
+    used_bytes = counts(group / "memory.stat")[used]
+    return _limit(group / layout.memory_limit) - used_bytes
 
 
 def _limit(path: Path) -> int:

@@ -245,27 +245,35 @@ class _Rounds:
         return n_probes
 
     def receive(self, timeout_s: float) -> None:
-        """Notes arrivals until the time is over, and then the frames that still
-        wait to be read.
+        _receive(self._selector, self.arrivals, timeout_s)
 
-        Their number is bounded, as a program in a VM may send frames of a
-        probe's length without end. Their time is not: if this process had no
-        processor for long, many frames wait.
-        """
-        until_s = time.monotonic() + timeout_s
-        late_frames = LATE_FRAMES * len(self._sockets)
-        while late_frames > 0:
-            left_s = max(0.0, until_s - time.monotonic())
-            ready = self._selector.select(left_s)
-            if not ready:
-                return
-            if left_s == 0.0:
-                late_frames -= len(ready)
-            for key, _ in ready:
-                # Once a device is taken down, its socket's next read fails.
-                with suppress(OSError):
-                    frame = os.read(key.fd, 2 * FRAME_BYTES)
-                    self.arrivals.note(key.data, frame)
+
+def _receive(
+    selector: selectors.BaseSelector,
+    arrivals: ProbeArrivals,
+    timeout_s: float,
+) -> None:
+    """Notes arrivals until the time is over, and then the frames that still wait
+    to be read.
+
+    Their number is bounded, as a program in a VM may send frames of a probe's
+    length without end. Their time is not: if this process had no processor for
+    long, many frames wait.
+    """
+    until_s = time.monotonic() + timeout_s
+    late_frames = LATE_FRAMES * len(selector.get_map())
+    while late_frames > 0:
+        left_s = max(0.0, until_s - time.monotonic())
+        ready = selector.select(left_s)
+        if not ready:
+            return
+        if left_s == 0.0:
+            late_frames -= len(ready)
+        for key, _ in ready:
+            # Once a device is taken down, its socket's next read fails.
+            with suppress(OSError):
+                frame = os.read(key.fd, 2 * FRAME_BYTES)
+                arrivals.note(key.data, frame)
 
 
 class ProbeArrivals:

@@ -6,8 +6,11 @@ Files of both versions of control groups are read.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from testbed.backends.emu.cgroups import counts
 
 # The files with the processor time used so far: in version 1 a number of
 # nanoseconds; in version 2 lines of names and numbers, in microseconds.
@@ -33,14 +36,10 @@ class Claim(NamedTuple):
 
 def used_s(group: Path) -> float | None:
     """Processor time of a control group so far; None for one that is gone."""
-    try:
-        if (group / USAGE_V1).exists():
-            return NS * int((group / USAGE_V1).read_text(encoding="ascii"))
-        words = (group / STAT).read_text(encoding="ascii").split()
-        # The number is behind its name.
-        return US * int(words[words.index(USAGE_V2) + 1])
-    except (OSError, ValueError, IndexError):
-        return None
+    with suppress(OSError, ValueError):
+        return NS * int((group / USAGE_V1).read_text(encoding="ascii"))
+    used_us = counts(group / STAT).get(USAGE_V2)
+    return None if used_us is None else US * used_us
 
 
 def throttled_s(group: Path) -> float:
@@ -55,14 +54,10 @@ def throttled_s(group: Path) -> float:
 
 def _throttled_s(group: Path) -> float:
     """Time for which the quota of this control group held it up."""
-    try:
-        words = (group / STAT).read_text(encoding="ascii").split()
-    except OSError:
-        return 0.0
-    for name, unit_s in ((THROTTLED_V1, NS), (THROTTLED_V2, US)):
-        if name in words:
-            return unit_s * int(words[words.index(name) + 1])
-    return 0.0
+    stat = counts(group / STAT)
+    if THROTTLED_V1 in stat:
+        return NS * stat[THROTTLED_V1]
+    return US * stat.get(THROTTLED_V2, 0)
 
 
 class Work:
