@@ -34,7 +34,7 @@ MAX_PERIOD_US = 1_000_000
 SOCKETS_LIMIT = "memory.kmem.tcp.limit_in_bytes"
 """Of all sockets of a group, whatever its name says."""
 SOCKETS_PART = 2
-"""One over the part of a group's memory that its sockets may hold besides."""
+"""Divisor of a group's memory limit, for the limit of its sockets' memory."""
 MAX_WEIGHT = 10_000
 # Version 1's least number of shares is 2: doubled weights keep all ratios up to
 # 10,000 : 1.

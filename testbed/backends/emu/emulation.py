@@ -275,6 +275,7 @@ class Emulation:
 
     @contextmanager
     def _waits_for_controller(self) -> Iterator[None]:
+        """Adds the controller's standstill in the block to ``held_up_s``."""
         before_s = self.controller_stood_s or 0.0
         try:
             yield
@@ -443,6 +444,10 @@ class Emulation:
     def _withdraw(
         self, flows: Future[Any] | None, tenant: TenantPlan
     ) -> None:
+        """Removes the flows of a tenant that could not be admitted.
+
+        ``flows``: the request to add them; None where there was none.
+        """
         if flows is None:
             return
 
@@ -707,7 +712,7 @@ class Emulation:
     def _move_flows(
         self, tenant: TenantPlan
     ) -> ControllerError | RunFailed | None:
-        """Asks the controller to move a tenant; returns the error where it does not.
+        """Asks the controller to move a tenant; returns the error of a failure.
 
         Each call has a connection of its own, as several run at once.
         """

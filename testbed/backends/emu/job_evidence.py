@@ -221,13 +221,16 @@ class _Cap:
 
 @dataclass
 class _Job:
-    """Evidence so far. ``received`` and ``capped`` are by VM, and by limiter.
+    """Evidence so far of a job.
 
-    In ``queued_samples`` of the samples packets waited at one of its limiters.
-    ``classes``: by directed link, where several of its VMs may send to one.
-    ``shared_waited_s``: how long of its programs' waits another VM used all
-    that their node, ``nodes``, had left. ``lack_s``: by VM what it lacked where
-    the job was before, in the ``watched_s`` there.
+    - ``received``: counted traffic by VM; ``capped``: by limiter; ``classes``: by
+      directed link, where several of its VMs may send to one.
+    - ``queued_samples``: those of the ``samples`` in which packets waited at one
+      of its limiters.
+    - ``shared_waited_s``: the part of its programs' waits in which another VM
+      used all that their node, ``nodes``, had left.
+    - ``lack_s``: by VM, what it lacked on earlier nodes in the ``watched_s``
+      there.
     """
 
     followed: Followed
@@ -422,7 +425,7 @@ class EvidenceTaker:
         return earlier.moved(job)
 
     def leave(self, tenant_id: int) -> None:
-        """A job leaves its VMs, and resumes elsewhere."""
+        """Takes a job off its VMs. It resumes elsewhere."""
         job = self._jobs.pop(tenant_id, None)
         self._disturbed.pop(tenant_id, None)
         if job is None:
@@ -434,9 +437,10 @@ class EvidenceTaker:
         self._left[job.followed.job_id] = job
 
     def disturb(self, tenant_id: int, outage_s: float) -> None:
-        """The experiment has stopped a job for so long, or changed its rate.
+        """Records that the experiment has stopped a job, or changed its rate.
 
-        Infinite: it stands still from now on.
+        ``outage_s``: the time for which it was stopped; infinite for a job that
+        stands still from now on.
         """
         earlier = self._disturbed.get(tenant_id, NONE)
         later = disturbance(time.monotonic(), outage_s)
@@ -447,12 +451,12 @@ class EvidenceTaker:
         return since_s < self._disturbed.get(tenant_id, NONE).until_s
 
     def woke(self, late_s: float) -> None:
-        """The run's own process woke up now, so late."""
+        """Records that the run's own process has woken up late."""
         self._wakeups.append((time.monotonic(), late_s))
 
     def drop(self, tenant_id: int, packets: int) -> None:
-        """A tenant's classes on links have dropped packets, others than those of
-        :meth:`class_drops`.
+        """Adds drops of a tenant's classes on links, without the classes that
+        :meth:`class_drops` counts.
         """
         if tenant_id in self._jobs:
             self._jobs[tenant_id].drops += packets
@@ -484,14 +488,14 @@ class EvidenceTaker:
             job.classes[link].take(count, rate_bps)
 
     def reads_class(self, tenant_id: int, link: int) -> bool:
-        """True if a class is read so, and its drops are in class_drops."""
+        """True if :meth:`class_drops` counts the drops of this class."""
         job = self._jobs.get(tenant_id)
         if job is None or link not in job.followed.converging:
             return False
         return link in job.classes
 
     def class_drops(self) -> dict[tuple[int, int], ClassDrops]:
-        """Drops of these classes so far, by tenant and directed link."""
+        """Drops of the classes in :meth:`converging`, by tenant and directed link."""
         result = dict(self._class_drops)
         for tenant_id, job in self._jobs.items():
             _add_class_drops(result, tenant_id, job)

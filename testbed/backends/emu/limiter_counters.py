@@ -41,7 +41,7 @@ COUNTERS = np.dtype(
 )
 """Counters of a limiter and the time of reading in s, NaN where unknown."""
 NOT_COUNTED: Counted = (np.nan, -1, 0, 0)
-"""Of a limiter that is not there."""
+"""Counters of a limiter that does not exist."""
 # Many times what the kernel needs for a datagram. Where a reply took longer,
 # this process was preempted, and the time of its counters is unknown.
 READ_S = 0.005

@@ -367,7 +367,7 @@ class LiveBackend:
     def _done_s(
         self, live: LiveJob, tenant: TenantPlan
     ) -> dict[Claim, float]:
-        """When a job's VMs had computed all that they were to."""
+        """Instants in s at which a job's VMs had computed everything."""
         # On a background VM's node others use what it leaves: its account
         # does not stand still.
         if live.tier == "background":
@@ -381,8 +381,10 @@ class LiveBackend:
     def _computing(
         self, job: LiveJob, tenant: TenantPlan
     ) -> Iterator[tuple[TenantVm, ComputePlan, Claim, int | None]]:
-        """A job's computing VMs with their claims, and when they had computed
-        all that they were to, in ns; None of those that still have work.
+        """A job's computing VMs with their plans and claims.
+
+        The last value is the instant in ns at which a VM had computed
+        everything; None while it still has work.
         """
         end_ns = {
             report.index: report.end_ns for report in job.reports.values()

@@ -108,11 +108,12 @@ class LiveJob:
             return False
         if self.trouble is not None:
             late = time.monotonic_ns() - self.trouble_ns > TROUBLE_S * 1e9
-            return late or not self._a_consequence
+            return late or not self._is_consequence
         return bool(self.agents) and len(self.reports) == len(self.plans)
 
     @property
-    def _a_consequence(self) -> bool:
+    def _is_consequence(self) -> bool:
+        """True of a lost connection, which another agent's end may have caused."""
         return self.trouble is not None and "connection" in self.trouble
 
     def fail(self, reason: str, *, cause: bool = False) -> None:
@@ -122,7 +123,7 @@ class LiveJob:
         if self.trouble is None:
             self.trouble = reason
             self.trouble_ns = time.monotonic_ns()
-        elif cause and self._a_consequence:
+        elif cause and self._is_consequence:
             self.trouble = reason
 
     @property

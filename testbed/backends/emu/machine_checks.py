@@ -155,8 +155,11 @@ def require_machine() -> None:
     """Raises MachineCannot with the first of the doctor's checks that fails."""
     for check in requirements(root=True):
         if check.grade == "fail":
-            message = f"this machine cannot run the live network: {check.name}: {check.sentence}"
-            raise MachineCannot(message, check.hint)
+            raise MachineCannot(
+                "this machine cannot run the live network:"
+                f" {check.name}: {check.sentence}",
+                check.hint,
+            )
 
 
 def _root(root: bool) -> MachineCheck:
@@ -255,13 +258,11 @@ def _python() -> Iterator[MachineCheck]:
         "matplotlib",
     )
     missing = [name for name in wanted if util.find_spec(name) is None]
-    sentence = "all there"
-    if missing:
-        sentence = f"missing: {', '.join(missing)}"
     yield _graded(
         "Python packages",
         not missing,
-        sentence,
+        "all there",
+        otherwise=f"missing: {', '.join(missing)}",
         hint=install_hint(),
         bad="fail",
     )
@@ -295,21 +296,21 @@ def _controller() -> MachineCheck:
 
 
 def _loopback() -> MachineCheck:
-    sentence = "up"
+    trouble = ""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             address = server.getsockname()
             socket.create_connection(address, LOOPBACK_S).close()
     except OSError as error:
-        sentence = (
+        trouble = (
             f"{error.strerror}: the controller and its switches meet there"
         )
-    hint = "sudo ip link set lo up"
     return _graded(
         "loopback device",
-        sentence == "up",
-        sentence,
-        hint=hint,
+        not trouble,
+        "up",
+        otherwise=trouble,
+        hint="sudo ip link set lo up",
         bad="fail",
     )
 
@@ -321,7 +322,10 @@ def _kernel_settings() -> MachineCheck:
         "kernel settings",
         os.access(PINGING, os.W_OK),
         "/proc/sys is writable",
-        otherwise="/proc/sys is read-only, as in a container that is not privileged",
+        otherwise=(
+            "/proc/sys is read-only, as in a container that is not"
+            " privileged"
+        ),
         hint="start the container with --privileged",
         bad="fail",
     )
@@ -366,11 +370,16 @@ NETEM_HINT = (
 
 
 def _netem() -> MachineCheck:
-    name = "links' delay and loss"
-    if has_netem():
-        return MachineCheck(name, "ok", "netem works")
-    sentence = "the kernel has no netem: only links with delay, jitter or loss need it"
-    return MachineCheck(name, "warn", sentence, NETEM_HINT)
+    return _graded(
+        "links' delay and loss",
+        has_netem(),
+        "netem works",
+        otherwise=(
+            "the kernel has no netem: only links with delay, jitter or"
+            " loss need it"
+        ),
+        hint=NETEM_HINT,
+    )
 
 
 def has_netem() -> bool:
@@ -458,7 +467,9 @@ def _switch_scheduling() -> MachineCheck:
         "switch's scheduling",
         not idle,
         "as other programs",
-        otherwise=f"process {pid} is under SCHED_IDLE: all others run before it",
+        otherwise=(
+            f"process {pid} is under SCHED_IDLE: all others run before it"
+        ),
         hint=f"sudo chrt --all-tasks --other --pid 0 {pid}",
     )
 
@@ -528,12 +539,9 @@ def _cgroups() -> MachineCheck:
             f"; without {' and '.join(lacking)}: VMs have no such limit"
         )
         return MachineCheck(name, "warn", sentence, hint)
-    sentence += f"; of {TYPICAL_VMS} VMs each may have {_typical_limits()}"
+    limits = machine_limits([2] * (TYPICAL_VMS // 2))
+    sentence += f"; of {TYPICAL_VMS} VMs each may have {limits}"
     return MachineCheck(name, "ok", sentence)
-
-
-def _typical_limits() -> VmLimits:
-    return machine_limits([2] * (TYPICAL_VMS // 2))
 
 
 def _processors() -> MachineCheck:
@@ -590,7 +598,10 @@ def _hidden_processes() -> MachineCheck:
         "processes",
         hides_processes(),
         "programs in VMs see their own processes alone",
-        otherwise="programs in VMs see the names of all processes: Linux before 5.8",
+        otherwise=(
+            "programs in VMs see the names of all processes: Linux before"
+            " 5.8"
+        ),
         hint="take a newer kernel",
     )
 

@@ -41,8 +41,9 @@ def spent(pid: int) -> Spent | None:
 class PendingWork(NamedTuple):
     """Work that waits for a process that makes no progress.
 
-    ``least_s``: without progress for less it may be between two pieces of it;
-    ``running``: the share of a time that they keep it running, at least.
+    ``least_s``: the shortest time without progress that counts, as in a shorter
+    one the process may wait for its next piece of work; ``running``: the least
+    share of its time for which the work keeps it running.
     """
 
     least_s: float = STANDSTILL_S

@@ -163,7 +163,7 @@ class SwitchEvidence:
         return self._traffic[tenant_id].waited_s
 
     def forget(self, tenant_id: int) -> None:
-        """The tenant is gone."""
+        """Drops all that is known of a tenant that is gone."""
         self._traffic.pop(tenant_id, None)
 
     def _of(self, tenant: TenantPlan) -> _Entering:
