@@ -86,10 +86,11 @@ def embedder(name: str) -> Embedder:
         return known[name]
     if name in _of_files:
         return _of_files[name][0]
-    if name in installed("embedders"):
-        from testbed.embedding.installed_embedder import installed_embedder
+    plugin = installed("embedders").get(name)
+    if plugin is not None:
+        from testbed.embedding.installed_embedder import checked_embedder
 
-        return installed_embedder(installed("embedders")[name])
+        return checked_embedder(plugin.name, plugin.load())
     close = get_close_matches(name, embedder_names(), n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
     names = ", ".join(embedder_names())

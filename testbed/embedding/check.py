@@ -6,6 +6,7 @@ that it cannot share their mistakes.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from testbed.embedding.placement import (
@@ -35,45 +36,35 @@ def check_placement(
     if tree is None:
         return [f"no tree has root {placement.root}"]
     # Paths are followed only from servers that exist.
-    problems = _check_servers(datacentre, residual, placement, n_vms, size)
+    problems = _check_servers(
+        datacentre, residual, placement, n_vms=n_vms, size=size
+    )
     if problems:
         return problems
-    below: dict[int, int] = {}
-    for server, count in placement.vms_on:
-        problems += _add_path(datacentre, tree, server, count, below)
+    below: Counter[int] = Counter()
+    problems += _count_below(datacentre, tree, placement, below)
     if problems:
         return problems
-    for node in sorted(below):
+    for node, inside in sorted(below.items()):
+        outside = n_vms - inside
+        asked = min(inside, outside) * rate_bps
         link = int(tree.uplink[node])
-        sides = (below[node], n_vms - below[node])
-        problems += _check_link(datacentre, residual, link, sides, rate_bps)
+        for direction in (2 * link, 2 * link + 1):
+            free = int(residual.free_bps[direction])
+            # What carries nothing may be full beyond its capacity.
+            if asked > 0 and asked > free:
+                problems.append(
+                    f"{datacentre.link_name(direction)}: {asked} bit/s asked"
+                    f" ({inside} VMs | {outside} VMs), {free} bit/s free"
+                )
     return problems
-
-
-def _check_link(
-    datacentre: DataCentre,
-    residual: Residual,
-    link: int,
-    sides: tuple[int, int],
-    rate_bps: int,
-) -> Iterator[str]:
-    """The hose's rate against both directions; ``sides``: VMs on either."""
-    one_side, other_side = sides
-    asked = min(sides) * rate_bps
-    for direction in (2 * link, 2 * link + 1):
-        free = int(residual.free_bps[direction])
-        # What carries nothing may be full beyond its capacity.
-        if asked > 0 and asked > free:
-            yield (
-                f"{datacentre.link_name(direction)}: {asked} bit/s asked"
-                f" ({one_side} VMs | {other_side} VMs), {free} bit/s free"
-            )
 
 
 def _check_servers(
     datacentre: DataCentre,
     residual: Residual,
     placement: Placement,
+    *,
     n_vms: int,
     size: VmSize,
 ) -> list[str]:
@@ -112,34 +103,34 @@ def _check_servers(
     return problems
 
 
-def _add_path(
+def _count_below(
     datacentre: DataCentre,
     tree: Tree,
-    server: int,
-    count: int,
-    below: dict[int, int],
-) -> list[str]:
-    """Walk from a server to the root, adding its VMs to ``below``.
+    placement: Placement,
+    below: Counter[int],
+) -> Iterator[str]:
+    """Walks from each server to the root, adding its VMs to ``below``: the
+    number of VMs below the uplink of each node.
 
-    ``below``: number of VMs below the uplink of each node. Returns problems of
-    the path.
+    Yields the problem of each path that has one.
     """
-    node = server
-    while node != tree.root:
-        link = int(tree.uplink[node])
-        above = int(tree.parent[node])
-        if above < 0:
-            return [
-                f"{datacentre.names[server]} is not below {datacentre.names[tree.root]}"
-            ]
-        if link >= 0:
-            ends = (
-                int(datacentre.link_lower[link]),
-                int(datacentre.link_upper[link]),
-            )
-            if ends != (node, above):
-                names = f"{datacentre.names[node]} and {datacentre.names[above]}"
-                return [f"link {link} does not join {names}"]
-            below[node] = below.get(node, 0) + count
-        node = above
-    return []
+    names = datacentre.names
+    for server, count in placement.vms_on:
+        node = server
+        while node != tree.root:
+            link = int(tree.uplink[node])
+            above = int(tree.parent[node])
+            if above < 0:
+                yield f"{names[server]} is not below {names[tree.root]}"
+                break
+            if link >= 0:
+                lower = datacentre.link_lower[link]
+                upper = datacentre.link_upper[link]
+                if (lower, upper) != (node, above):
+                    yield (
+                        f"link {link} does not join {names[node]}"
+                        f" and {names[above]}"
+                    )
+                    break
+                below[node] += count
+            node = above

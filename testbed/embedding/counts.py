@@ -99,16 +99,15 @@ def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
     """Every edge of a layer above some nodes: positions in ``nodes``, and
     edges.
     """
-    if isinstance(layer.child_index, slice):
+    index = layer.child_index
+    if isinstance(index, slice):
         inside = np.flatnonzero(
-            (nodes >= layer.child_index.start)
-            & (nodes < layer.child_index.stop)
+            (nodes >= index.start) & (nodes < index.stop)
         )
-        return inside, nodes[inside] - layer.child_index.start
+        return inside, nodes[inside] - index.start
     low = np.searchsorted(layer.children_sorted, nodes, side="left")
-    width = (
-        np.searchsorted(layer.children_sorted, nodes, side="right") - low
-    )
+    high = np.searchsorted(layer.children_sorted, nodes, side="right")
+    width = high - low
     ends = np.cumsum(width)
     # Ranges of several lengths, one after the other: each one's own start less
     # the place where it begins among all.
@@ -116,6 +115,14 @@ def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
     at = np.arange(len(shift)) + shift
     positions = np.repeat(np.arange(len(nodes)), width)
     return positions, layer.edges_by_child[at]
+
+
+def deal(room: IntArray, amount: int) -> IntArray:
+    """Deals an amount to places in their order, each up to its ``room``;
+    returns what each gets.
+    """
+    before = np.cumsum(room) - room
+    return np.minimum(room, np.maximum(amount - before, 0))
 
 
 def share_out(
@@ -130,9 +137,8 @@ def share_out(
     if len(switches) == 1:
         at = layer.position(int(switches[0]))
         first_edge = int(layer.start[at])
-        here = room[first_edge : int(layer.start[at + 1])]
-        before = np.cumsum(here) - here
-        dealt = np.minimum(here, np.maximum(amounts[0] - before, 0))
+        rooms = room[first_edge : int(layer.start[at + 1])]
+        dealt = deal(rooms, int(amounts[0]))
         some = np.flatnonzero(dealt)
         return some + first_edge, dealt[some]
     positions = np.searchsorted(layer.switches, switches)
@@ -140,14 +146,13 @@ def share_out(
     width = layer.start[positions + 1] - low
     ends = np.cumsum(width)
     edges = np.arange(ends[-1]) + np.repeat(low - (ends - width), width)
-    here = room[edges]
-    total = np.cumsum(here)
+    rooms = room[edges]
+    before = np.cumsum(rooms) - rooms
     # One cumulative sum over all children; each switch's begins where the
     # one before has ended.
-    first = total[ends - width] - here[ends - width]
-    before = total - here - np.repeat(first, width)
+    before -= np.repeat(before[ends - width], width)
     dealt = np.minimum(
-        here, np.maximum(np.repeat(amounts, width) - before, 0)
+        rooms, np.maximum(np.repeat(amounts, width) - before, 0)
     )
     some = np.flatnonzero(dealt)
     return edges[some], dealt[some]
@@ -159,15 +164,8 @@ def placement_below(
     """The placement with all VMs below ``node``, pinned to the first tree that
     holds it.
     """
-    order = np.argsort(servers, kind="stable")
-    return Placement(
-        root=int(datacentre.first_root[node]),
-        vms_on=tuple(
-            zip(
-                servers[order].tolist(), counts[order].tolist(), strict=True
-            )
-        ),
-    )
+    pairs = zip(servers.tolist(), counts.tolist(), strict=True)
+    return Placement(int(datacentre.first_root[node]), tuple(sorted(pairs)))
 
 
 def on_one_server(

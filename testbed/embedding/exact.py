@@ -100,17 +100,10 @@ def least_bandwidth(
         return least_bandwidth_uneven(
             datacentre, residual, n_vms, rate_bps, lowest=lowest
         )
-    trail = _Trail(
-        [],
-        [
-            _begin(
-                np.arange(datacentre.n_servers), residual.free_slots, n_vms
-            )
-        ],
-    )
-    best = _search(
-        datacentre, residual, n_vms, rate_bps, trail, lowest=lowest
-    )
+    servers = np.arange(datacentre.n_servers)
+    trail = _Trail([], [_begin(servers, residual.free_slots, n_vms)])
+    counts = Counts(datacentre, residual, n_vms, rate_bps)
+    best = _search(counts, trail, lowest=lowest)
     if best is None:
         return None
     return _place(datacentre, n_vms, best, trail)
@@ -165,34 +158,32 @@ def _begin(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
     at = np.flatnonzero(below > n_vms // 2)
     none = np.full(len(at), -1)
     return _Chains(
-        nodes[at],
-        np.minimum(below[at], n_vms),
-        np.zeros(len(at), np.int64),
-        none,
-        none,
+        node=nodes[at],
+        held=np.minimum(below[at], n_vms),
+        saved=np.zeros(len(at), np.int64),
+        before=none,
+        edge=none,
     )
 
 
 def _search(
-    datacentre: DataCentre,
-    residual: Residual,
-    n_vms: int,
-    rate_bps: int,
-    trail: _Trail,
-    *,
-    lowest: bool,
+    counts: Counts, trail: _Trail, *, lowest: bool
 ) -> _Found | None:
-    """Goes up until nothing above can be better, leaving its trail."""
-    per_link = link_counts(residual, n_vms, rate_bps)
+    """Goes up until nothing above can be better, leaving its trail.
+
+    ``counts`` are those of servers and links; those of switches become the
+    light ones.
+    """
+    datacentre = counts.datacentre
+    n_vms = counts.n_vms
+    below = counts.below
     # What a level costs at most; without a network or at rate 0 everything
     # costs the same.
-    unit = n_vms if rate_bps and datacentre.n_links else 0
-    below = np.zeros(datacentre.n_nodes, dtype=np.int64)
-    below[: datacentre.n_servers] = residual.free_slots
+    unit = n_vms if counts.rate_bps and datacentre.n_links else 0
     best: _Found | None = None
     least = 0
     for layer in datacentre.layers:
-        a = edge_counts(layer, per_link, n_vms)
+        a = edge_counts(layer, counts.per_link, n_vms)
         room = np.minimum(below[layer.child_index], a)
         # At most one child holds more than half: its chain. All others are
         # light.
@@ -209,9 +200,8 @@ def _search(
             if unit:
                 cost = layer.level * unit - grown.saved[whole]
             # Of equal costs the node with the lowest number.
-            ranked = cost * datacentre.n_nodes + grown.node[whole]
-            first = int(np.argmin(ranked))
-            if best is None or int(cost[first]) < least:
+            first = np.lexsort((grown.node[whole], cost))[0]
+            if best is None or cost[first] < least:
                 least = int(cost[first])
                 at = int(whole[first])
                 best = _Found(
@@ -267,20 +257,15 @@ def _grow(
     edge = edge[through]
     held = chains.held[chain]
     owner = layer.owner[edge]
-    grown = _Chains(
-        node=np.concatenate((layer.switches[owner], fresh.node)),
-        held=np.concatenate(
-            (
-                np.minimum(n_vms, held + total[owner] - room[edge]),
-                fresh.held,
-            )
-        ),
-        saved=np.concatenate(
-            (chains.saved[chain] + 2 * held - n_vms, fresh.saved)
-        ),
-        before=np.concatenate((chain, fresh.before)),
-        edge=np.concatenate((edge, fresh.edge)),
+    prolonged = _Chains(
+        node=layer.switches[owner],
+        held=np.minimum(n_vms, held + total[owner] - room[edge]),
+        saved=chains.saved[chain] + 2 * held - n_vms,
+        before=chain,
+        edge=edge,
     )
+    both = zip(prolonged, fresh, strict=True)
+    grown = _Chains(*map(np.concatenate, both))
     if layer.shared:
         return _undominated(grown)
     return grown
@@ -322,27 +307,24 @@ def _place(
     amounts = np.array([n_vms])
     before = best.before
     edge = best.edge
-    for level in range(best.level, 0, -1):
-        layer = datacentre.layers[level - 1]
-        room = trail.light[level - 1]
-        if before < 0:
-            edges, dealt = share_out(layer, nodes, amounts, room)
-            nodes = layer.child[edges]
-            amounts = dealt
-            continue
-        # The chain's node stands last; its heavy child takes its part before
-        # the light ones.
-        chains = trail.chains[level - 1]
-        held = int(chains.held[before])
-        heavy = int(layer.child[edge])
-        amounts[-1] -= held
-        # It has its part: the light ones share what is left.
-        room[edge] = 0
-        edges, dealt = share_out(layer, nodes, amounts, room)
-        nodes = np.append(layer.child[edges], heavy)
-        amounts = np.append(dealt, held)
-        edge = int(chains.edge[before])
-        before = int(chains.before[before])
+    for level in range(best.level - 1, -1, -1):
+        layer = datacentre.layers[level]
+        room = trail.light[level]
+        chains = trail.chains[level]
+        held = 0
+        if before >= 0:
+            # The chain's node stands last; its heavy child takes its part
+            # before the light ones, which share what is left.
+            held = int(chains.held[before])
+            amounts[-1] -= held
+            room[edge] = 0
+        edges, amounts = share_out(layer, nodes, amounts, room)
+        nodes = layer.child[edges]
+        if before >= 0:
+            nodes = np.append(nodes, layer.child[edge])
+            amounts = np.append(amounts, held)
+            edge = int(chains.edge[before])
+            before = int(chains.before[before])
     return placement_below(datacentre, best.node, nodes, amounts)
 
 
@@ -377,39 +359,38 @@ def least_bandwidth_uneven(
     thousand nodes; O(nodes · N²) in numpy. Of equals a switch's children, by
     id, take as few as the least cost allows from the last one on.
     """
-    n = n_vms
     weight = 1 if rate_bps and datacentre.n_links else 0
-    per_link = link_counts(residual, n, rate_bps)
-    slots = np.minimum(residual.free_slots, n)
+    per_link = link_counts(residual, n_vms, rate_bps)
+    slots = np.minimum(residual.free_slots, n_vms)
     tables = {}
     for server, count in enumerate(slots.tolist()):
         tables[server] = _Table(np.zeros(count + 1, np.int64), ())
     best = -1
     best_cost = int(_NEVER)
     for layer in datacentre.layers:
+        passing = edge_counts(layer, per_link, n_vms).tolist()
         for at, switch in enumerate(layer.switches.tolist()):
             table = _Table(np.zeros(1, np.int64), ())
             # Child after child: a table says what x VMs below a switch cost
             # at least.
-            for edge in range(
-                int(layer.start[at]), int(layer.start[at + 1])
-            ):
+            for edge in range(layer.start[at], layer.start[at + 1]):
                 child = int(layer.child[edge])
-                link = int(layer.link[edge])
-                a = int(per_link[link]) if link >= 0 else n
-                upward = _upward(tables[child].cost, a, n, weight)
-                table = _with_child(table, child, upward, n)
+                upward = _upward(
+                    tables[child].cost, passing[edge], n_vms, weight
+                )
+                table = _with_child(table, child, upward, n_vms)
             tables[switch] = table
-            if len(table.cost) > n and int(table.cost[n]) < best_cost:
+            cost = table.cost
+            if len(cost) > n_vms and cost[n_vms] < best_cost:
                 best = switch
-                best_cost = int(table.cost[n])
+                best_cost = int(cost[n_vms])
         # All switches of the level were looked at: the cheapest of them is
         # meant.
         if lowest and best >= 0:
             break
     if best < 0:
         return None
-    count_of = _walk(tables, best, n)
+    count_of = _walk(tables, best, n_vms)
     servers = np.array(list(count_of.keys()))
     counts = np.array(list(count_of.values()))
     return placement_below(datacentre, best, servers, counts)

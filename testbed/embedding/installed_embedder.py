@@ -17,14 +17,13 @@ from testbed.embedding.placement import (
 from testbed.errors import RunFailed
 from testbed.plugin_source import check_source
 from testbed.plugins import (
-    Installed,
     Loaded,
     PluginError,
     raised_anywhere,
     shown_value,
 )
 from testbed.units import format_bandwidth
-from topologies.datacentre import DataCentre, IntArray
+from topologies.datacentre import DataCentre
 
 _METHOD = (
     "embed(self, datacentre, residual, n_vms, rate_bps, *, largest_bps=0)"
@@ -35,13 +34,6 @@ class EmbedderFailed(RunFailed):
     """An embedder that is not ours is at fault, and not the policy that asks
     it.
     """
-
-
-def installed_embedder(plugin: Installed) -> Embedder:
-    """The embedder of an installed package. Raises PluginError where it is
-    none.
-    """
-    return checked_embedder(plugin.name, plugin.load())
 
 
 def checked_embedder(name: str, loaded: Loaded) -> CheckedEmbedder:
@@ -92,7 +84,9 @@ class CheckedEmbedder:
         answer: Any = None
         try:
             answer = self.ask(embed, datacentre, free, n_vms, rate_bps)
-            fault = _fault(datacentre, free, answer, n_vms, rate_bps)
+            fault = _fault(
+                datacentre, free, answer, n_vms=n_vms, rate_bps=rate_bps
+            )
         except RunFailed as error:
             fault = error.message
         except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody's code raises what it likes
@@ -110,6 +104,7 @@ def _fault(
     datacentre: DataCentre,
     free: Residual,
     answer: Any,
+    *,
     n_vms: int,
     rate_bps: int,
 ) -> str | None:
@@ -122,7 +117,9 @@ def _fault(
         return f"refuses for {shown_value(answer.reason)}"
     if not isinstance(answer, Placement):
         return f"answers {shown_value(answer)}, which is neither a Placement nor a Refusal"
-    problems = check_placement(datacentre, free, answer, n_vms, rate_bps)
+    problems = check_placement(
+        datacentre, free, answer, n_vms=n_vms, rate_bps=rate_bps
+    )
     if problems:
         return f"answers {shown_value(tuple(answer))}, which does not fit: {problems[0]}"
     return None
@@ -130,15 +127,12 @@ def _fault(
 
 def _read_only(residual: Residual) -> Residual:
     """Views that nobody can write to: the arrays are the run's own."""
+    slots = residual.free_slots.view()
+    bps = residual.free_bps.view()
+    slots.flags.writeable = False
+    bps.flags.writeable = False
     memory = residual.free_memory_mib
-    return Residual(
-        _locked(residual.free_slots),
-        _locked(residual.free_bps),
-        None if memory is None else _locked(memory),
-    )
-
-
-def _locked(values: IntArray) -> IntArray:
-    view = values.view()
-    view.setflags(write=False)
-    return view
+    if memory is not None:
+        memory = memory.view()
+        memory.flags.writeable = False
+    return Residual(slots, bps, memory)

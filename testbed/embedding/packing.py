@@ -107,12 +107,12 @@ class Packing:
             # The counts are Oktopus': they are right about whether any
             # placement exists, so that nothing is lost by passing the
             # others over.
-            here = subtree(self.datacentre, switch)
+            candidate = subtree(self.datacentre, switch)
             self.left = self.n_vms
             self.taken = []
-            self.paths = here.paths
+            self.paths = candidate.paths
             self._below = {}
-            yield here
+            yield candidate
 
     def most(self, server: int) -> int:
         """The most VMs that a server can take as things stand; 0 where it can

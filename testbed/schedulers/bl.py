@@ -14,6 +14,7 @@ import numpy as np
 from jobs.request import JobRequest
 from testbed.embedding.counts import (
     Counts,
+    deal,
     on_one_server,
     placement_below,
     servers_below,
@@ -34,7 +35,7 @@ from testbed.schedulers.policy import (
     View,
     parameter,
 )
-from topologies.datacentre import DataCentre, IntArray
+from topologies.datacentre import DataCentre
 
 
 class Baseline:
@@ -86,25 +87,17 @@ class SlotsAlone:
             return alone
         # At rate 0 no link holds a count down: slots alone decide, from the
         # lowest level up.
-        for switch in Counts(
-            datacentre, residual, n_vms, rate_bps=0
-        ).candidates():
-            return _fill(datacentre, residual.free_slots, switch, n_vms)
+        counts = Counts(datacentre, residual, n_vms, rate_bps=0)
+        for switch in counts.candidates():
+            servers = np.flatnonzero(servers_below(datacentre, switch))
+            dealt = deal(residual.free_slots[servers], n_vms)
+            used = dealt > 0
+            return placement_below(
+                datacentre, switch, servers[used], dealt[used]
+            )
         return Refusal(
             f"{n_vms} slots asked, {int(residual.free_slots.sum())} free"
         )
-
-
-def _fill(
-    datacentre: DataCentre, free: IntArray, switch: int, n_vms: int
-) -> Placement:
-    """The servers below a switch, by id, each as full as it can be."""
-    servers = np.flatnonzero(servers_below(datacentre, switch))
-    # VMs that the servers before each one could hold.
-    before = np.cumsum(free[servers]) - free[servers]
-    counts = np.minimum(free[servers], np.maximum(n_vms - before, 0))
-    used = counts > 0
-    return placement_below(datacentre, switch, servers[used], counts[used])
 
 
 @dataclass(frozen=True)
