@@ -15,7 +15,8 @@ from jobs.workload.parallel_jobs import Requests
 from jobs.workload.swf import jobs_of, read_swf
 from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
-from testbed.engine.engine import Engine, Sink
+from testbed.engine.engine import Engine
+from testbed.engine.engine_state import Sink
 from testbed.errors import MachineCannot
 from testbed.schedulers.actions import Arrived, Ended, Start
 from testbed.schedulers.easy import Easy

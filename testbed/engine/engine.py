@@ -17,14 +17,9 @@ from typing import Any
 from jobs.request import JobRequest
 from testbed import events
 from testbed.embedding.installed_embedder import EmbedderFailed
-from testbed.embedding.placement import (
-    Placement,
-    Residual,
-    hose_bps,
-    tree_of,
-)
+from testbed.embedding.placement import Placement, Residual
 from testbed.engine.backend import Backend, Completion, StartFailed
-from testbed.engine.engine_state import EngineState
+from testbed.engine.engine_state import EngineState, Sink
 from testbed.engine.job_states import (
     Arrivals,
     EventPriority,
@@ -45,8 +40,6 @@ from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Charging, Policy
 from topologies.datacentre import DataCentre
-
-Sink = Callable[[events.Event], None]
 
 
 class EngineView:
@@ -118,9 +111,8 @@ class Engine(EngineState):
         failures: tuple[Failure, ...] = (),
         on_failure: OnFailure = "kill",
     ) -> None:
-        super().__init__(datacentre, backend)
+        super().__init__(datacentre, backend, sink)
         self.policy = policy
-        self._sink = sink
         self._charging = policy if isinstance(policy, Charging) else None
         self._after_step = after_step
         self._timeline: list[tuple[float, int, str, int]] = []
@@ -139,7 +131,7 @@ class Engine(EngineState):
             act.Reject: self._reject,
             act.Kill: self._kill,
             act.Rescale: self._rescale,
-            act.Preempt: self._preempt_for,
+            act.Preempt: self._preempt,
             act.Shorten: self._shorten,
             act.Resume: self._resume,
             act.Migrate: self._migrate,
@@ -179,7 +171,7 @@ class Engine(EngineState):
                 "unfinished",
                 "the policy never started it",
             )
-        self.emit(events.RunEnded(self.now_s, "completed", ""))
+        self.emit(events.RunEnded, "completed", "")
 
     # -- the loop ---------------------------------------------------------------------------
 
@@ -239,10 +231,10 @@ class Engine(EngineState):
         """
         if priority == EventPriority.WAKE:
             return False
-        if priority == EventPriority.FAILURE:  # with nobody left to meet it
-            return self._coming.next is None and len(self.jobs) == len(
-                self._left
-            )
+        if priority == EventPriority.FAILURE:
+            # It would meet no job.
+            all_left = len(self.jobs) == len(self._left)
+            return all_left and self._coming.next is None
         job = self.jobs.get(key)
         return job is None or job.epoch != epoch
 
@@ -271,17 +263,16 @@ class Engine(EngineState):
             self._outages.due(epoch)
             return
         job = self.jobs.get(key)
-        if job is not None and job.epoch == epoch:
-            if priority is EventPriority.START and job.pending is not None:
-                job.pending = None
-                self._launch(job, job.placed())
-            elif (
-                priority is EventPriority.END and job.yields_to is not None
-            ):
-                self._preempt(key, job.yields_to)
-                self.ask(act.Preempted(key))
-            elif priority is EventPriority.END:
-                self._outlast(job)
+        if job is None or job.epoch != epoch:
+            return
+        if priority is EventPriority.START and job.pending is not None:
+            job.pending = None
+            self._launch(job, job.placed())
+        elif priority is EventPriority.END and job.yields_to is not None:
+            self._preempt(act.Preempt(key, job.yields_to))
+            self.ask(act.Preempted(key))
+        elif priority is EventPriority.END:
+            self._outlast(job)
 
     def _outlast(self, job: JobState) -> None:
         """Kills a job whose reservation is over, unless the policy moves it."""
@@ -304,7 +295,6 @@ class Engine(EngineState):
         self._at(max(action.at_s, self.now_s), EventPriority.WAKE, "")
 
     def ask(self, event: act.PolicyEvent) -> None:
-        does = self._does
         try:
             actions = self.policy.decide(self._view, event)
         except EmbedderFailed as error:
@@ -312,6 +302,7 @@ class Engine(EngineState):
                 self.policy.name, self.now_s, event, error.message
             )
             raise EmbedderFailed(sentence, error.hint) from error
+        does = self._does
         for number, action in enumerate(actions, 1):
             # Decided together with a start that the backend could not make.
             if (
@@ -351,11 +342,8 @@ class Engine(EngineState):
         if request.bandwidth_bps > self.largest_bps:  # noqa: PLR1730 - the call costs
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
-            self._sink(
-                events.JobSubmitted(
-                    self.now_s, events.JobRecord(request.to_json)
-                )
-            )
+            record = events.JobRecord(request.to_json)
+            self.emit(events.JobSubmitted, record)
         self.ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
@@ -364,25 +352,30 @@ class Engine(EngineState):
         The backend is done with every one: what a policy decides about the
         first must not concern the second, though that ended a moment later.
         """
-        gone: list[act.Ended] = []
+        gone: list[Completion] = []
         for done in completions:
             job = self.jobs.get(done.job_id)
             # Live, a job may end while it is being killed or moved.
-            if job is not None and job.phase in ("running", "preempted"):
-                self._advance(done.at_s)
-                detail = done.detail
-                if self._charging is not None:
-                    price = self._price(self._charging, done)
-                    detail = {**(detail or {}), **price}
-                self._end(
-                    job, done.outcome, done.reason, done.measured_s, detail
-                )
-                gone.append(act.Ended(done.job_id, done.outcome))
-        last = gone.pop() if gone else None
-        for ended in gone:
-            self.ask(ended._replace(more_at_this_time=True))
-        if last is not None:
-            self.ask(last)
+            if job is None or job.phase not in ("running", "preempted"):
+                continue
+            self._advance(done.at_s)
+            detail = done.detail
+            if self._charging is not None:
+                price = self._price(self._charging, done)
+                detail = {**(detail or {}), **price}
+            self._end(
+                job,
+                done.outcome,
+                done.reason,
+                measured_s=done.measured_s,
+                detail=detail,
+            )
+            gone.append(done)
+        for number, done in enumerate(gone, 1):
+            more = number < len(gone)
+            self.ask(
+                act.Ended(done.job_id, done.outcome, more_at_this_time=more)
+            )
 
     def _price(
         self, policy: Charging, done: Completion
@@ -396,11 +389,8 @@ class Engine(EngineState):
         )
         if done.outcome != "finished" or late:
             return {}
-        return {
-            "price": policy.price(
-                request, done.measured_s or request.duration_s
-            )
-        }
+        ran_s = done.measured_s or request.duration_s
+        return {"price": policy.price(request, ran_s)}
 
     def kill(self, job_id: str, reason: str) -> None:
         job = self.jobs[job_id]
@@ -414,6 +404,7 @@ class Engine(EngineState):
         job: JobState,
         outcome: str,
         reason: str,
+        *,
         measured_s: float | None = None,
         detail: dict[str, Any] | None = None,
     ) -> None:
@@ -432,15 +423,13 @@ class Engine(EngineState):
         job.epoch += 1
         self._left.append(job_id)
         if self._sink is not None:
-            self._sink(
-                events.JobEnded(
-                    self.now_s,
-                    job_id,
-                    outcome,
-                    reason,
-                    measured_s,
-                    detail or {},
-                )
+            self.emit(
+                events.JobEnded,
+                job_id,
+                outcome=outcome,
+                reason=reason,
+                measured_s=measured_s,
+                detail=detail or {},
             )
         # What it held may be the room that a job needs which is cut off.
         if self._outages.lasting and outcome != "unfinished":
@@ -467,11 +456,8 @@ class Engine(EngineState):
         self.kill(action.job_id, action.reason)
 
     def _reject(self, action: act.Reject) -> None:
-        self._end(
-            self._require(action.job_id, "waiting"),
-            "rejected",
-            action.reason,
-        )
+        job = self._require(action.job_id, "waiting")
+        self._end(job, "rejected", action.reason)
 
     def _start(self, action: act.Start) -> None:
         # As _require does, without a call: most actions are starts.
@@ -480,14 +466,20 @@ class Engine(EngineState):
             job = self._require(action.job_id, "waiting")
         job_id, placement, rate_bps, end_s, kill_at_end, tier, asks = action
         job.tier = tier
+        # As _hold does, without a call.
         self.reservations.reserve(
-            job.request, placement, rate_bps, tier, self.now_s, end_s
+            job.request,
+            placement,
+            rate_bps,
+            tier=tier,
+            start_s=self.now_s,
+            end_s=end_s,
         )
         job.placement = placement
         job.rate_bps = rate_bps
         job.asks_at_end = asks
         if self._sink is not None:
-            self._sink(self._reserved(job, self.now_s, end_s))
+            self._emit_reserved(job, self.now_s, end_s)
         # After the reservation, which may be refused: nothing of a refused
         # action may stay on the timeline.
         if end_s is not None and kill_at_end:
@@ -501,10 +493,10 @@ class Engine(EngineState):
             job,
             action.placement,
             action.rate_bps,
-            action.start_s,
-            action.end_s,
+            start_s=action.start_s,
+            end_s=action.end_s,
         )
-        self.emit(self._reserved(job, action.start_s, action.end_s))
+        self._emit_reserved(job, action.start_s, action.end_s)
         job.phase = "reserved"
         job.pending = action
         job.asks_at_end = action.ask_at_end
@@ -517,27 +509,26 @@ class Engine(EngineState):
                 action.end_s, EventPriority.END, action.job_id, job.epoch
             )
 
-    def _reserved(
+    def _emit_reserved(
         self, job: JobState, start_s: float, end_s: float | None
-    ) -> events.JobReserved:
-        """The event of a job's reservation."""
+    ) -> None:
         request = job.request
         rate_bps = job.rate_bps
         placement = job.placed()
-        best_effort = request.is_best_effort(rate_bps)
-        return events.JobReserved(
-            self.now_s,
+        estimate_s = None
+        if not request.is_best_effort(rate_bps):
+            estimate_s = request.demand.estimate_s(request, rate_bps)
+        self.emit(
+            events.JobReserved,
             request.id,
-            start_s,
-            end_s,
-            rate_bps,
-            None
-            if best_effort
-            else request.demand.estimate_s(request, rate_bps),
-            placement.root,
-            list(map(list, placement.vms_on)),
-            self.links(placement, rate_bps),
-            job.tier,
+            start_s=start_s,
+            end_s=end_s,
+            rate_bps=rate_bps,
+            estimate_s=estimate_s,
+            root=placement.root,
+            vms_on=list(map(list, placement.vms_on)),
+            links=self.links(placement, rate_bps),
+            tier=job.tier,
         )
 
     def _hold(
@@ -545,12 +536,20 @@ class Engine(EngineState):
         job: JobState,
         placement: Placement,
         rate_bps: int,
-        start_s: float,
+        *,
+        start_s: float | None = None,
         end_s: float | None,
     ) -> None:
-        """Checks a placement independently, then reserves it in the job's tier."""
+        """Checks a placement independently, then reserves it in the job's tier,
+        from now on where ``start_s`` is None.
+        """
         self.reservations.reserve(
-            job.request, placement, rate_bps, job.tier, start_s, end_s
+            job.request,
+            placement,
+            rate_bps,
+            tier=job.tier,
+            start_s=self.now_s if start_s is None else start_s,
+            end_s=end_s,
         )
         job.placement = placement
         job.rate_bps = rate_bps
@@ -571,12 +570,7 @@ class Engine(EngineState):
             self._unstarted.append(job_id)
             return
         self.catch_up()
-        if self._sink is not None:
-            self._sink(
-                events.JobStarted(
-                    self.now_s, job_id, job.rate_bps, job.tier
-                )
-            )
+        self.emit(events.JobStarted, job_id, job.rate_bps, job.tier)
         if self._outages.lasting:
             self._outages.started(job)
 
@@ -594,7 +588,7 @@ class Engine(EngineState):
         job.rate_bps = rate_bps
         self.backend.rescale(job_id, rate_bps)
         links = self.links(placement, rate_bps)
-        self.emit(events.JobRescaled(self.now_s, job_id, rate_bps, links))
+        self.emit(events.JobRescaled, job_id, rate_bps, links)
         # What a smaller rate leaves may be the room below another root that
         # a job needs which is cut off.
         if self._outages.lasting:
@@ -614,26 +608,20 @@ class Engine(EngineState):
         job.epoch += 1
         job.yields_to = reason
         self._at(until_s, EventPriority.END, job_id, job.epoch)
-        self.emit(events.JobShortened(self.now_s, job_id, until_s, reason))
+        self.emit(events.JobShortened, job_id, until_s, reason)
 
-    def _preempt_for(self, action: act.Preempt) -> None:
-        self._preempt(action.job_id, action.reason)
-
-    def _preempt(self, job_id: str, reason: str) -> None:
+    def _preempt(self, action: act.Preempt) -> None:
         """Takes a job off its nodes with its progress. It waits at its place by
         arrival.
         """
+        job_id = action.job_id
         job = self._require(job_id, "running")
         # Before it gives its nodes back: its links are brought back with
         # them.
         self._outages.left(job_id)
         self.backend.preempt(job_id)
-        self._give_back(job)
-        job.phase = "preempted"
-        self.running.pop(job_id, None)
-        self.waiting[job_id] = None
-        self.out_of_order = True
-        self.emit(events.JobPreempted(self.now_s, job_id, reason))
+        self._back_to_queue(job, "preempted")
+        self.emit(events.JobPreempted, job_id, action.reason)
 
     def requeue(self, job: JobState, reason: str) -> None:
         """A running job gives back what it holds; it waits at its place by
@@ -641,28 +629,36 @@ class Engine(EngineState):
         """
         job_id = job.request.id
         self.backend.kill(job_id, reason)
-        self._give_back(job)
-        job.phase = "waiting"
+        self._back_to_queue(job, "waiting")
         # It starts anew, wherever it fits.
         job.left = None
         job.last_wait = None
+        self.emit(events.JobRequeued, job_id, reason)
+        self._outages.retry()
+
+    def _back_to_queue(self, job: JobState, phase: Phase) -> None:
+        """Lets a running job wait at its place by arrival."""
+        job_id = job.request.id
+        self._give_back(job)
+        job.phase = phase
         self.running.pop(job_id, None)
         self.waiting[job_id] = None
         self.out_of_order = True
-        self.emit(events.JobRequeued(self.now_s, job_id, reason))
-        self._outages.retry()
 
     def _resume(self, action: act.Resume) -> None:
         """Resumes a preempted job where it was."""
-        job = self._require(action.job_id, "preempted")
         job_id = action.job_id
+        job = self._require(job_id, "preempted")
         tier = action.tier
         cost_s = action.cost_s
         self._run_again(job, job.placed(), action)
         self.backend.resume(job_id, cost_s, tier)
-        until_s = action.reserve_until_s
         self.emit(
-            events.JobResumed(self.now_s, job_id, tier, cost_s, until_s)
+            events.JobResumed,
+            job_id,
+            tier=tier,
+            cost_s=cost_s,
+            end_s=action.reserve_until_s,
         )
 
     def _migrate(self, action: act.Migrate) -> None:
@@ -679,7 +675,7 @@ class Engine(EngineState):
             self._give_back(job)
         if action.best_effort and job.rate_bps:
             job.rate_bps = 0
-            self.emit(events.JobRescaled(self.now_s, job_id, 0, []))
+            self.emit(events.JobRescaled, job_id, 0, [])
         self._run_again(job, placement, action)
         self.backend.migrate(
             job_id,
@@ -689,17 +685,15 @@ class Engine(EngineState):
             best_effort=action.best_effort,
         )
         self.emit(
-            events.JobMigrated(
-                self.now_s,
-                job_id,
-                action.reason,
-                placement.root,
-                list(map(list, placement.vms_on)),
-                self.links(placement, job.rate_bps),
-                action.tier,
-                action.cost_s,
-                action.reserve_until_s,
-            )
+            events.JobMigrated,
+            job_id,
+            reason=action.reason,
+            root=placement.root,
+            vms_on=list(map(list, placement.vms_on)),
+            links=self.links(placement, job.rate_bps),
+            tier=action.tier,
+            cost_s=action.cost_s,
+            end_s=action.reserve_until_s,
         )
 
     @staticmethod
@@ -722,11 +716,11 @@ class Engine(EngineState):
         # In one ledger it is given back, in the other it is taken.
         self._give_back(job)
         job.tier = tier
-        self._hold(job, job.placed(), job.rate_bps, self.now_s, None)
+        self._hold(job, job.placed(), job.rate_bps, end_s=None)
         # It has not left these nodes.
         job.left = None
         self.backend.switch_tier(job_id, tier)
-        self.emit(events.JobTierSwitched(self.now_s, job_id, tier))
+        self.emit(events.JobTierSwitched, job_id, tier)
 
     def _wait(self, action: act.Wait) -> None:
         """Records why a job waits, where that is news."""
@@ -734,13 +728,11 @@ class Engine(EngineState):
         if job.last_wait != action:
             job.last_wait = action
             self.emit(
-                events.JobWaits(
-                    self.now_s,
-                    action.job_id,
-                    action.reason,
-                    list(action.behind),
-                    action.until_s,
-                )
+                events.JobWaits,
+                action.job_id,
+                reason=action.reason,
+                behind=list(action.behind),
+                until_s=action.until_s,
             )
 
     def _give_back(self, job: JobState) -> None:
@@ -762,7 +754,7 @@ class Engine(EngineState):
         job_id = action.job_id
         end_s = action.reserve_until_s
         job.tier = action.tier
-        self._hold(job, placement, job.rate_bps, self.now_s, end_s)
+        self._hold(job, placement, job.rate_bps, end_s=end_s)
         job.phase = "running"
         job.left = None
         job.last_wait = None
@@ -780,16 +772,3 @@ class Engine(EngineState):
             wanted = " or ".join(phases)
             raise ActionRefused(f"job {job_id} is {state}, not {wanted}")
         return job
-
-    def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
-        if not rate_bps or not len(self.datacentre.link_capacity_bps):
-            return []
-        need = hose_bps(
-            tree_of(self.datacentre, placement.root), placement, rate_bps
-        )
-        # In order: the same run makes the same bytes.
-        return [[link, bps] for link, bps in sorted(need.items())]
-
-    def emit(self, event: events.Event) -> None:
-        if self._sink is not None:
-            self._sink(event)

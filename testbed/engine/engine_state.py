@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Concatenate, ParamSpec
 
 from testbed import events
-from testbed.embedding.placement import Placement
+from testbed.embedding.placement import Placement, hose_bps, tree_of
 from testbed.engine.backend import Backend
 from testbed.engine.job_states import JobState
 from testbed.engine.tier_reservations import Reservations
@@ -13,15 +15,21 @@ from testbed.reservation.ledger import Ledger
 from testbed.schedulers import actions as act
 from topologies.datacentre import DataCentre
 
+Sink = Callable[[events.Event], None]
+Fields = ParamSpec("Fields")
+
 
 class EngineState(ABC):
     """Jobs and reservations of a run, and what is done to them when something
     fails.
     """
 
-    def __init__(self, datacentre: DataCentre, backend: Backend) -> None:
+    def __init__(
+        self, datacentre: DataCentre, backend: Backend, sink: Sink | None
+    ) -> None:
         self.datacentre = datacentre
         self.backend = backend
+        self._sink = sink
         self.reservations = Reservations(datacentre)
         self.jobs: dict[str, JobState] = {}
         self.waiting: dict[str, None] = {}
@@ -47,6 +55,25 @@ class EngineState(ABC):
             self.out_of_order = False
         return tuple(self.waiting)
 
+    def emit(
+        self,
+        kind: Callable[Concatenate[float, Fields], events.Event],
+        *values: Fields.args,
+        **fields: Fields.kwargs,
+    ) -> None:
+        """Makes an event of now, if somebody listens."""
+        if self._sink is not None:
+            self._sink(kind(self.now_s, *values, **fields))
+
+    def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
+        """Bandwidth that a placement takes of each directed link, in bit/s."""
+        if not rate_bps or not self.datacentre.n_links:
+            return []
+        tree = tree_of(self.datacentre, placement.root)
+        need = hose_bps(tree, placement, rate_bps)
+        # In order: the same run makes the same bytes.
+        return [[link, bps] for link, bps in sorted(need.items())]
+
     @abstractmethod
     def catch_up(self) -> None:
         """Sets the time to the backend's, which passes while the backend does
@@ -58,15 +85,8 @@ class EngineState(ABC):
         """Has the policy decide, and does what it says."""
 
     @abstractmethod
-    def emit(self, event: events.Event) -> None: ...
-
-    @abstractmethod
     def kill(self, job_id: str, reason: str) -> None: ...
 
     @abstractmethod
     def requeue(self, job: JobState, reason: str) -> None:
         """Lets a job start anew, at its old place in the queue."""
-
-    @abstractmethod
-    def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
-        """Bandwidth that a placement takes of each link."""

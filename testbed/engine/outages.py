@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from operator import itemgetter
+from typing import Any
 
 from testbed import events
 from testbed.embedding.placement import Placement
@@ -54,7 +55,11 @@ class Outages:
         engine.backend.fail(failure)
         engine.catch_up()
         self._note(failure)
-        engine.emit(_event(engine.now_s, failure))
+        kind: Any = events.EVENTS[failure.kind]
+        parts = [failure.part]
+        if failure.kind == "controller_killed":
+            parts = []
+        engine.emit(kind, *parts)
         engine.reservations.set_lost(self._servers, self._links)
         restored = failure.kind.endswith("restored")
         if failure.kind == "server_failed":
@@ -118,9 +123,7 @@ class Outages:
         """
         engine = self._engine
         # A job that still moves may free the room that the others wait for.
-        if not self._cut or not all(
-            job_id in self._cut for job_id in engine.running
-        ):
+        if not self._cut or not engine.running.keys() <= self._cut.keys():
             return False
         for job_id in list(engine.running):
             job = engine.jobs[job_id]
@@ -207,7 +210,7 @@ class Outages:
         # when its link is back.
         self._cut[job_id] = None
         self._engine.backend.cut(job_id)
-        self._engine.emit(events.JobCut(self._engine.now_s, job_id, reason))
+        self._engine.emit(events.JobCut, job_id, reason)
 
     def _moved(self, job: JobState) -> Placement | str:
         """The job's placement below another root; the reason where there is
@@ -230,11 +233,12 @@ class Outages:
         else:
             engine.backend.reroot(job_id, moved)
             engine.catch_up()
-        links = engine.links(moved, job.rate_bps)
         engine.emit(
-            events.JobRerooted(
-                engine.now_s, job_id, text, moved.root, links
-            )
+            events.JobRerooted,
+            job_id,
+            reason=text,
+            root=moved.root,
+            links=engine.links(moved, job.rate_bps),
         )
         return moved
 
@@ -242,7 +246,7 @@ class Outages:
         job_id = job.request.id
         del self._cut[job_id]
         self._engine.backend.reconnect(job_id)
-        self._engine.emit(events.JobReconnected(self._engine.now_s, job_id))
+        self._engine.emit(events.JobReconnected, job_id)
 
     def _stop(self, job: JobState, reason: str) -> None:
         """Ends a job, or lets it wait to start anew."""
@@ -260,9 +264,7 @@ class Outages:
     def _link_text(self, job: JobState) -> str:
         name = self._engine.datacentre.link_name
         names = [name(up(link)) for link in self._lost_links(job)]
-        return (
-            f"lost link{'s' if len(names) > 1 else ''} {', '.join(names)}"
-        )
+        return f"lost link{'s' * (len(names) > 1)} {', '.join(names)}"
 
     def _server_text(self, job: JobState) -> str:
         names = self._engine.datacentre.names
@@ -271,10 +273,3 @@ class Outages:
             if server in self._servers:
                 lost.append(names[server])
         return f"{', '.join(lost)} {'are' if len(lost) > 1 else 'is'} lost"
-
-
-def _event(now_s: float, failure: Failure) -> events.Event:
-    if failure.kind == "controller_killed":
-        return events.ControllerKilled(now_s)
-    made: events.Event = events.EVENTS[failure.kind](now_s, failure.part)  # type: ignore[call-arg]
-    return made

@@ -151,9 +151,8 @@ class Reservations:
             kind = SlotCounters
             if (datacentre.slots == 1).all():
                 kind = SingleSlotCounters
-            self.counters = {
-                tier: kind(datacentre) for tier in self.counters
-            }
+            for tier in self.counters:
+                self.counters[tier] = kind(datacentre)
 
     def ledger(self, tier: Tier = "foreground") -> Ledger:
         """Everything in a tier as a ledger, from now on."""
@@ -164,11 +163,14 @@ class Reservations:
             ledger.forget_before(self.now_s)
             counters = self.counters[tier]
             self.counters[tier] = None
-            for job_id, (placement, rate_bps) in (
-                counters.held.items() if counters else ()
-            ):
+            held = counters.held if counters else {}
+            for job_id, (placement, rate_bps) in held.items():
                 ledger.reserve(
-                    job_id, placement, rate_bps, self.now_s, None
+                    job_id,
+                    placement,
+                    rate_bps,
+                    start_s=self.now_s,
+                    end_s=None,
                 )
         return self.ledgers[tier]
 
@@ -190,6 +192,7 @@ class Reservations:
         job: JobRequest,
         placement: Placement,
         rate_bps: int,
+        *,
         tier: Tier,
         start_s: float,
         end_s: float | None,
@@ -221,14 +224,26 @@ class Reservations:
             # Twice: by a check that shares no code with the embedders, and
             # by the ledger, which refuses to be over-committed (decision
             # 01).
-            free = ledger.free_at(placement, rate_bps, start_s, end_s, size)
+            free = ledger.free_at(
+                placement, rate_bps, start_s, end_s, size=size
+            )
             wrong = check_placement(
-                self._datacentre, free, placement, n_vms, rate_bps, size
+                self._datacentre,
+                free,
+                placement,
+                n_vms=n_vms,
+                rate_bps=rate_bps,
+                size=size,
             )
             if wrong:
                 raise ActionRefused(f"{tier}: {'; '.join(wrong)}")
             ledger.reserve(
-                job_id, placement, rate_bps, start_s, end_s, size
+                job_id,
+                placement,
+                rate_bps,
+                start_s=start_s,
+                end_s=end_s,
+                size=size,
             )
 
     def release(self, job_id: str, tier: Tier, at_s: float) -> None:
@@ -261,11 +276,8 @@ class Reservations:
         for ledger in self.ledgers.values():
             ledger.check()
             holders += ledger.holdings()
-        both = []
-        for job_id, tiers in Counter(holders).items():
-            if tiers > 1:
-                both.append(job_id)
-        both.sort()
+        counted = Counter(holders)
+        both = sorted(job_id for job_id in counted if counted[job_id] > 1)
         if both:
             raise RunFailed(
                 f"jobs hold nodes in both tiers: {', '.join(both)}"

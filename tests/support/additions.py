@@ -426,8 +426,8 @@ EVENT = Addition(
         ),
         Insertion(
             "testbed/engine/engine.py",
-            r"events\.JobStarted\([^)]*\)\n            \)\n",
-            '            self._sink(events.JobNoted(self.now_s, job_id, "added"))\n',
+            r"events\.JobStarted,[^)]*\)\n",
+            '        self.emit(events.JobNoted, job_id, "added")\n',
         ),
         Insertion(
             "testbed/record/job_lives.py",
