@@ -16,6 +16,7 @@ Leases have theirs over time: :mod:`testbed.schedulers.lease_capacity`.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -34,7 +35,7 @@ from testbed.embedding.placement import (
 from testbed.reservation.ledger import Ledger, footprint
 from testbed.reservation.timeline import Footprint
 from testbed.units import with_tolerance_s
-from topologies.datacentre import DataCentre, IntArray
+from topologies.datacentre import DataCentre
 
 Holder: TypeAlias = tuple[float, int, int, str]
 """A job and its nodes: sort key (planned end, order of arrival), tie break,
@@ -66,9 +67,7 @@ class Refused:
     begin where the last one ended.
     """
 
-    largest_bps: int = -1
-    slots: bytes = b""
-    bps: bytes = b""
+    asked_with: tuple[int, bytes, bytes] | None = None
     reasons: dict[tuple[int, int], Refusal] = field(default_factory=dict)
 
     def still(
@@ -80,13 +79,13 @@ class Refused:
         # Bytes: compared in one step, and a copy that nobody changes.
         # The largest request is part of it: AdaBa's order of servers
         # follows it.
-        now = (
+        asked_with = (
             largest_bps,
             free.free_slots.tobytes(),
             free.free_bps.tobytes(),
         )
-        if now != (self.largest_bps, self.slots, self.bps):
-            self.largest_bps, self.slots, self.bps = now
+        if asked_with != self.asked_with:
+            self.asked_with = asked_with
             self.reasons = {}
         return self.reasons
 
@@ -167,13 +166,10 @@ class HoseCapacity:
         """Gives back what a job took here, or had booked before (once)."""
         # What was taken here comes first: a job that was evicted and placed
         # again in one pass has a booking in the ledger too.
-        here = self._taken
-        self._change(
-            here.pop(job_id)
-            if job_id in here
-            else self._view.ledger.held(job_id),
-            +1,
-        )
+        taken = self._taken.pop(job_id, None)
+        if taken is None:
+            taken = self._view.ledger.held(job_id)
+        self._change(taken, +1)
 
     def without(self, job_ids: Collection[str]) -> HoseCapacity:
         """A copy in which these jobs have given back what they have: to ask,
@@ -188,13 +184,20 @@ class HoseCapacity:
         return other
 
     def _change(self, change: Footprint, sign: int) -> None:
+        """Adds (+1) or subtracts (-1) a footprint."""
         # Copies: the residual may be the caller's, or another
         # transaction's.
         slots = self._free.free_slots.copy()
         bps = self._free.free_bps.copy()
-        self._free_slots += _add(
-            self._view.datacentre, slots, bps, change, sign
-        )
+        n_servers = self._view.datacentre.n_servers
+        # Objects stand in order of their numbers: servers, then links.
+        links = int(np.searchsorted(change.objects, n_servers))
+        amounts = sign * change.amounts
+        slots[change.objects[:links]] += amounts[:links]
+        upward = 2 * (change.objects[links:] - n_servers)
+        bps[upward] += amounts[links:]
+        bps[upward + 1] += amounts[links:]
+        self._free_slots += int(amounts[:links].sum())
         self._free = Residual(slots, bps)
         self._known = self._still_refused()
 
@@ -202,25 +205,6 @@ class HoseCapacity:
         if self._refused is None:
             return {}
         return self._refused.still(self._view.largest_bps, self._free)
-
-
-def _add(
-    datacentre: DataCentre,
-    slots: IntArray,
-    bps: IntArray,
-    change: Footprint,
-    sign: int,
-) -> int:
-    """Adds (+1) or subtracts (-1) a footprint; returns by how many slots."""
-    servers = datacentre.n_servers
-    # Objects stand in order of their numbers: servers, then links.
-    links = int(np.searchsorted(change.objects, servers))
-    amounts = sign * change.amounts
-    slots[change.objects[:links]] += amounts[:links]
-    upward = 2 * (change.objects[links:] - servers)
-    bps[upward] += amounts[links:]
-    bps[upward + 1] += amounts[links:]
-    return int(amounts[:links].sum())
 
 
 @dataclass(slots=True)
@@ -232,9 +216,9 @@ class Shadow:
     the latest end that counts as at that time (sums of floats).
     """
 
-    at_s: float = 0.0
-    limit_s: float = 0.0
-    extra: int = 0
+    at_s: float
+    limit_s: float
+    extra: int
 
 
 class NodeCapacity:
@@ -258,12 +242,11 @@ class NodeCapacity:
         self._single = max(datacentre.slots.tolist(), default=1) <= 1
         # Made once: a placement of single slots is looked up, not built.
         self._pair_of = [(server, 1) for server in self.server].__getitem__
-        self._networked = bool(len(datacentre.link_capacity_bps))
+        self._networked = bool(datacentre.n_links)
         self._memory = datacentre.memory_mib is not None
         self._placed = 0
         self._reserved = (0, 0.0)
-        self._shadow = Shadow()
-        self._known = False
+        self._shadow: Shadow | None = None
 
     def never(
         self, job: JobRequest, *, any_bandwidth: bool = False
@@ -319,14 +302,14 @@ class NodeCapacity:
         use.
         """
         self._reserved = (n, now_s)
-        self._known = False
+        self._shadow = None
 
     def admits(self, n: int, end_s: float) -> bool:
         """True where ``n`` nodes until ``end_s`` do not delay the reservation.
 
         The nodes that they need of its extra ones are used up then.
         """
-        shadow = self._shadow if self._known else self.shadow
+        shadow = self.shadow
         # EASY's first condition: it is over when the reservation begins.
         if end_s <= shadow.limit_s:
             return True
@@ -342,10 +325,11 @@ class NodeCapacity:
         """The reservation, if every holder gives its nodes back at its key.
         O(holders).
         """
-        shadow = self._shadow
-        if self._known:
-            return shadow
-        n, now_s = self._reserved
+        if self._shadow is None:
+            self._shadow = self._earliest(*self._reserved)
+        return self._shadow
+
+    def _earliest(self, n: int, now_s: float) -> Shadow:
         free = len(self.free)
         # The second loop below continues where the first ends.
         running = iter(self.holders)
@@ -353,33 +337,29 @@ class NodeCapacity:
             free += nodes
             if free >= n:
                 # Who has run longer than planned may end at any moment.
-                shadow.at_s = at_s = end_s if end_s > now_s else now_s
+                at_s = max(end_s, now_s)
                 break
         else:
             raise AssertionError(
                 f"{n} nodes were admitted, which the machine does not have"
             )
-        shadow.limit_s = limit_s = with_tolerance_s(at_s)
+        limit_s = with_tolerance_s(at_s)
         # Who ends at that very time leaves nodes as well, of which later
         # jobs may have those that the first in the queue does not need.
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
                 break
             free += nodes
-        shadow.extra = free - n
-        self._known = True
-        return shadow
+        return Shadow(at_s, limit_s, free - n)
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""
         # Servers in rising order, as placements have them; which process is
         # where is told apart only where that is another order.
-        order = sorted(range(len(nodes)), key=nodes.__getitem__)
-        counts: dict[int, int] = {}
-        for p in order:
-            server = self.server[nodes[p]]
-            counts[server] = counts.get(server, 0) + 1
-        processes = () if order == list(range(len(order))) else tuple(order)
+        in_order = range(len(nodes))
+        order = sorted(in_order, key=nodes.__getitem__)
+        counts = Counter(self.server[nodes[process]] for process in order)
+        processes = () if order == list(in_order) else tuple(order)
         return Placement(self._root, tuple(counts.items()), processes)
 
 

@@ -131,7 +131,13 @@ class Ledger:
         # matters no more.
         self._ran_out.discard(job_id)
         self._holdings[job_id] = Holding(
-            job_id, placement, rate_bps, start_s, end_s, number, size
+            job_id,
+            placement,
+            rate_bps,
+            start_s=start_s,
+            end_s=end_s,
+            number=number,
+            size=size,
         )
         self._job_of[number] = job_id
 
@@ -153,17 +159,15 @@ class Ledger:
         Raises OverCommit if that does not fit, ValueError after the
         reservation's end, KeyError without one. An error changes nothing.
         """
-        self._rebook(
-            at_s, replace(self._holdings[job_id], rate_bps=rate_bps)
-        )
+        old = self._holdings[job_id]
+        self._rebook(at_s, replace(old, rate_bps=rate_bps))
 
     def reroot(
         self, job_id: str, at_s: float, placement: Placement
     ) -> None:
         """Changes a job's placement from ``at_s`` on. Raises as :meth:`rerate`."""
-        self._rebook(
-            at_s, replace(self._holdings[job_id], placement=placement)
-        )
+        old = self._holdings[job_id]
+        self._rebook(at_s, replace(old, placement=placement))
 
     def _rebook(self, at_s: float, new: Holding) -> None:
         """Replaces a job's reservation by ``new``, from ``at_s`` or its start on,
@@ -176,13 +180,12 @@ class Ledger:
             raise ValueError(
                 f"job {job_id}: its reservation ended at {old.until_s:g} s"
             )
-        wanted = footprint(
-            self.datacentre, new.placement, new.rate_bps, new.size
-        )
+        wanted = self._footprint_of(new)
         begin_s = max(at_s, old.start_s)
         # The job may take again what it holds now.
-        held = self.held(job_id)
-        self._require_room(job_id, wanted, begin_s, old.until_s, held)
+        self._require_room(
+            job_id, wanted, begin_s, old.until_s, held=self.held(job_id)
+        )
         self._cut(old, at_s)
         number = self.timeline.add(wanted, begin_s, old.until_s)
         self._holdings[job_id] = replace(
@@ -261,12 +264,11 @@ class Ledger:
         """
         until_s = self._checked_end(start_s, end_s)
         try:
-            objects = footprint(
-                self.datacentre, placement, rate_bps, size
-            ).objects
+            taken = footprint(self.datacentre, placement, rate_bps, size)
         except (LookupError, ValueError):
             # The caller finds the error in such a placement.
             return self.residual(start_s, end_s)
+        objects = taken.objects
         if len(objects) > FEW:
             return self.residual(start_s, end_s)
         free = np.zeros_like(self._capacity)
@@ -304,18 +306,14 @@ class Ledger:
         LedgerBroken where it differs.
         """
         booked = [*self._holdings.values(), *self._former.values()]
-        footprints = []
-        times = set()
-        for holding in booked:
-            footprints.append(self._checked_footprint(holding))
-            times.add(holding.start_s)
-            if holding.end_s is not None:
-                times.add(holding.end_s)
+        footprints = list(map(self._checked_footprint, booked))
         # The checks move the cursor. It is put back below.
         cursor_s = self.timeline.cursor_s
-        times.add(cursor_s)
+        times = {cursor_s}
+        for holding in booked:
+            times |= {holding.start_s, holding.until_s}
         for at_s in sorted(times):
-            if at_s < self._forgotten_s:
+            if not self._forgotten_s <= at_s < math.inf:
                 continue
             free = self._capacity.copy()
             for holding, taken in zip(booked, footprints, strict=True):
@@ -347,12 +345,7 @@ class Ledger:
         that of the holding's placement.
         """
         recorded = self.timeline.pool.footprint(holding.number)
-        computed = footprint(
-            self.datacentre,
-            holding.placement,
-            holding.rate_bps,
-            holding.size,
-        )
+        computed = self._footprint_of(holding)
         if not (
             np.array_equal(recorded.objects, computed.objects)
             and np.array_equal(recorded.amounts, computed.amounts)
@@ -399,12 +392,21 @@ class Ledger:
             self.timeline.cut(holding.number, holding.until_s, at_s)
             self._former[holding.number] = replace(holding, end_s=at_s)
 
+    def _footprint_of(self, holding: Holding) -> Footprint:
+        return footprint(
+            self.datacentre,
+            holding.placement,
+            holding.rate_bps,
+            holding.size,
+        )
+
     def _require_room(
         self,
         job_id: str,
         wanted: Footprint,
         start_s: float,
         until_s: float,
+        *,
         held: Footprint | None = None,
     ) -> None:
         """Raises OverCommit if ``wanted`` is more than what is free and what the
@@ -416,10 +418,10 @@ class Ledger:
             free = np.where(np.isin(wanted.objects, self._lost), 0, free)
         if held is not None:
             free = free + _amounts_of(held, wanted.objects)
-        short = np.flatnonzero(wanted.amounts > free)
-        if not len(short):
+        short = wanted.amounts > free
+        if not short.any():
             return
-        first = int(short[0])
+        first = int(short.argmax())
         place = int(wanted.objects[first])
         shortage = self._shortage(
             place, int(wanted.amounts[first]), int(free[first])
@@ -533,9 +535,8 @@ def footprint(
     taken = {
         server: count * size.slots for server, count in placement.vms_on
     }
-    need = hose_bps(
-        tree_of(datacentre, placement.root), placement, rate_bps
-    )
+    tree = tree_of(datacentre, placement.root)
+    need = hose_bps(tree, placement, rate_bps)
     for directed, bps in need.items():
         # Both directions of a link need the same, and share a number.
         taken[servers + directed // 2] = bps

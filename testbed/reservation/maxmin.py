@@ -147,12 +147,12 @@ def _shares(
     for unit in units:
         for e in range(start[unit], start[unit + 1]):
             load[link[e]] += weight[e] * priority[e]
-    for here in range(len(left)):
-        if load[here] > 0:
+    for number in range(len(left)):
+        if load[number] > 0:
             # Rounding may leave a little less than nothing.
-            share[here] = max(left[here], 0.0) / load[here]
+            share[number] = max(left[number], 0.0) / load[number]
         else:
-            share[here] = np.inf
+            share[number] = np.inf
 
 
 def _levels(
@@ -210,8 +210,7 @@ def _fix_rates(
         else:
             units[kept] = unit
             kept += 1
-    for here in range(len(left)):
-        left[here] -= used[here]
+    left -= used
     return kept
 
 

@@ -17,6 +17,7 @@ are integers: going back and forth in time is exact.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -135,26 +136,25 @@ class Timeline:
         n = self._n
         pool = self.pool
         return Record(
-            self._time[:n],
-            self._what[:n],
-            self._sign[:n],
-            pool.start,
-            pool.length,
-            pool.objects,
-            pool.amounts,
-            pool.begin_s,
-            pool.until_s,
-            pool.head,
-            pool.owner,
-            pool.following,
+            time=self._time[:n],
+            what=self._what[:n],
+            sign=self._sign[:n],
+            start=pool.start,
+            length=pool.length,
+            objects=pool.objects,
+            amounts=pool.amounts,
+            begin_s=pool.begin_s,
+            until_s=pool.until_s,
+            head=pool.head,
+            owner=pool.owner,
+            following=pool.following,
         )
 
     def upcoming(self, end_s: float = math.inf) -> tuple[int, int]:
         """Changes ``first .. last - 1`` are those after the cursor and before
         ``end_s``.
         """
-        last = self._before(end_s)
-        return self._past, max(self._past, last)
+        return self._past, max(self._past, self._before(end_s))
 
     # -- time -------------------------------------------------------------------------------
 
@@ -262,19 +262,11 @@ class Timeline:
 
     def _after(self, at_s: float) -> int:
         """The first change later than ``at_s``."""
-        return self._first + int(
-            np.searchsorted(
-                self._time[self._first : self._n], at_s, side="right"
-            )
-        )
+        return bisect_right(self._time, at_s, self._first, self._n)
 
     def _before(self, at_s: float) -> int:
         """The first change at ``at_s`` or later."""
-        return self._first + int(
-            np.searchsorted(
-                self._time[self._first : self._n], at_s, side="left"
-            )
-        )
+        return bisect_left(self._time, at_s, self._first, self._n)
 
     def _apply(self, k: int, direction: int) -> None:
         print_ = self.pool.footprint(int(self._what[k]))
@@ -380,10 +372,10 @@ def sweep_loop(
                 state[record.objects[j]] += record.amounts[j]
         else:
             for j in range(lo, hi):
-                here = record.objects[j]
-                left = state[here] - record.amounts[j]
-                state[here] = left
-                low[here] = min(low[here], left)
+                resource = record.objects[j]
+                left = state[resource] - record.amounts[j]
+                state[resource] = left
+                low[resource] = min(low[resource], left)
 
 
 class Pool:
@@ -507,17 +499,17 @@ def least_loop(
     untils = np.empty(LONGEST)
     taken = np.empty(LONGEST, dtype=np.int64)
     for k in range(len(objects)):
-        here = objects[k]
+        resource = objects[k]
         n = 0
         before = -1
-        entry = record.head[here]
+        entry = record.head[resource]
         while entry >= 0:
             number = record.owner[entry]
             next_entry = record.following[entry]
             place = entry - record.start[number]
             if place < 0 or place >= record.length[number]:
                 if before < 0:
-                    record.head[here] = next_entry
+                    record.head[resource] = next_entry
                 else:
                     record.following[before] = next_entry
                 entry = next_entry
@@ -530,10 +522,8 @@ def least_loop(
                 # the loop.
                 if n == LONGEST:
                     return False
-                begins[n], untils[n] = (
-                    record.begin_s[number],
-                    record.until_s[number],
-                )
+                begins[n] = record.begin_s[number]
+                untils[n] = record.until_s[number]
                 taken[n] = record.amounts[entry]
                 n += 1
             before = entry
