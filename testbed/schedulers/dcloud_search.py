@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from testbed.compiled import LazyLoop
+from testbed.embedding.counts import placement_below
 from testbed.embedding.oktopus import Oktopus
 from testbed.embedding.placement import (
     Embedder,
@@ -207,12 +208,10 @@ class TreeSearch(Search):
             if isinstance(answer, Placement):
                 repaired[k] = answer
                 width[k] = len(answer.vms_on)
-                first = int(offset[k])
-                last = first + len(answer.vms_on)
-                servers[first:last] = [
-                    server for server, _ in answer.vms_on
-                ]
-                counts[first:last] = [count for _, count in answer.vms_on]
+                span = slice(offset[k], offset[k] + width[k])
+                servers[span], counts[span] = zip(
+                    *answer.vms_on, strict=True
+                )
         fitting = np.flatnonzero(width)
         if not len(fitting):
             return None
@@ -237,18 +236,15 @@ class TreeSearch(Search):
         at = int(fitting[least])
         placement = repaired.get(at)
         if placement is None:
-            span = slice(int(offset[at]), int(offset[at] + width[at]))
-            placement = self._placement(servers[span], counts[span])
+            # By breadth an uneven tree's servers are dealt out of order.
+            span = slice(offset[at], offset[at] + width[at])
+            placement = placement_below(
+                self.datacentre,
+                self.datacentre.trees[0].root,
+                servers[span],
+                counts[span],
+            )
         return Choice(shapes[at], placement, tuple(raised[least].tolist()))
-
-    def _placement(self, servers: IntArray, counts: IntArray) -> Placement:
-        # By breadth an uneven tree's servers are dealt out of order; a
-        # placement lists them by id.
-        order = np.argsort(servers, kind="stable")
-        pairs = zip(
-            servers[order].tolist(), counts[order].tolist(), strict=True
-        )
-        return Placement(self.datacentre.trees[0].root, tuple(pairs))
 
 
 def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
@@ -340,7 +336,8 @@ class CountsOverTime(NamedTuple):
     ``most`` per node, ``servers_sum`` its sum over the servers below each
     switch. ``held_down`` lists, from 1 on and after its length, the servers
     whose uplink holds them down; ``shrunk`` likewise those with less free than
-    at the last point. ``seen`` tells what is listed already.
+    at the last point. ``seen`` tells what is listed already. ``queue`` is
+    scratch: nodes whose VMs are to be dealt to their children, and how many.
     """
 
     most: IntArray
@@ -348,6 +345,7 @@ class CountsOverTime(NamedTuple):
     held_down: IntArray
     shrunk: IntArray
     seen: IntArray
+    queue: IntArray
 
 
 def place_loop(
@@ -370,7 +368,6 @@ def place_loop(
     width = np.zeros(n_points, dtype=np.int64)
     servers = np.empty(n_points * room, dtype=np.int64)
     amounts = np.empty(n_points * room, dtype=np.int64)
-    queue = np.empty((2, len(tree.parent)), dtype=np.int64)
     n_nodes = len(tree.parent)
     n_servers = tree.n_servers
     counts = CountsOverTime(
@@ -379,6 +376,7 @@ def place_loop(
         np.empty(n_servers + 1, dtype=np.int64),
         np.zeros(n_servers + 1, dtype=np.int64),
         np.full(n_servers, -1, dtype=np.int64),
+        np.empty((2, n_nodes), dtype=np.int64),
     )
     base = free.copy()
     k = changes[0]
@@ -410,15 +408,7 @@ def place_loop(
                 _count_again(tree, low, n_vms, rate, counts)
             at = point * room
             status[point], width[point] = _place(
-                tree,
-                low,
-                n_vms,
-                rate,
-                counts.most,
-                counts.servers_sum,
-                queue,
-                servers[at:],
-                amounts[at:],
+                tree, low, n_vms, rate, counts, servers[at:], amounts[at:]
             )
     return status, width, servers, amounts
 
@@ -452,13 +442,15 @@ def _apply(
         return
     listed = shrunk[0]
     for j in range(lo, hi):
-        here = objects[j]
-        left = state[here] - amounts[j]
-        state[here] = left
-        if left < low[here]:
-            low[here] = left
+        resource = objects[j]
+        left = state[resource] - amounts[j]
+        state[resource] = left
+        if left < low[resource]:
+            low[resource] = left
             if mark >= 0:
-                node = here if here < n_servers else lower[here - n_servers]
+                node = resource
+                if resource >= n_servers:
+                    node = lower[resource - n_servers]
                 if node < n_servers and seen[node] != mark:
                     seen[node] = mark
                     listed += 1
@@ -474,28 +466,11 @@ def _count_all(
     counts: CountsOverTime,
 ) -> None:
     """Every server's count, from scratch."""
-    most = counts.most
-    servers_sum = counts.servers_sum
-    held_down = counts.held_down
-    parent = tree.parent
-    uplink = tree.uplink
-    servers_sum[:] = 0
-    held = 0
+    counts.most[: tree.n_servers] = 0
+    counts.servers_sum[:] = 0
+    counts.held_down[0] = 0
     for server in range(tree.n_servers):
-        slots = min(low[server], n_vms)
-        count = _fitting(
-            slots,
-            low[uplink[server]] if uplink[server] >= 0 else ANY,
-            n_vms,
-            rate,
-        )
-        most[server] = count
-        if parent[server] >= 0:
-            servers_sum[parent[server]] += count
-        if count < slots:
-            held += 1
-            held_down[held] = server
-    held_down[0] = held
+        _count(tree, low, n_vms, rate, counts, server)
 
 
 def _count_again(
@@ -508,33 +483,46 @@ def _count_again(
     """The counts that may have changed: at servers held down before, and at
     shrunk ones.
     """
-    most = counts.most
-    servers_sum = counts.servers_sum
     held_down = counts.held_down
     shrunk = counts.shrunk
-    parent = tree.parent
-    uplink = tree.uplink
     before = held_down[0]
-    held = 0
-    for k in range(1, before + shrunk[0] + 1):
-        server = held_down[k] if k <= before else shrunk[k - before]
-        slots = min(low[server], n_vms)
-        # Held down before: counted anew already, and listed if it still is.
-        if k > before and most[server] < slots:
-            continue
-        count = _fitting(
-            slots,
-            low[uplink[server]] if uplink[server] >= 0 else ANY,
-            n_vms,
-            rate,
-        )
-        if parent[server] >= 0:
-            servers_sum[parent[server]] += count - most[server]
-        most[server] = count
-        if count < slots:
-            held += 1
-            held_down[held] = server
-    held_down[0] = held
+    # The list is written anew while it is read, and never gets ahead.
+    held_down[0] = 0
+    for k in range(1, before + 1):
+        _count(tree, low, n_vms, rate, counts, held_down[k])
+    for k in range(1, shrunk[0] + 1):
+        # Held down: counted anew already.
+        if counts.most[shrunk[k]] >= min(low[shrunk[k]], n_vms):
+            _count(tree, low, n_vms, rate, counts, shrunk[k])
+
+
+def _count(
+    tree: TreeArrays,
+    low: IntArray,
+    n_vms: int,
+    rate: int,
+    counts: CountsOverTime,
+    server: int,
+) -> None:
+    """A server's count, in its parent's sum too; lists a server that its
+    uplink holds down.
+    """
+    slots = min(low[server], n_vms)
+    count = _fitting(slots, _free_above(tree, low, server), n_vms, rate)
+    parent = tree.parent[server]
+    if parent >= 0:
+        counts.servers_sum[parent] += count - counts.most[server]
+    counts.most[server] = count
+    if count < slots:
+        held = counts.held_down[0] + 1
+        counts.held_down[held] = server
+        counts.held_down[0] = held
+
+
+def _free_above(tree: TreeArrays, low: IntArray, node: int) -> int:
+    """The free bit/s of a node's uplink."""
+    uplink = tree.uplink[node]
+    return low[uplink] if uplink >= 0 else ANY
 
 
 def _fitting(count: int, free: int, n_vms: int, rate: int) -> int:
@@ -554,9 +542,7 @@ def _place(
     low: IntArray,
     n_vms: int,
     rate: int,
-    most: IntArray,
-    servers_sum: IntArray,
-    queue: IntArray,
+    counts: CountsOverTime,
     servers: IntArray,
     amounts: IntArray,
 ) -> tuple[int, int]:
@@ -568,32 +554,20 @@ def _place(
                 servers[0] = server
                 amounts[0] = n_vms
                 return PLACED, 1
-    switches = tree.switches
-    child = tree.child
-    uplink = tree.uplink
-    switch_start = tree.switch_start
-    child_start = tree.child_start
+    most = counts.most
     # By level and id: the first with room is Oktopus' lowest subtree.
-    for switch in switches:
-        total = servers_sum[switch]
+    for switch in tree.switches:
         # The sum over servers is kept up to date; switches below were
         # counted earlier in this loop.
-        for e in range(switch_start[switch], child_start[switch + 1]):
-            total += most[child[e]]
+        total = counts.servers_sum[switch]
+        last = tree.child_start[switch + 1]
+        for e in range(tree.switch_start[switch], last):
+            total += most[tree.child[e]]
         if total >= n_vms:
-            return _deal(
-                tree,
-                low,
-                n_vms,
-                rate,
-                most,
-                queue,
-                servers,
-                amounts,
-                switch,
-            )
-        free = low[uplink[switch]] if uplink[switch] >= 0 else ANY
+            counts.queue[0, 0] = switch
+            return _deal(tree, low, n_vms, rate, counts, servers, amounts)
         # For the switches above: what this one's uplink lets through.
+        free = _free_above(tree, low, switch)
         most[switch] = _fitting(total, free, n_vms, rate)
     return NOWHERE, 0
 
@@ -603,17 +577,14 @@ def _deal(
     low: IntArray,
     n_vms: int,
     rate: int,
-    most: IntArray,
-    queue: IntArray,
+    counts: CountsOverTime,
     servers: IntArray,
     amounts: IntArray,
-    subtree: int,
 ) -> tuple[int, int]:
-    """Each child in turn takes as many as its count says, down to servers."""
-    child = tree.child
-    uplink = tree.uplink
-    child_start = tree.child_start
-    queue[0, 0] = subtree
+    """Each child in turn takes as many as its count says, from the first node
+    of the queue down to servers.
+    """
+    queue = counts.queue
     queue[1, 0] = n_vms
     head = 0
     tail = 1
@@ -623,24 +594,24 @@ def _deal(
         node = queue[0, head]
         left = queue[1, head]
         head += 1
-        for e in range(child_start[node], child_start[node + 1]):
-            here = child[e]
-            dealt = min(most[here], left)
+        for e in range(tree.child_start[node], tree.child_start[node + 1]):
+            child = tree.child[e]
+            dealt = min(counts.most[child], left)
             if dealt <= 0:
                 continue
             left -= dealt
-            link = uplink[here]
-            if link >= 0 and min(dealt, n_vms - dealt) * rate > low[link]:
+            carried = min(dealt, n_vms - dealt) * rate
+            if carried > _free_above(tree, low, child):
                 # A child that takes fewer than its count may break the rule
                 # where the count did not: at N - X VMs the link needs X
                 # times the rate.
                 return UNSOUND, 0
-            if here < tree.n_servers:
-                servers[used] = here
+            if child < tree.n_servers:
+                servers[used] = child
                 amounts[used] = dealt
                 used += 1
             else:
-                queue[0, tail] = here
+                queue[0, tail] = child
                 queue[1, tail] = dealt
                 tail += 1
             if left == 0:

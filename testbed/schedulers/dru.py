@@ -58,8 +58,8 @@ class Nodes(NamedTuple):
     server's slots or a switch's children, ``per_uplink`` 1 over the capacity of
     the uplinks (0: none): multiplying by them gives utilisations.
 
-    ``switches`` are all of them, by level and id. ``lower`` is the lower end of
-    every link.
+    ``upward`` are all nodes: servers by id, then switches by level and id.
+    ``lower`` is the lower end of every link.
     """
 
     n_servers: int
@@ -71,7 +71,7 @@ class Nodes(NamedTuple):
     parent: IntArray
     above_start: IntArray
     above: IntArray
-    switches: IntArray
+    upward: IntArray
     per_inner: FloatArray
     per_uplink: FloatArray
     lower: IntArray
@@ -104,9 +104,8 @@ class Utilisation:
     def levels(self) -> tuple[IntArray, ...]:
         """The nodes of each level that have a parent, highest level first."""
         dc = self.datacentre
-        below = np.zeros(dc.n_nodes, dtype=np.bool_)
-        for tree in dc.trees:
-            below |= tree.parent >= 0
+        parents = np.stack([tree.parent for tree in dc.trees])
+        below = (parents >= 0).any(axis=0)
         levels = []
         for height in reversed(range(dc.n_levels)):
             group = np.flatnonzero(below & (dc.level == height))
@@ -132,7 +131,7 @@ class Utilisation:
         inner[: dc.n_servers] = self.slots
         for layer in dc.layers:
             inner[layer.switch_index] = np.diff(layer.start)
-        switches = np.concatenate([layer.switches for layer in dc.layers])
+        switches = [layer.switches for layer in dc.layers]
         child = np.concatenate([layer.child for layer in dc.layers])
         above = np.concatenate(
             [layer.switches[layer.owner] for layer in dc.layers]
@@ -149,7 +148,7 @@ class Utilisation:
             above_start=np.concatenate(([0], np.cumsum(n_above))),
             # By child: the parents of a node stand together.
             above=above[np.argsort(child, kind="stable")],
-            switches=switches,
+            upward=np.concatenate([np.arange(dc.n_servers), *switches]),
             per_inner=1.0 / inner,
             per_uplink=1.0 / self.uplink_bps,
             lower=np.array(dc.link_lower),
@@ -334,25 +333,14 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
     needed = np.zeros(len(nodes.level), dtype=np.int64)
     for point in range(len(points.offset)):
         lo = points.offset[point]
-        for k in range(lo, lo + points.width[point]):
-            server = points.servers[k]
-            if needed[server] == 0 and nodes.component[server] >= 0:
-                needed[server] = 1
-                for e in range(
-                    nodes.above_start[server], nodes.above_start[server + 1]
-                ):
-                    needed[nodes.above[e]] = 1
-    # Switches are in order of level, so that one pass reaches the top.
-    for switch in nodes.switches:
-        if needed[switch]:
-            for e in range(
-                nodes.above_start[switch], nodes.above_start[switch + 1]
-            ):
-                needed[nodes.above[e]] = 1
+        needed[points.servers[lo : lo + points.width[point]]] = 1
+    for node in nodes.upward:
+        if needed[node]:
+            first = nodes.above_start[node]
+            last = nodes.above_start[node + 1]
+            needed[nodes.above[first:last]] = 1
     # A root has no uplink: it counts in no component of U.
-    for node in range(len(needed)):
-        if nodes.component[node] < 0:
-            needed[node] = 0
+    needed[nodes.component < 0] = 0
     return needed
 
 
@@ -427,17 +415,12 @@ def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
     touched.
     """
     matters = needed.copy()
-    switches = nodes.switches
-    above_start = nodes.above_start
-    above = nodes.above
-    # From the top down, so that what is above a switch is known before it.
-    for k in range(len(switches) - 1, -1, -1):
-        node = switches[k]
-        for e in range(above_start[node], above_start[node + 1]):
-            matters[node] |= matters[above[e]]
-    for node in range(nodes.n_servers):
-        for e in range(above_start[node], above_start[node + 1]):
-            matters[node] |= matters[above[e]]
+    # From the top down, so that what is above a node is known before it.
+    for node in nodes.upward[::-1]:
+        for e in range(
+            nodes.above_start[node], nodes.above_start[node + 1]
+        ):
+            matters[node] |= matters[nodes.above[e]]
     return matters
 
 
@@ -484,30 +467,21 @@ def _state(
     dru = np.zeros(n_nodes)
     # A link counts at its lower end: uplinks of a node add up there.
     for link in range(len(nodes.lower)):
-        here = nodes.n_servers + link
-        carried[nodes.lower[link]] += nodes.capacity[here] - free[here]
-    above_start = nodes.above_start
-    above = nodes.above
-    capacity = nodes.capacity
-    per_inner = nodes.per_inner
-    per_uplink = nodes.per_uplink
-    # Servers first and switches by level: the sum of a node's children is
-    # whole when it is its turn.
+        resource = nodes.n_servers + link
+        used = nodes.capacity[resource] - free[resource]
+        carried[nodes.lower[link]] += used
     for server in range(nodes.n_servers):
-        inner[server] = capacity[server] - free[server]
-        dru[server] = max(
-            inner[server] * per_inner[server],
-            carried[server] * per_uplink[server],
+        inner[server] = nodes.capacity[server] - free[server]
+    # From below: the sum of a node's children is whole when it is its turn.
+    for node in nodes.upward:
+        dru[node] = max(
+            inner[node] * nodes.per_inner[node],
+            carried[node] * nodes.per_uplink[node],
         )
-        for e in range(above_start[server], above_start[server + 1]):
-            inner[above[e]] += dru[server]
-    for switch in nodes.switches:
-        dru[switch] = max(
-            inner[switch] * per_inner[switch],
-            carried[switch] * per_uplink[switch],
-        )
-        for e in range(above_start[switch], above_start[switch + 1]):
-            inner[above[e]] += dru[switch]
+        for e in range(
+            nodes.above_start[node], nodes.above_start[node + 1]
+        ):
+            inner[nodes.above[e]] += dru[node]
     return inner, carried, dru
 
 
@@ -535,12 +509,14 @@ def _change(
     n_servers = nodes.n_servers
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
-        here = objects[j]
+        resource = objects[j]
         # What happens on a link happens to the node below it.
-        node = here if here < n_servers else lower[here - n_servers]
+        node = resource
+        if resource >= n_servers:
+            node = lower[resource - n_servers]
         if not matters[node]:
             continue
-        if here < n_servers:
+        if resource < n_servers:
             inner[node] += sign * amounts[j]
         else:
             carried[node] += sign * amounts[j]
@@ -561,8 +537,7 @@ def _by_node(n_nodes: int, log: _Log) -> Pieces:
     first = np.zeros(n_nodes + 1, dtype=np.int64)
     for j in range(n):
         first[at_node[j] + 1] += 1
-    for node in range(n_nodes):
-        first[node + 1] += first[node]
+    first = np.cumsum(first)
     where = first[:-1].copy()
     time = np.empty(n)
     inner = np.empty(n)
@@ -609,8 +584,9 @@ def _increase(
     parent = nodes.parent[points.tree[point]]
     n_above = 0
     for k in range(lo, hi):
-        n_above = _reached(nodes, points.servers[k], point, reach, n_above)
-        node = parent[points.servers[k]]
+        server = points.servers[k]
+        n_above = _reached(nodes, server, point, reach, n_above)
+        node = parent[server]
         while node >= 0 and nodes.component[node] >= 0:
             below[node] += points.counts[k]
             node = parent[node]
@@ -628,20 +604,13 @@ def _increase(
     # depth.
     for level in range(1, nodes.n_levels):
         for k in range(n_above):
-            if nodes.level[above[k]] == level:
+            node = above[k]
+            if nodes.level[node] == level:
+                vms = below[node]
                 _rise(
-                    nodes,
-                    pieces,
-                    points,
-                    point,
-                    above[k],
-                    below[above[k]],
-                    0,
-                    reach,
-                    out,
+                    nodes, pieces, points, point, node, vms, 0, reach, out
                 )
-    for k in range(n_above):
-        below[above[k]] = 0
+                below[node] = 0
 
 
 def _reached(
