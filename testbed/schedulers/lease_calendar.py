@@ -126,10 +126,9 @@ class Calendar:
         self._first = 0
         # Hosts; all leases and the firm ones; cores and memory; buckets from
         # _first on.
-        self._dtype = (
-            np.int32 if int(memory_mib.max()) < _NARROW else np.int64
-        )
-        self._sums = np.zeros((self._hosts, 2, 2, _ROWS), dtype=self._dtype)
+        narrow = int(memory_mib.max()) < _NARROW
+        dtype = np.int32 if narrow else np.int64
+        self._sums = np.zeros((self._hosts, 2, 2, _ROWS), dtype)
         # All leases and the firm ones; buckets; hosts. Differences of two fit
         # as well.
         self._capacity = cores.astype(
@@ -159,22 +158,20 @@ class Calendar:
                 f"lease {booking.lease_id} is booked on host {host} already"
             )
         self._booked[host][booking.lease_id] = booking
-        first, last = self._span(booking.start_s, booking.end_s)
-        for bucket in range(first, last + 1):
-            insort(
-                self._lists.setdefault(bucket, {}).setdefault(host, []),
-                booking,
-            )
-        self._count(host, booking, first, last, 1)
+        buckets = self._buckets(booking.start_s, booking.end_s)
+        for bucket in buckets:
+            listed = self._lists.setdefault(bucket, {}).setdefault(host, [])
+            insort(listed, booking)
+        self._count(host, booking, buckets, sign=+1)
 
     def remove(self, host: int, lease_id: str) -> Booking:
         """Takes a lease's booking out; returns it."""
         booking = self._booked[host].pop(lease_id)
-        first, last = self._span(booking.start_s, booking.end_s)
-        for bucket in range(first, last + 1):
-            here = self._lists[bucket][host]
-            del here[bisect_left(here, booking)]
-        self._count(host, booking, first, last, -1)
+        buckets = self._buckets(booking.start_s, booking.end_s)
+        for bucket in buckets:
+            listed = self._list(bucket, host)
+            del listed[bisect_left(listed, booking)]
+        self._count(host, booking, buckets, sign=-1)
         return booking
 
     def used(
@@ -183,13 +180,10 @@ class Calendar:
         """Search: the most in use on a host at any instant of ``[start_s,
         end_s)``.
         """
-        parts = list(self._parts(host, start_s, end_s, firm=firm))
-        if not parts:
-            return Use(0, 0)
-        return Use(
-            max(use.cores for use in parts),
-            max(use.memory_mib for use in parts),
-        )
+        most = Use(0, 0)
+        for use in self._parts(host, start_s, end_s, firm=firm):
+            most = Use(*map(max, most, use))
+        return most
 
     def fits(
         self,
@@ -244,7 +238,7 @@ class Calendar:
         and there may be more such hosts.
         """
         kind = int(firm)
-        rows = self._rows(*self._span(start_s, end_s))
+        rows = self._rows(self._buckets(start_s, end_s))
         # What is left beyond the wanted; where it is below 0, a large number.
         spare = self._left(kind, rows)
         # Seen as unsigned numbers, negative ones are above all others, so
@@ -282,10 +276,10 @@ class Calendar:
         In the order of :meth:`most_used_first`. All that have room in the
         interval are among them.
         """
-        first, last = self._span(start_s, end_s)
-        inside = self._left(int(firm), self._rows(first + 1, last - 1))
+        buckets = self._buckets(start_s, end_s)
+        inside = self._left(int(firm), self._rows(buckets[1:-1]))
         perhaps = np.flatnonzero(inside >= wanted.cores)
-        left = self._left(int(firm), self._rows(first, last))[perhaps]
+        left = self._left(int(firm), self._rows(buckets))[perhaps]
         yield from perhaps[np.argsort(left, kind="stable")].tolist()
 
     def emptiest(
@@ -294,7 +288,7 @@ class Calendar:
         """The host with the most cores left in the fullest bucket that the
         interval touches.
         """
-        rows = self._rows(*self._span(start_s, end_s))
+        rows = self._rows(self._buckets(start_s, end_s))
         return int(self._left(int(firm), rows).argmax())
 
     # -- time -------------------------------------------------------------------------------
@@ -352,31 +346,28 @@ class Calendar:
     def _bucket(self, at_s: float) -> int:
         return int(at_s // self.slot_s)
 
-    def _span(self, start_s: float, end_s: float) -> tuple[int, int]:
-        """First and last bucket of ``[start_s, end_s)`` that is kept; none if
-        last < first.
-        """
+    def _buckets(self, start_s: float, end_s: float) -> range:
+        """The buckets that ``[start_s, end_s)`` touches and that are kept."""
         first = self._bucket(start_s)
         last = self._bucket(end_s)
         # The end is not in the interval: a bucket that begins there is not
         # touched.
         if last > first and last * self.slot_s >= end_s:
             last -= 1
-        return max(first, self._first), last
+        return range(max(first, self._first), last + 1)
 
-    def _rows(self, first: int, last: int) -> slice:
+    def _rows(self, buckets: range) -> slice:
         """Rows of the buckets; in those behind the last row nothing is booked."""
-        return slice(
-            first - self._first, max(first, last + 1) - self._first
-        )
+        first = buckets.start - self._first
+        return slice(first, first + len(buckets))
 
-    def _reach(self, last: int) -> None:
-        """Rows up to a bucket."""
+    def _reach(self, n_rows: int) -> None:
+        """Makes room for that many rows."""
         rows = self._sums.shape[3]
-        if last - self._first >= rows:
+        if n_rows > rows:
             # Twice as many at least, so that growing costs O(1) a bucket.
-            more = max(rows, last - self._first + 1 - rows)
-            zeros = np.zeros((self._hosts, 2, 2, more), self._dtype)
+            more = max(rows, n_rows - rows)
+            zeros = np.zeros((self._hosts, 2, 2, more), self._sums.dtype)
             self._sums = np.concatenate((self._sums, zeros), axis=3)
             self._extend_free(more)
 
@@ -388,11 +379,10 @@ class Calendar:
     def _left(self, kind: int, rows: slice) -> FreeCores:
         """Of every host, the cores that the fullest of the buckets leaves."""
         free = self._free[kind, rows]
-        return (
-            np.minimum.reduce(free, axis=0)
-            if len(free)
-            else self._capacity.copy()
-        )
+        if not len(free):
+            return self._capacity.copy()
+        least: FreeCores = free.min(axis=0)
+        return least
 
     def _with_memory(
         self, hosts: IntArray, kind: int, rows: slice, memory_mib: int
@@ -403,7 +393,7 @@ class Calendar:
                 axis=1, initial=0
             )
             hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
-        return list(map(int, hosts))
+        return hosts.tolist()
 
     def _parts(
         self, host: int, start_s: float, end_s: float, *, firm: bool
@@ -413,52 +403,50 @@ class Calendar:
 
         Lazy: a caller that finds the first too full does not need the others.
         """
-        first, last = self._span(start_s, end_s)
+        buckets = self._buckets(start_s, end_s)
         # The first and the last bucket, or the only one: a step of 0 would
         # raise.
-        for bucket in range(first, last + 1, max(last - first, 1)):
-            here = self._list(bucket, host)
-            yield greatest_use(
-                firm_ones(here) if firm else here, start_s, end_s
-            )
-        if last - first > 1:
-            inner = self._sums[
-                host, int(firm), :, self._rows(first + 1, last - 1)
-            ]
+        for bucket in buckets[:: max(len(buckets) - 1, 1)]:
+            listed = self._list(bucket, host)
+            if firm:
+                listed = firm_ones(listed)
+            yield greatest_use(listed, start_s, end_s)
+        if len(buckets) > 2:
+            rows = self._rows(buckets[1:-1])
+            inner = self._sums[host, int(firm), :, rows]
             yield Use(*inner.max(axis=1, initial=0).tolist())
 
     def _list(self, bucket: int, host: int) -> list[Booking]:
         return self._lists.get(bucket, {}).get(host, [])
 
     def _count(
-        self, host: int, booking: Booking, first: int, last: int, sign: int
+        self, host: int, booking: Booking, buckets: range, *, sign: int
     ) -> None:
         """Sums after a booking came or went; where it fills a bucket it just
         adds to them.
         """
         self.changed.add(host)
         # It lies wholly in buckets that are forgotten.
-        if last < first:
+        if not buckets:
             return
-        self._reach(last)
+        rows = self._rows(buckets)
+        self._reach(rows.stop)
         sums = self._sums[host]
-        rows = self._rows(first, last)
         # At the ends of a booking a bucket is in use for a part of its time
         # only: its leases are gone through.
-        for bucket in {first, last}:
+        for bucket in {buckets[0], buckets[-1]}:
             start_s = bucket * self.slot_s
             end_s = (bucket + 1) * self.slot_s
-            here = self._list(bucket, host)
-            for kind, counted in enumerate((here, firm_ones(here))):
+            listed = self._list(bucket, host)
+            for kind, counted in enumerate((listed, firm_ones(listed))):
                 sums[kind, :, bucket - self._first] = greatest_use(
                     counted, start_s, end_s
                 )
         # What can be preempted is in the sums of all leases alone.
         kinds = 1 if booking.flag == PREEMPTIBLE else 2
-        if last - first > 1:
-            inner = self._rows(first + 1, last - 1)
-            sums[:kinds, _CORES, inner] += sign * booking.cores
-            sums[:kinds, _MEMORY, inner] += sign * booking.memory_mib
+        inner = self._rows(buckets[1:-1])
+        sums[:kinds, _CORES, inner] += sign * booking.cores
+        sums[:kinds, _MEMORY, inner] += sign * booking.memory_mib
         self._free[:kinds, rows, host] = (
             self._capacity[host] - sums[:kinds, _CORES, rows]
         )

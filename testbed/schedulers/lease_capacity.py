@@ -13,12 +13,14 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Literal, TypeAlias
 
 import numpy as np
 
 from jobs.demand import LeaseType
 from jobs.request import JobRequest
+from testbed.embedding.counts import deal
 from testbed.embedding.placement import Placement
 from testbed.schedulers.actions import (
     Action,
@@ -85,6 +87,11 @@ class HeldLease:
         return self.request.demand.lease_type
 
     @property
+    def end_s(self) -> float:
+        """When it ends, if it starts at ``start_s``."""
+        return self.start_s + self.remaining_s
+
+    @property
     def vm_size(self) -> Use:
         """Cores and memory of one of its VMs."""
         return Use(
@@ -115,8 +122,7 @@ def first_hosts(fit: IntArray, n_vms: int) -> dict[int, int] | None:
     """VMs by host, each host in order of number as full as it can be; None: too
     few fit.
     """
-    before = np.cumsum(fit) - fit
-    counts = np.minimum(fit, np.maximum(n_vms - before, 0))
+    counts = deal(fit, n_vms)
     if counts.sum() < n_vms:
         return None
     hosts = np.flatnonzero(counts)
@@ -155,9 +161,7 @@ class LeaseCapacity:
         memory = datacentre.memory_mib
         self._limited = memory is not None
         if memory is None:
-            memory = np.full(
-                datacentre.n_servers, UNLIMITED_MIB, dtype=np.int64
-            )
+            memory = np.full_like(datacentre.slots, UNLIMITED_MIB)
         self.calendar = Calendar(datacentre.slots, memory, slot_s)
         self.available = AvailabilityList(
             self.calendar, most_used_first=best_fit
@@ -193,21 +197,18 @@ class LeaseCapacity:
         """Best fit among all hosts that have room from now on for as long as it
         needs.
         """
-        now_s = self.now_s
-        end_s = now_s + lease.remaining_s
-        wanted = lease.vm_size
         return self._place_all(
             lease,
-            now_s,
-            lambda: self.available.most_used(now_s, end_s, wanted),
+            self.now_s,
+            lambda: self.available.most_used(
+                lease.start_s, lease.end_s, lease.vm_size
+            ),
         )
 
     def place_at(self, lease: HeldLease, start_s: float) -> bool:
         """Best fit among all hosts with room in the lease's interval."""
         return self._place_all(
-            lease,
-            start_s,
-            lambda: self._best_fit(lease, start_s, firm=False),
+            lease, start_s, lambda: self._best_fit(lease, firm=False)
         )
 
     def place_earliest(self, lease: HeldLease) -> bool:
@@ -293,7 +294,7 @@ class LeaseCapacity:
         victims: dict[str, HeldLease] = {}
 
         def find() -> int | None:
-            host = self._best_fit(lease, start_s, firm=True)
+            host = self._best_fit(lease, firm=True)
             if host is not None:
                 for lease_id in self._victims(lease, host, victims):
                     victims[lease_id] = self.leases[lease_id]
@@ -323,27 +324,21 @@ class LeaseCapacity:
             self._book(lease, host)
         return True
 
-    def _best_fit(
-        self, lease: HeldLease, start_s: float, *, firm: bool
-    ) -> int | None:
-        """The most used host in the interval that has room there, by the
-        calendar's buckets.
+    def _best_fit(self, lease: HeldLease, *, firm: bool) -> int | None:
+        """The most used host in the lease's interval that has room there, by
+        the calendar's buckets.
 
         First among the hosts with room in every bucket that the interval
         touches; if there is none, among those that have room in the interval
         itself.
         """
         calendar = self.calendar
-        wanted = lease.vm_size
-        end_s = start_s + lease.remaining_s
-        for host in calendar.most_used_first(
-            start_s, end_s, wanted, firm=firm
-        ):
+        wanted = (lease.start_s, lease.end_s, lease.vm_size)
+        for host in calendar.most_used_first(*wanted, firm=firm):
             return host
         # Buckets at the ends of the interval may be full at another time.
-        perhaps = calendar.perhaps_room(start_s, end_s, wanted, firm=firm)
-        for host in perhaps:
-            if calendar.fits(host, start_s, end_s, wanted, firm=firm):
+        for host in calendar.perhaps_room(*wanted, firm=firm):
+            if calendar.fits(host, *wanted, firm=firm):
                 return host
         return None
 
@@ -356,7 +351,7 @@ class LeaseCapacity:
         For one more VM on a host, beside those that are preempted already.
         """
         start_s = lease.start_s
-        end_s = start_s + lease.remaining_s
+        end_s = lease.end_s
         listed = []
         for booking in self.calendar.preemptible(host, start_s, end_s):
             if booking.lease_id not in given_up:
@@ -364,10 +359,10 @@ class LeaseCapacity:
         for gone in _choices(listed):
             if self._has_room(
                 host,
-                {*given_up, *gone},
                 start_s,
-                lease.remaining_s,
+                end_s,
                 lease.vm_size,
+                without={*given_up, *gone},
             ):
                 return gone
         # The host has room beside its firm leases: without all the others,
@@ -377,19 +372,20 @@ class LeaseCapacity:
     def _has_room(
         self,
         host: int,
-        without: Collection[str],
         start_s: float,
-        duration_s: float,
+        end_s: float,
         wanted: Use,
+        *,
+        without: Collection[str],
     ) -> bool:
-        """True where a host has ``wanted`` free beside its bookings but these
-        leases'.
+        """True where a host has ``wanted`` free throughout ``[start_s, end_s)``
+        beside its bookings but those of the leases ``without``.
         """
         others = []
         for booking in self.calendar.bookings(host):
             if booking.lease_id not in without:
                 others.append(booking)
-        use = greatest_use(others, start_s, start_s + duration_s)
+        use = greatest_use(others, start_s, end_s)
         cores = use.cores + wanted.cores
         memory_mib = use.memory_mib + wanted.memory_mib
         return bool(
@@ -403,7 +399,6 @@ class LeaseCapacity:
         """It starts, or resumes, now where it has been placed."""
         if lease.state == "planned":
             self._unplan(lease)
-        end_s = lease.start_s + lease.remaining_s
         lease.state = "running"
         self.leases[lease.id] = lease
         placement = self._placement(lease)
@@ -414,7 +409,7 @@ class LeaseCapacity:
                     lease.id,
                     placement,
                     "there is room",
-                    reserve_until_s=end_s,
+                    reserve_until_s=lease.end_s,
                     kill_at_end=True,
                 )
             ]
@@ -424,7 +419,7 @@ class LeaseCapacity:
                 lease.id,
                 placement,
                 lease.request.bandwidth_bps,
-                end_s,
+                reserve_until_s=lease.end_s,
                 kill_at_end=True,
             )
         ]
@@ -447,15 +442,13 @@ class LeaseCapacity:
         lease.state = "reserved"
         lease.began = True
         self.leases[lease.id] = lease
-        end_s = lease.start_s + lease.remaining_s
-        rate_bps = lease.request.bandwidth_bps
         return [
             Reserve(
                 lease.id,
                 self._placement(lease),
-                rate_bps,
-                lease.start_s,
-                end_s,
+                lease.request.bandwidth_bps,
+                start_s=lease.start_s,
+                end_s=lease.end_s,
             )
         ]
 
@@ -505,9 +498,7 @@ class LeaseCapacity:
                 # One on several hosts is planned again as a whole.
                 if len(lease.on) == 1:
                     leases.append(lease)
-        return sorted(
-            leases, key=lambda lease: (lease.start_s, lease.order)
-        )
+        return sorted(leases, key=attrgetter("start_s", "order"))
 
     def move_up(self, lease: HeldLease) -> bool:
         """Place a planned lease on its host now instead, if there is room."""
@@ -519,8 +510,9 @@ class LeaseCapacity:
         if self.available.free_cores[host] < needs.cores:
             return False
         # Without its own plan, which may overlap with starting now.
+        end_s = self.now_s + lease.remaining_s
         if not self._has_room(
-            host, (lease.id,), self.now_s, lease.remaining_s, needs
+            host, self.now_s, end_s, needs, without=(lease.id,)
         ):
             return False
         self.calendar.remove(host, lease.id)
@@ -539,13 +531,13 @@ class LeaseCapacity:
             count * lease.vm_size.memory_mib if self._limited else 0
         )
         booking = Booking(
-            lease.start_s,
-            lease.id,
-            lease.start_s + lease.remaining_s,
-            count * lease.vm_size.cores,
-            memory_mib,
-            lease.flag,
-            self._best_fits and lease.type == "advance",
+            start_s=lease.start_s,
+            lease_id=lease.id,
+            end_s=lease.end_s,
+            cores=count * lease.vm_size.cores,
+            memory_mib=memory_mib,
+            flag=lease.flag,
+            advance=self._best_fits and lease.type == "advance",
         )
         self.calendar.add(host, booking)
 

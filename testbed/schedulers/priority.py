@@ -124,7 +124,10 @@ class Priority(LeasePolicy):
             if self._try(lease):
                 continue
             if lease.type in ("advance", "immediate"):
-                reason = f"{lease.asks} asked now, and leases of its priority or above hold too many"  # noqa: E501
+                reason = (
+                    f"{lease.asks} asked now, and leases of its priority"
+                    " or above hold too many"
+                )
                 self.actions.append(Reject(lease.id, reason))
             else:
                 failed.add(size)
@@ -143,12 +146,9 @@ class Priority(LeasePolicy):
 
     def _by_priority(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
         vector = priority_vector(list(map(self.priorities.of, leases)))
-        elements = {}
-        for lease, element in zip(leases, vector.tolist(), strict=True):
-            elements[lease.id] = element
-        return sorted(
-            leases, key=lambda lease: (-elements[lease.id], lease.order)
-        )
+        orders = [lease.order for lease in leases]
+        ranked = np.lexsort((orders, -vector))
+        return [leases[place] for place in ranked]
 
     def _wait(self, lease: HeldLease) -> None:
         if lease.id not in self._waiting:
@@ -184,18 +184,17 @@ class Priority(LeasePolicy):
         # If even all lower ones together leave too little, nobody is put
         # off.
         on = first_hosts(self._room(lease, lower), lease.request.n_vms)
+        if on is None:
+            return None
         # The lowest priority first, and among equals the latest start.
         lower.sort(
             key=lambda v: (self.priorities.of(v), -v.start_s, -v.order)
         )
-        for host, count in (on or {}).items():
+        for host, count in on.items():
             for victim in lower:
-                if host not in victim.on:
-                    continue
                 # As many go as the host needs, and no more.
-                if self._room(lease)[host] >= count:
-                    break
-                self._put_off(victim, lease)
+                if host in victim.on and self._room(lease)[host] < count:
+                    self._put_off(victim, lease)
         return on
 
     def _put_off(self, victim: HeldLease, by: HeldLease) -> None:
