@@ -11,6 +11,7 @@ job keeps its progress and its place by arrival.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 
 from jobs.request import JobRequest
 from testbed.embedding.placement import Embedder, Placement, Refusal
@@ -45,27 +46,19 @@ class BgMBF(HoseQueue):
         self._evict = evict
 
     def schedule(self, plan: Pass, fresh: JobRequest | None) -> None:
-        queue = {
-            job_id: plan.view.job(job_id) for job_id in plan.view.waiting()
-        }
+        queue = list(plan.view.waiting())
         head = self._start_heads(plan, queue)
         if head is not None:
-            del queue[head.id]
-            self._backfill(plan, list(queue.values()), head, fresh)
+            self._backfill(plan, queue, head, fresh)
 
     def _start_heads(
-        self, plan: Pass, queue: dict[str, JobRequest]
+        self, plan: Pass, queue: list[str]
     ) -> JobRequest | None:
-        """Lines 1-4: starts the first of the queue, again and again; the first
-        that must wait.
+        """Lines 1-4: takes the first from the queue and starts it, again and
+        again; the first that must wait.
         """
         while queue:
-            # The first is looked up at each step: jobs that the last head
-            # evicted wait again, and may have arrived before the rest of
-            # the queue.
-            head = min(
-                queue.values(), key=lambda job: plan.view.order(job.id)
-            )
+            head = plan.view.job(queue.pop(0))
             refusal = plan.try_to_start(head)
             if refusal is not None:
                 # Only a head that does not fit evicts: one that fits leaves
@@ -74,10 +67,9 @@ class BgMBF(HoseQueue):
                 if not evicted:
                     plan.wait(head, refusal.reason)
                     return head
-                queue.update(
-                    (job_id, plan.view.job(job_id)) for job_id in evicted
-                )
-            del queue[head.id]
+                # They wait again, and may have arrived before the rest.
+                queue += evicted
+                queue.sort(key=plan.view.order)
         return None
 
     def _start_by_force(self, plan: Pass, head: JobRequest) -> list[str]:
@@ -130,16 +122,16 @@ class BgMBF(HoseQueue):
     def _backfill(
         self,
         plan: Pass,
-        rest: list[JobRequest],
+        queue: list[str],
         head: JobRequest,
         fresh: JobRequest | None,
     ) -> None:
         """Lines 5-9, for every job behind the head."""
-        rest.sort(key=lambda job: plan.view.order(job.id))
+        rest = list(map(plan.view.job, queue))
         if self._shortest_first:
             # The sort is stable: jobs of one length stay in order of
             # arrival.
-            rest.sort(key=lambda job: job.duration_s)
+            rest.sort(key=attrgetter("duration_s"))
         for job in rest:
             refusal = plan.try_to_start(job)
             # The others were given their reason when they arrived.

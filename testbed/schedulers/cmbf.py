@@ -63,6 +63,10 @@ class Cmbf:
     moves; other events O(waiting + nodes).
     """
 
+    _nodes: NodeCapacity
+    _foreground: TierCapacity
+    _background: TierCapacity
+
     def __init__(
         self,
         name: str = "cmbf",
@@ -80,32 +84,33 @@ class Cmbf:
         # Without a background the CPU use decides nothing.
         self._blind = cpu == "unknown" or not background
         self._cost_s = cost_s
-        self._nodes: NodeCapacity | None = None
         self._use: dict[str, tuple[float, ...]] = {}
         self._rate_bps: dict[str, int] = {}
-        self._foreground = self._background = TierCapacity(
-            0, self._use, math.inf
-        )
         # Waiting jobs by order of arrival, as the holders of both tiers are.
         self._queue: list[Holder] = []
-        self._began: set[str] = set()
+        self._actions: list[Action] = []
+        self._started: set[str] = set()
+        self._begun = False
         self._recorded: str | None = None
         # True if a job of that tier ended at this instant. Decisions follow when
         # all jobs that end at the instant have ended.
         self._foreground_left = self._background_left = False
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
-        nodes = self._nodes or self._meet(view)
+        if not self._begun:
+            self._begun = True
+            self._begin(NodeCapacity(view.datacentre))
+        self._actions = []
         if isinstance(event, Arrived):
-            return self._arrive(view, nodes, view.job(event.job_id))
-        if isinstance(event, Ended):
+            self._arrive(view, view.job(event.job_id))
+        elif isinstance(event, Ended):
             self._leave(event.job_id)
             if not event.more_at_this_time:
-                return self._after_ends(nodes)
-        return []
+                self._after_ends()
+        return self._actions
 
-    def _meet(self, view: View) -> NodeCapacity:
-        self._nodes = nodes = NodeCapacity(view.datacentre)
+    def _begin(self, nodes: NodeCapacity) -> None:
+        self._nodes = nodes
         # A foreground VM gets its CPU whatever is behind it.
         self._foreground = TierCapacity(nodes.total, self._use, math.inf)
         # No CPU use is below -inf: without background VMs none is ever open.
@@ -113,37 +118,33 @@ class Cmbf:
         self._background = TierCapacity(nodes.total, self._use, limit)
         self._foreground.other = self._background
         self._background.other = self._foreground
-        return nodes
 
     # -- events -------------------------------------------------------------------------------
 
-    def _arrive(
-        self, view: View, nodes: NodeCapacity, job: JobRequest
-    ) -> list[Action]:
+    def _arrive(self, view: View, job: JobRequest) -> None:
         """Algorithm 4."""
-        never = nodes.never(job, any_bandwidth=self._has_background)
+        never = self._nodes.never(job, any_bandwidth=self._has_background)
         if never is not None:
-            return [Reject(job.id, never)]
+            self._actions.append(Reject(job.id, never))
+            return
         entry = (view.order(job.id), 0, job.n_vms, job.id)
         self._note_demand(job)
-        out: list[Action] = []
         insort(self._queue, entry)
         # The newest job can preempt nobody, since no job arrived later than
         # it: idle nodes alone decide (Algorithm 4, line 6).
         if job.n_vms <= self._foreground.idle:
-            self._to_foreground(nodes, entry, out)
+            self._to_foreground(entry)
         if self._background_left:
-            self._fill_background(nodes, out, self._queue)
+            self._fill_background(self._queue)
         # No background VM came free since the queue was last gone through,
         # so the jobs before this one still do not fit.
         elif job.id not in self._foreground.at:
-            self._fill_background(nodes, out, [entry])
+            self._fill_background([entry])
         if (
             job.id not in self._foreground.at
             and job.id not in self._background.at
         ):
-            out.append(self._waits(entry))
-        return out
+            self._actions.append(self._waits(entry))
 
     def _note_demand(self, job: JobRequest) -> None:
         """Keeps the job's CPU use and rate, as far as the policy uses them."""
@@ -159,7 +160,7 @@ class Cmbf:
     def _leave(self, job_id: str) -> None:
         if self._use.pop(job_id, None) is None:
             return
-        self._began.discard(job_id)
+        self._started.discard(job_id)
         if self._foreground.give_back(job_id) is not None:
             self._foreground_left = True
         elif self._background.give_back(job_id) is not None:
@@ -172,26 +173,22 @@ class Cmbf:
             # others waited.
             self._foreground_left |= not self._has_background
 
-    def _after_ends(self, nodes: NodeCapacity) -> list[Action]:
-        out: list[Action] = []
+    def _after_ends(self) -> None:
         if self._foreground_left:
             self._foreground_left = False
-            self._fill_foreground(nodes, out)
+            self._fill_foreground()
             # Jobs that moved from the background to the foreground left room
             # there, and preempted jobs may use it.
             self._background_left = True
         if self._background_left:
-            self._fill_background(nodes, out, self._queue)
+            self._fill_background(self._queue)
         if self._queue and self._queue[0][3] != self._recorded:
             self._recorded = self._queue[0][3]
-            out.append(self._waits(self._queue[0]))
-        return out
+            self._actions.append(self._waits(self._queue[0]))
 
     # -- Algorithm 2 --------------------------------------------------------------------------
 
-    def _fill_foreground(
-        self, nodes: NodeCapacity, out: list[Action]
-    ) -> None:
+    def _fill_foreground(self) -> None:
         """Moves every job to the foreground that can, in order of arrival.
 
         In CMBF this is Algorithm 1. The next job is looked up at each step,
@@ -227,9 +224,9 @@ class Cmbf:
             # Lines 9-17: preempt backfilled jobs where that makes enough room.
             if may_preempt and 0 < n - idle <= later:
                 for victim in victims(holders[ahead:], n - idle):
-                    self._from_foreground(victim, entry, out)
+                    self._from_foreground(victim, entry)
             if n <= foreground.idle:
-                self._to_foreground(nodes, entry, out)
+                self._to_foreground(entry)
                 moved = True
 
     def _next(self, order: float) -> Holder | None:
@@ -243,9 +240,7 @@ class Cmbf:
                 first = jobs[at]
         return first
 
-    def _from_foreground(
-        self, entry: Holder, winner: Holder, out: list[Action]
-    ) -> None:
+    def _from_foreground(self, entry: Holder, winner: Holder) -> None:
         """Takes a job's foreground nodes for ``winner``, which arrived earlier.
 
         It moves to the background on the same nodes, or back into the queue.
@@ -260,20 +255,18 @@ class Cmbf:
             and self._background.fits_at(at)
         ):
             self._background.take(entry, at)
-            out.append(SwitchTier(job_id, "background"))
+            self._actions.append(SwitchTier(job_id, "background"))
         else:
             insort(self._queue, entry)
             nodes = "foreground nodes" if self._has_background else "nodes"
             reason = (
                 f"{winner[3]} arrived earlier and needs {winner[2]} {nodes}"
             )
-            out.append(Preempt(job_id, reason))
+            self._actions.append(Preempt(job_id, reason))
 
     # -- dispatching --------------------------------------------------------------------------
 
-    def _to_foreground(
-        self, nodes: NodeCapacity, entry: Holder, out: list[Action]
-    ) -> None:
+    def _to_foreground(self, entry: Holder) -> None:
         """``dispatch(FG, j)``, from the queue or from the background."""
         job_id = entry[3]
         at = self._background.give_back(job_id)
@@ -286,23 +279,21 @@ class Cmbf:
         # Its own background VMs stood there, so that no other job's need be
         # preempted.
         if at is not None and self._foreground.fits_at(at):
-            out.append(SwitchTier(job_id, "foreground"))
+            self._actions.append(SwitchTier(job_id, "foreground"))
         else:
             place = self._foreground.match(entry, self._foreground.open())
             # The caller has counted the idle nodes.
             if isinstance(place, Refusal):
                 raise AssertionError(f"{job_id}: {place.reason}")
             at = place
-            self._clear_background(entry, at, out)
+            self._clear_background(entry, at)
             why = "nodes are free for it again"
             if self._has_background:
                 why = "moves to the foreground"
-            out.append(self._dispatch(nodes, job_id, at, "foreground", why))
+            self._dispatch(job_id, at, "foreground", why)
         self._foreground.take(entry, at)
 
-    def _clear_background(
-        self, entry: Holder, at: list[int], out: list[Action]
-    ) -> None:
+    def _clear_background(self, entry: Holder, at: list[int]) -> None:
         """Preempt background jobs to which a foreground job leaves no CPU."""
         background = self._background
         for node, share in zip(at, self._use[entry[3]], strict=True):
@@ -311,16 +302,10 @@ class Cmbf:
                 insort(self._queue, background.holder_of[loser])
                 background.give_back(loser)
                 self._background_left = True
-                out.append(
-                    Preempt(
-                        loser,
-                        f"{entry[3]} in the foreground uses {share:.0%} of a CPU",
-                    )
-                )
+                reason = f"{entry[3]} in the foreground uses {share:.0%} of a CPU"
+                self._actions.append(Preempt(loser, reason))
 
-    def _fill_background(
-        self, nodes: NodeCapacity, out: list[Action], waiting: list[Holder]
-    ) -> None:
+    def _fill_background(self, waiting: list[Holder]) -> None:
         """Algorithm 3: start or resume waiting jobs in the background.
 
         In order of arrival.
@@ -340,27 +325,26 @@ class Cmbf:
                 continue
             del self._queue[bisect_left(self._queue, entry)]
             why = "fits in the background"
-            out.append(
-                self._dispatch(nodes, entry[3], at, "background", why)
-            )
+            self._dispatch(entry[3], at, "background", why)
             self._background.take(entry, at)
             del room[: entry[2]]
 
     def _dispatch(
-        self,
-        nodes: NodeCapacity,
-        job_id: str,
-        at: list[int],
-        tier: Tier,
-        why: str,
-    ) -> Action:
-        placement = nodes.placement(at)
+        self, job_id: str, at: list[int], tier: Tier, why: str
+    ) -> None:
+        placement = self._nodes.placement(at)
+        action: Action
         # On its old nodes too: its state was saved, and restoring it is
         # what costs.
-        if job_id in self._began:
-            return Migrate(job_id, placement, why, self._cost_s, tier)
-        self._began.add(job_id)
-        return Start(job_id, placement, self._rate_bps[job_id], tier=tier)
+        if job_id in self._started:
+            action = Migrate(
+                job_id, placement, why, cost_s=self._cost_s, tier=tier
+            )
+        else:
+            self._started.add(job_id)
+            rate_bps = self._rate_bps[job_id]
+            action = Start(job_id, placement, rate_bps, tier=tier)
+        self._actions.append(action)
 
     # -- why others wait ----------------------------------------------------------------------
 
@@ -375,11 +359,8 @@ class Cmbf:
             earlier = holders[: bisect_left(holders, (order, 0, 0, ""))]
             waits_for = tuple(holder for _, _, _, holder in earlier)
             return Wait(job_id, f"first in the queue: {reason}", waits_for)
-        if (
-            self._head_only
-            and not self._has_background
-            and n <= self._foreground.idle + later
-        ):
+        enough = n <= self._foreground.idle + later
+        if enough and self._head_only and not self._has_background:
             reason += "; the head of the queue alone may preempt"
         return Wait(job_id, reason, (head[3],))
 

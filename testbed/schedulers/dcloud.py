@@ -208,9 +208,8 @@ class DCloud:
         no point fits.
         """
         search = self._search_in(view.datacentre)
-        return search.best(
-            view.ledger, view.now_s, job.n_vms, self.grid(job)
-        )
+        grid = self.grid(job)
+        return search.best(view.ledger, view.now_s, job.n_vms, grid)
 
     def grid(self, job: JobRequest) -> list[list[Shape]]:
         """The points that are tried, by starting time. Without a deadline there
@@ -295,7 +294,7 @@ def _action(
             job.id,
             choice.placement,
             shape.rate_bps,
-            end_s,
+            reserve_until_s=end_s,
             kill_at_end=True,
             ask_at_end=asks,
         )
@@ -303,9 +302,8 @@ def _action(
         job.id,
         choice.placement,
         shape.rate_bps,
-        start_s,
-        end_s,
-        kill_at_end=True,
+        start_s=start_s,
+        end_s=end_s,
         ask_at_end=asks,
     )
 
@@ -335,10 +333,10 @@ def _kind(name: str, summary: str, reshaping: Reshaping) -> PolicyKind:
         summary,
         lambda embedder, parameters: DCloud(
             embedder,
-            parameters.gamma,
-            reshaping,
-            name,
-            parameters.best_effort_servers,
+            gamma=parameters.gamma,
+            reshaping=reshaping,
+            name=name,
+            best_effort_servers=parameters.best_effort_servers,
         ),
         DCloudParameters,
         embeds=True,

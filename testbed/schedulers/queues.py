@@ -24,7 +24,6 @@ from testbed.embedding.placement import (
     Embedder,
     Placement,
     Refusal,
-    Residual,
     empty_residual,
 )
 from testbed.reservation.capacity import HoseCapacity, NodeCapacity, Refused
@@ -41,7 +40,6 @@ from testbed.schedulers.actions import (
     Wait,
 )
 from testbed.schedulers.policy import PolicyKind, View, parameter
-from topologies.datacentre import DataCentre
 
 SortKey: TypeAlias = Callable[[JobRequest], float]
 """The sort key of a queue, smallest first; equal ones by arrival."""
@@ -76,13 +74,9 @@ class Pass:
         elif left == placement:
             self.actions.append(Resume(job.id, self._cost_s))
         else:
+            why = "its place was given up"
             self.actions.append(
-                Migrate(
-                    job.id,
-                    placement,
-                    "its place was given up",
-                    self._cost_s,
-                )
+                Migrate(job.id, placement, why, self._cost_s)
             )
         self.free.take(job, placement)
 
@@ -106,9 +100,11 @@ class Pass:
         """
         if not self.free.idle:
             return refusal
-        residual = self.free.residual
         placement = least_bandwidth(
-            self.view.datacentre, residual, job.n_vms, job.bandwidth_bps
+            self.view.datacentre,
+            self.free.residual,
+            job.n_vms,
+            job.bandwidth_bps,
         )
         if placement is None:
             raise ValueError(
@@ -121,11 +117,11 @@ class Pass:
         """Running jobs that arrived later than ``head``, the earliest first."""
         order = self.view.order
         later = []
-        for job_id in self.view.running():
+        for job_id in sorted(self.view.running(), key=order):
             came_later = order(job_id) > order(head.id)
             if came_later and job_id not in self._evicted:
                 later.append(job_id)
-        return sorted(later, key=order)
+        return later
 
     def evict(self, job_id: str, reason: str) -> None:
         """Takes a running job off its nodes; it waits again."""
@@ -155,7 +151,6 @@ class HoseQueue:
         self._embedder = embedder
         self._cost_s = cost_s
         self._refused = Refused()
-        self._empty: tuple[DataCentre, Residual] | None = None
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         fresh: JobRequest | None = None
@@ -182,13 +177,12 @@ class HoseQueue:
     def _refusal_when_empty(
         self, view: View, job: JobRequest
     ) -> Refusal | None:
-        if self._empty is None or self._empty[0] is not view.datacentre:
-            self._empty = (view.datacentre, empty_residual(view.datacentre))
         # Without the memory of what was refused: that is for what is free
         # now.
-        answer = HoseCapacity(
-            view, self._embedder, free=self._empty[1]
-        ).fit(job)
+        empty = HoseCapacity(
+            view, self._embedder, free=empty_residual(view.datacentre)
+        )
+        answer = empty.fit(job)
         if isinstance(answer, Refusal):
             return answer
         return None
