@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -310,36 +310,6 @@ class Calendar:
         for bucket in [b for b in self._lists if b < first]:
             del self._lists[bucket]
         self._first = first
-
-    def check(self) -> None:
-        """Derive every bucket anew; AssertionError where a sum or a list
-        differs.
-        """
-        for host in range(self._hosts):
-            booked = list(self.bookings(host))
-            for row in range(self._sums.shape[3]):
-                self._check_bucket(host, row, booked)
-
-    def _check_bucket(
-        self, host: int, row: int, booked: Sequence[Booking]
-    ) -> None:
-        bucket = row + self._first
-        name = f"bucket {bucket} of host {host}"
-        start_s = bucket * self.slot_s
-        end_s = (bucket + 1) * self.slot_s
-        inside = sorted(
-            b for b in booked if b.start_s < end_s and b.end_s > start_s
-        )
-        if inside != self._list(bucket, host):
-            raise AssertionError(f"{name} does not list its leases")
-        for firm in (False, True):
-            sums = self._sums[host, int(firm), :, row].tolist()
-            counted = firm_ones(inside) if firm else inside
-            if sums != list(greatest_use(counted, start_s, end_s)):
-                raise AssertionError(f"{name}: sums are wrong")
-            free = self._free[int(firm), row, host]
-            if free != self.cores[host] - sums[_CORES]:
-                raise AssertionError(f"{name}: free cores differ")
 
     # -- inside -----------------------------------------------------------------------------
 

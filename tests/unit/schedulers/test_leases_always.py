@@ -19,6 +19,7 @@ from testbed.record.topology_record import topology_record
 from testbed.schedulers.mbfcbs import Mbfcbs, Settings
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
+from tests.support.calendar_check import check_calendar
 from tests.support.examples import examples
 from tests.support.ledger_use import in_use
 from tests.unit.record.test_with_the_engine import check, failures
@@ -82,7 +83,7 @@ def play(jobs: list[JobRequest], policy: Policy) -> list[events.Event]:
     def look(engine: Engine) -> None:
         engine.reservations.check()
         if isinstance(policy, Mbfcbs) and policy.begun:
-            policy.capacity.calendar.check()
+            check_calendar(policy.capacity.calendar)
             agrees_with_the_ledger(engine, policy)
 
     sink = stream.append
