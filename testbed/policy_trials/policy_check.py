@@ -21,7 +21,7 @@ from collections.abc import (
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Any
 
 from testbed.audit import audit
@@ -51,6 +51,7 @@ from testbed.policy_trials.policy_cases import (
 )
 from testbed.policy_trials.policy_process import Lines, in_fresh_process
 from testbed.policy_trials.policy_subject import (
+    SAYS,
     NoEvidence,
     PolicyFinding,
     Subject,
@@ -74,7 +75,6 @@ def determinism(subject: Subject) -> PolicyFinding:
     """Compares runs of the same experiments: two in one process, by an instance
     of the policy each, and one in another process.
     """
-    says = "the same experiment gives the same events"
     chosen: list[Case] = []
     for family in subject.families:
         chosen += largest(cases(family), subject.effort.twice, subject.seed)
@@ -93,11 +93,10 @@ def determinism(subject: Subject) -> PolicyFinding:
     # Each case had three runs.
     subject.count(3 * n_whole, 3 * n_jobs)
     evidence = f"{subject.tried()}: two processes with different hash seeds, two instances in one"
-    return subject.finding(
-        says,
-        min(failed, key=lambda failure: failure.case.n_jobs, default=None),
-        evidence,
+    smallest = min(
+        failed, key=lambda failure: failure.case.n_jobs, default=None
     )
+    return subject.finding(smallest, evidence)
 
 
 def _played_thrice(
@@ -120,32 +119,24 @@ def _difference(first: Lines, again: Lines, other: Lines) -> str | None:
         ("a second instance in the same process", again),
         ("another process, with another hash seed", other),
     ):
-        if first != lines:
-            index = _differing_index(first, lines)
-            expected = _event_at(first, index)
-            differing = _event_at(lines, index)
-            return f"{where} differs at event {index + 1}: {expected}; {differing}"
+        pairs = zip_longest(first, lines)
+        for number, (expected, differing) in enumerate(pairs, 1):
+            if expected != differing:
+                return (
+                    f"{where} differs at event {number}:"
+                    f" {_shown(expected)}; {_shown(differing)}"
+                )
     return None
-
-
-def _differing_index(first: Lines, second: Lines) -> int:
-    """The index of the first line that differs, or that only one has."""
-    shorter = min(len(first), len(second))
-    for index in range(shorter):
-        if first[index] != second[index]:
-            return index
-    return shorter
 
 
 SHOWN_CHARACTERS = 110
 """The length of an event's line in a finding."""
 
 
-def _event_at(lines: Lines, index: int) -> str:
-    """A run's event without its fields that are lists or objects."""
-    if index >= len(lines):
+def _shown(line: str | None) -> str:
+    """An event without its fields that are lists or objects."""
+    if line is None:
         return "nothing"
-    line = lines[index]
     try:
         event: Any = json.loads(line)
     except ValueError:
@@ -164,14 +155,13 @@ def replay(subject: Subject) -> PolicyFinding:
     """Replays recorded runs, in which jobs took other times than was estimated,
     and compares the decisions.
     """
-    says = "a replay of a run decides as the run did"
     failed = _smallest_failure(
         subject, _replay_difference, subject.effort.replayed
     )
     evidence = (
         f"{subject.tried()}, each second one a replay: no decision differs"
     )
-    return subject.finding(says, failed, evidence)
+    return subject.finding(failed, evidence)
 
 
 def _replay_difference(subject: Subject, case: Case) -> str | None:
@@ -250,7 +240,6 @@ def capacity(subject: Subject) -> PolicyFinding:
     """Checks the ledger after each step, and audits each run; the policy's
     claims are left to their own check.
     """
-    says = "every placement is within capacity, and the audit passes"
     failed = _smallest_failure(
         subject,
         partial(_fault_or_refusal, without=CLAIMS),
@@ -259,26 +248,24 @@ def capacity(subject: Subject) -> PolicyFinding:
     # Refusals in the runs of earlier checks count as well.
     failed = failed or next(iter(subject.refused), None)
     evidence = f"{subject.tried()} on {', '.join(subject.families)}: ledger checked after each step"
-    return subject.finding(says, failed, evidence)
+    return subject.finding(failed, evidence)
 
 
 def claims(subject: Subject) -> PolicyFinding:
     """Audits runs for what the policy claims of itself."""
-    says = "what the policy claims of itself holds"
     if not subject.claims:
         return subject.finding(
-            says, None, "the policy claims nothing", "not declared"
+            None, "the policy claims nothing", "not declared"
         )
 
     def problem(subject: Subject, case: Case) -> str | None:
         return _fault(_faults(subject, case), only=CLAIMS)
 
     failed = _smallest_failure(subject, problem, subject.effort.audited)
-    return subject.finding(
-        says,
-        failed,
-        f"{len(subject.audited)} audited runs: {', '.join(subject.claims)}",
+    evidence = (
+        f"{len(subject.audited)} audited runs: {', '.join(subject.claims)}"
     )
+    return subject.finding(failed, evidence)
 
 
 def _faults(subject: Subject, case: Case) -> Mapping[str, str]:
@@ -337,7 +324,6 @@ def starvation(subject: Subject) -> PolicyFinding:
     """Plays a job that needs all nodes in a stream of small ones, each of which
     fits beside others.
     """
-    says = "a job that fits the empty data centre starts, however many come after it"
     declared = not NO_STARVATION.isdisjoint(subject.claims)
     fates: list[str] = []
     for case in chain.from_iterable(map(starving_cases, subject.families)):
@@ -349,12 +335,12 @@ def starvation(subject: Subject) -> PolicyFinding:
         if declared and fault is not None:
             starves = partial(_evident, _starvation_fault, subject)
             failed = smaller(Failed(case, fault), starves)
-            return subject.finding(says, failed, "")
+            return subject.finding(failed, "")
     # Fates are sentences that sort as they get worse.
     worst = max(fates, default="no run")
     evidence = f"a large job in {len(fates)} streams of small ones: {worst}"
     return subject.finding(
-        says, None, evidence, "ok" if declared else "not declared"
+        None, evidence, "ok" if declared else "not declared"
     )
 
 
@@ -391,11 +377,10 @@ def failures(subject: Subject) -> PolicyFinding:
     """Plays runs in which servers and links fail, with each value of
     ``on_failure`` that the policy declares.
     """
-    says = "runs in which servers and links fail pass the audit"
     fates = subject.kind.on_failure
     if not fates or "tree" not in subject.families:
         why = "it plays no tree" if fates else "no on_failure is declared"
-        return subject.finding(says, None, why, "not declared")
+        return subject.finding(None, why, "not declared")
     number = max(1, subject.effort.failing // len(fates))
     for fate in ON_FAILURE:
         if fate not in fates:
@@ -416,10 +401,8 @@ def failures(subject: Subject) -> PolicyFinding:
         )
         if failure is not None:
             how = f"on_failure {fate}: {failure.how}"
-            return varied.finding(says, Failed(failure.case, how), "")
-    return subject.finding(
-        says, None, f"{subject.tried()}: {', '.join(fates)}"
-    )
+            return varied.finding(Failed(failure.case, how), "")
+    return subject.finding(None, f"{subject.tried()}: {', '.join(fates)}")
 
 
 def _fault_or_refusal(
@@ -436,12 +419,10 @@ def _fault_or_refusal(
 
 # -- live ----------------------------------------------------------------------
 
-_LIVE_SAYS = "a live run, replayed in the simulator, decides as the run did"
-
 
 def not_run(why: str) -> PolicyFinding:
     """The finding of a check on the live network that this machine cannot make."""
-    return PolicyFinding("live", _LIVE_SAYS, "not run", why)
+    return PolicyFinding("live", SAYS["live"], "not run", why)
 
 
 def live(
@@ -464,11 +445,11 @@ def live(
     except MachineCannot as cannot:
         return not_run(cannot.message)
     except RunFailed as error:
-        return subject.finding(_LIVE_SAYS, Failed(case, error.message), "")
+        return subject.finding(Failed(case, error.message), "")
     jobs = number_of(len(experiment.jobs), "job")
     evidence = f"{jobs}, {recorded.folder.path}: {replayed.sentence()}"
     failed = None if replayed.same else Failed(case, evidence)
-    return subject.finding(_LIVE_SAYS, failed, evidence)
+    return subject.finding(failed, evidence)
 
 
 # -- the policy itself ---------------------------------------------------------
@@ -476,7 +457,6 @@ def live(
 
 def sound(subject: Subject) -> PolicyFinding:
     """Reports runs that the policy broke, and how long its decisions took."""
-    says = "every decision is an answer, in time, of the view alone"
     broken = next(iter(subject.broken), None)
     # This check is about the runs of all others.
     subject.count(sum(subject.runs.values()), sum(subject.jobs.values()))
@@ -485,7 +465,7 @@ def sound(subject: Subject) -> PolicyFinding:
     if subject.kind.source is None:
         remark = "; the testbed's own run without a guard"
     return subject.finding(
-        says, broken, f"{subject.tried()}: {_speed(subject)}{remark}"
+        broken, f"{subject.tried()}: {_speed(subject)}{remark}"
     )
 
 
@@ -525,6 +505,4 @@ def policy_findings(subject: Subject) -> Iterator[PolicyFinding]:
         try:
             yield check(subject)
         except RunFailed as error:
-            yield PolicyFinding(
-                name, check.__doc__ or "", "failed", error.message
-            )
+            yield PolicyFinding(name, SAYS[name], "failed", error.message)

@@ -49,10 +49,10 @@ def lines_of(text: str) -> Lines:
             experiment,
             policy,
             simulated(experiment, policy),
-            lambda event: lines.append(
+            sink=lambda event: lines.append(
                 json.dumps(event.to_json(), default=plain_value)
             ),
-            lambda built: TimedPolicy(built, [], MOST_DECISIONS),
+            around=lambda built: TimedPolicy(built, [], MOST_DECISIONS),
         )
     except Exception as error:  # noqa: BLE001 - whatever the policy raises is its event, too
         lines.append(f"{type(error).__name__}: {error}")

@@ -198,20 +198,20 @@ class StandingTask:
         tally = Tally()
         decided_s = list[float]()
         try:
-            on = simulated(experiment, policy)
             play(
                 experiment,
                 policy,
-                on,
-                tally,
-                lambda built: TimedPolicy(built, decided_s, MOST_DECISIONS),
+                simulated(experiment, policy),
+                sink=tally,
+                around=lambda built: TimedPolicy(
+                    built, decided_s, MOST_DECISIONS
+                ),
             )
         except Exception as error:
             raise RunFailed(str(error) or type(error).__name__) from error
         summary = tally.summary()
-        starts = [row.start_s for row in tally.rows()]
         result = {
-            "started": any(start_s is not None for start_s in starts),
+            "started": any(row.start_s is not None for row in tally.rows()),
             "makespan_s": summary.span_s,
             "decision_ms": 1e3 * mean(decided_s) if decided_s else None,
         }
@@ -299,8 +299,8 @@ class Contest:
     def run(self, say: Callable[[str], None]) -> Iterator[None]:
         """Plays every run on this machine's processors; yields once for each."""
         processors = len(os.sched_getaffinity(0))
-        with executor(None, processors, say) as here:
-            for task, outcome in here.results(self._tasks()):
+        with executor(None, processors, say) as workers:
+            for task, outcome in workers.results(self._tasks()):
                 self._outcomes[task.key] = outcome
                 yield
 

@@ -34,6 +34,18 @@ from testbed.spec.experiment import Experiment, PolicySpec
 
 Verdict = Literal["ok", "failed", "not declared", "not run"]
 
+SAYS: Mapping[str, str] = {
+    "determinism": "the same experiment gives the same events",
+    "replay": "a replay of a run decides as the run did",
+    "capacity": "every placement is within capacity, and the audit passes",
+    "claims": "what the policy claims of itself holds",
+    "no starvation": "a job that fits the empty data centre starts, however many come after it",
+    "failures": "runs in which servers and links fail pass the audit",
+    "sound": "every decision is an answer, in time, of the view alone",
+    "live": "a live run, replayed in the simulator, decides as the run did",
+}
+"""What each check holds a policy to."""
+
 
 @dataclass(frozen=True)
 class PolicyFinding:
@@ -156,8 +168,8 @@ class Subject:
                 experiment,
                 policy,
                 on,
-                history.append,
-                self._timed,
+                sink=history.append,
+                around=self._timed,
                 after_step=_sound_ledger,
             )
         except BadInput:
@@ -190,32 +202,27 @@ class Subject:
 
     def finding(
         self,
-        says: str,
         failed: Failed | None,
         evidence: str,
         verdict: Verdict = "ok",
     ) -> PolicyFinding:
-        """A check's finding: ``evidence`` is that of a check without a failure."""
-        if (
-            failed is None
-            and self.broken
-            and not self.runs[self.check]
-            and verdict == "ok"
-        ):
-            return PolicyFinding(
-                self.check,
-                says,
-                "not run",
-                "the policy broke every run: see sound",
-            )
-        if failed is None:
-            return PolicyFinding(self.check, says, verdict, evidence)
+        """The finding of the check that is being made; ``evidence`` and
+        ``verdict`` are those of a check without a failure.
+        """
+        counterexample = None
+        if failed is not None:
+            verdict = "failed"
+            evidence = failed.how
+            counterexample = failed.case.text(self.entry)
+        elif verdict == "ok" and self.broken and not self.runs[self.check]:
+            verdict = "not run"
+            evidence = "the policy broke every run: see sound"
         return PolicyFinding(
             self.check,
-            says,
-            "failed",
-            failed.how,
-            failed.case.text(self.entry),
+            SAYS[self.check],
+            verdict,
+            evidence,
+            counterexample=counterexample,
         )
 
 
@@ -223,10 +230,11 @@ def _is_refusal(error: Exception) -> bool:
     """True where the engine refused an action, or a replay asks for what its
     run did not.
     """
-    refused = isinstance(error.__cause__, ActionRefused) or isinstance(
-        error, LedgerBroken
+    return (
+        isinstance(error.__cause__, ActionRefused)
+        or isinstance(error, LedgerBroken)
+        or str(error).startswith("replay:")
     )
-    return refused or str(error).startswith("replay:")
 
 
 def _sound_ledger(engine: Engine) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from testbed.errors import RunFailed
+from testbed.policy_trials import policy_check
 from testbed.policy_trials.policy_check import (
     CHECKS,
     NO_STARVATION,
@@ -227,6 +229,20 @@ def test_a_policy_that_breaks_its_runs_is_checked_to_the_end(
     assert {found[name].verdict for name in ("replay", "capacity")} == {
         "not run"
     }
+
+
+def test_a_check_that_cannot_be_made_still_says_what_it_is_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise RunFailed("a fresh process ends with 1")
+
+    monkeypatch.setattr(policy_check, "in_fresh_process", fails)
+    found = next(policy_findings(subject_of(GOOD, tmp_path)))
+    assert found.check == "determinism"
+    assert found.verdict == "failed"
+    assert found.evidence == "a fresh process ends with 1"
+    assert found.says == "the same experiment gives the same events"
 
 
 @pytest.mark.slow
