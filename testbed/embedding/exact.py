@@ -15,7 +15,7 @@ deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise
 
 Every chain is grown from its lowest node upward, all chains of a level at once,
 until it holds N. Uneven data centres, where servers differ in depth, go through
-a dynamic programme over (node, count) instead (:func:`least_bandwidth_uneven`).
+a dynamic programme over (node, count) (:func:`least_bandwidth_uneven`).
 
 VMplace (JSA, Section IV, after TIVC by Xie et al., SIGCOMM 2012) is the same
 programme, which stops at the first level on which some subtree holds all VMs:

@@ -121,7 +121,7 @@ class Engine(EngineState):
         self._unstarted: list[str] = []
         self._arrived = 0
         self._outages = Outages(self, failures, on_failure)
-        self._untold = self._outages.untold
+        self._unreported = self._outages.unreported
         for number, failure in enumerate(failures):
             self._at(failure.at_s, EventPriority.FAILURE, "", number)
         self._view = EngineView(self, listening=sink is not None)
@@ -213,8 +213,8 @@ class Engine(EngineState):
                 self._coming.step()
                 self._arrive(arrival)
         # Not before: the policy is in the middle of its list of actions.
-        while self._untold:
-            self._outages.tell()
+        while self._unreported:
+            self._outages.report_stopped()
         while self._unstarted:
             job_id = self._unstarted.pop(0)
             more = bool(self._unstarted)

@@ -110,10 +110,6 @@ class Arrivals:
 
     def step(self) -> None:
         """Replaces ``next``, which has arrived, by its successor."""
-        # The usual case of a log: nobody follows anybody.
-        if not self._set:
-            self.next = self._first = next(self._ahead, None)
-            return
         if self.next is self._first:
             self._first = next(self._ahead, None)
         else:

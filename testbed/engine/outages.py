@@ -42,7 +42,7 @@ class Outages:
         self._cut: dict[str, None] = {}
         # Jobs that were stopped, and whether they wait again: the policy has to
         # hear of them.
-        self.untold: list[tuple[str, bool]] = []
+        self.unreported: list[tuple[str, bool]] = []
 
     def due(self, number: int) -> None:
         """Brings the failure of that number about, and sees to the jobs that it
@@ -68,7 +68,7 @@ class Outages:
             self._link_failed()
         elif restored:
             self.retry()
-        self.tell()
+        self.report_stopped()
         if restored:
             engine.ask(act.Restored())
 
@@ -83,7 +83,7 @@ class Outages:
         self.lasting = bool(self._links or self._servers)
 
     def started(self, job: JobState) -> None:
-        """See to a job that starts while something is lost; :meth:`tell` is for
+        """See to a job that starts while something is lost; :meth:`report_stopped` is for
         the caller.
         """
         if job.phase == "running" and self._lacks_server(job):
@@ -129,18 +129,18 @@ class Outages:
             job = engine.jobs[job_id]
             self._kill(job, f"cut off for good: {self._link_text(job)}")
         self._cut.clear()
-        self.tell()
+        self.report_stopped()
         return True
 
-    def tell(self) -> None:
-        """Tells the policy, once all are stopped: of the ends, then of what
-        waits again.
+    def report_stopped(self) -> None:
+        """Notifies the policy, once all are stopped: of the ends, then of the
+        jobs that wait again.
         """
         engine = self._engine
         # Stable: those that ended, then those that wait, each in the order
         # in which they were stopped.
-        gone = sorted(self.untold, key=itemgetter(1))
-        self.untold.clear()
+        gone = sorted(self.unreported, key=itemgetter(1))
+        self.unreported.clear()
         anew = [job_id for job_id, waits in gone if waits]
         for job_id, _ in gone:
             more = bool(anew) or job_id != gone[-1][0]
@@ -253,13 +253,13 @@ class Outages:
         self._cut.pop(job.request.id, None)
         if self._on_failure == "requeue":
             self._engine.requeue(job, reason)
-            self.untold.append((job.request.id, True))
+            self.unreported.append((job.request.id, True))
         else:
             self._kill(job, reason)
 
     def _kill(self, job: JobState, reason: str) -> None:
         self._engine.kill(job.request.id, f"{events.FAILED}: {reason}")
-        self.untold.append((job.request.id, False))
+        self.unreported.append((job.request.id, False))
 
     def _link_text(self, job: JobState) -> str:
         name = self._engine.datacentre.link_name

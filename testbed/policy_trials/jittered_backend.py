@@ -48,7 +48,7 @@ class JitteredBackend(SimulatedBackend):
         share = stream(self._seed, "jitter", job.id).uniform(
             SHORTEST, LONGEST
         )
-        # The truth alone: what schedulers are told of the job stays as it
+        # The truth alone: what schedulers know of the job stays as it
         # was.
         late = replace(job, true_duration_s=job.true_s * float(share))
         super().start(late, placement, rate_bps, tier)

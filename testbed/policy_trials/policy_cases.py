@@ -308,7 +308,7 @@ class Failed:
 
 
 Problem: TypeAlias = Callable[[Case], str | None]
-"""What is wrong with a policy's run of a case; None where nothing is."""
+"""The fault of a policy's run of a case; None where there is none."""
 
 
 class _CaseFails(BaseException):

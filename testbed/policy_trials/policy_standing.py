@@ -1,7 +1,7 @@
 """A policy's place among the testbed's own: three workloads, the same jobs for
 all of them.
 
-Each run is a task of the sweeps' executor on this machine's processors; a cell
+Each run is a task of the sweeps' executor on this machine's processors; a value
 of the tables is the mean over the seeds, with a 95 % interval where there are
 several.
 """

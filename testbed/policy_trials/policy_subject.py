@@ -44,7 +44,7 @@ SAYS: Mapping[str, str] = {
     "sound": "every decision is an answer, in time, of the view alone",
     "live": "a live run, replayed in the simulator, decides as the run did",
 }
-"""What each check holds a policy to."""
+"""The property that each check holds a policy to."""
 
 
 @dataclass(frozen=True)

@@ -354,8 +354,8 @@ class NodeCapacity:
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""
-        # Servers in rising order, as placements have them; which process is
-        # where is told apart only where that is another order.
+        # Servers in rising order, as placements have them; processes are listed
+        # only where theirs is another order.
         in_order = range(len(nodes))
         order = sorted(in_order, key=nodes.__getitem__)
         counts = Counter(self.server[nodes[process]] for process in order)

@@ -60,7 +60,6 @@ def reroot(
             return moved
     if refused:
         return f"no other root has room ({refused})"
-    only = len(ledger.datacentre.trees) == 1
-    if only:
+    if len(ledger.datacentre.trees) == 1:
         return "a tree has no other path"
     return "no other root has a path without a lost link"

@@ -1,14 +1,13 @@
 """Changes of free capacity in time order, as flat arrays that a loop can sweep.
 
-The record of DCloud (Section III.D: "time-varying resource utilization record",
-RUR) turned on its side. The paper keeps a list of pieces per server and link;
-here one sorted list of *changes* (a reservation begins, a reservation ends)
-serves all of them, each change with the reservation's footprint in a common
-pool. Inserting costs a binary search and a move of a few hundred numbers; the
-least that is free in a window is one sweep over the changes inside it, and
-windows with the same start share the sweep (running minima). A question about a
-few objects alone goes by their own intervals, through a chain of pool entries
-per object.
+DCloud's "time-varying resource utilization record" (RUR, Section III.D), sorted
+by time. The paper keeps a list of pieces per server and link; here one sorted
+list of *changes* (a reservation begins, a reservation ends) serves all of them,
+each change with the reservation's footprint in a common pool. Inserting costs a
+binary search and a move of a few hundred numbers; the least that is free in a
+window is one sweep over the changes inside it, and windows with the same start
+share the sweep (running minima). For a few objects alone their own intervals
+are looked up, through a chain of pool entries per object.
 
 Intervals are half-open; at equal times ends stand before starts. All amounts
 are integers: going back and forth in time is exact.

@@ -26,15 +26,12 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from testbed.compiled import LazyLoop
 from testbed.embedding.placement import Placement
 from testbed.reservation.ledger import capacities
-from testbed.reservation.timeline import Record, Timeline
+from testbed.reservation.timeline import FloatArray, Record, Timeline
 from topologies.datacentre import DataCentre, IntArray
-
-FloatArray = npt.NDArray[np.float64]
 
 RELATIVE_TOLERANCE = 1e-9
 """U's that differ by less are equal: otherwise rounding would decide ties."""
@@ -356,10 +353,6 @@ def _pieces(
     that changes.
     """
     n_nodes = len(nodes.level)
-    above_start = nodes.above_start
-    parents = nodes.above
-    per_inner = nodes.per_inner
-    per_uplink = nodes.per_uplink
     inner, carried, dru = _state(nodes, free)
     matters = _mattering(nodes, needed)
     log = _log(nodes, record, changes, needed)
@@ -393,11 +386,12 @@ def _pieces(
                 if needed[node]:
                     _note(log, time, node, inner[node], carried[node])
                 new = max(
-                    inner[node] * per_inner[node],
-                    carried[node] * per_uplink[node],
+                    inner[node] * nodes.per_inner[node],
+                    carried[node] * nodes.per_uplink[node],
                 )
-                for e in range(above_start[node], above_start[node + 1]):
-                    above = parents[e]
+                first = nodes.above_start[node]
+                for e in range(first, nodes.above_start[node + 1]):
+                    above = nodes.above[e]
                     # The sum of the other children stands already.
                     inner[above] += new - dru[node]
                     if matters[above] and stamp[above] != group:
@@ -498,42 +492,34 @@ def _change(
     become dirty.
     """
     inner, carried = state
-    objects = record.objects
     amounts = record.amounts
-    lower = nodes.lower
-    level = nodes.level
-    listed = dirty.listed
     length = dirty.length
-    stamp = dirty.stamp
     sign = record.sign[k]
     n_servers = nodes.n_servers
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
-        resource = objects[j]
+        resource = record.objects[j]
         # What happens on a link happens to the node below it.
         node = resource
         if resource >= n_servers:
-            node = lower[resource - n_servers]
+            node = nodes.lower[resource - n_servers]
         if not matters[node]:
             continue
         if resource < n_servers:
             inner[node] += sign * amounts[j]
         else:
             carried[node] += sign * amounts[j]
-        if stamp[node] != group:
-            stamp[node] = group
-            at = level[node]
-            listed[at, length[at]] = node
-            length[at] += 1
+        if dirty.stamp[node] != group:
+            dirty.stamp[node] = group
+            level = nodes.level[node]
+            dirty.listed[level, length[level]] = node
+            length[level] += 1
 
 
 def _by_node(n_nodes: int, log: _Log) -> Pieces:
     """Pieces in order of their node; a counting sort keeps the order of time."""
     n = log.n[0]
     at_node = log.node
-    at_time = log.time
-    at_inner = log.inner
-    at_carried = log.carried
     first = np.zeros(n_nodes + 1, dtype=np.int64)
     for j in range(n):
         first[at_node[j] + 1] += 1
@@ -545,9 +531,9 @@ def _by_node(n_nodes: int, log: _Log) -> Pieces:
     for j in range(n):
         to = where[at_node[j]]
         where[at_node[j]] += 1
-        time[to] = at_time[j]
-        inner[to] = at_inner[j]
-        carried[to] = at_carried[j]
+        time[to] = log.time[j]
+        inner[to] = log.inner[j]
+        carried[to] = log.carried[j]
     return Pieces(first, time, inner, carried)
 
 
@@ -617,15 +603,12 @@ def _reached(
     nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int
 ) -> int:
     """Lists a node's parents where they are not yet; how many are listed then."""
-    above = nodes.above
-    component = nodes.component
     last = reach.point
-    listed = reach.above
     for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
-        switch = above[e]
-        if component[switch] >= 0 and last[switch] != point:
+        switch = nodes.above[e]
+        if nodes.component[switch] >= 0 and last[switch] != point:
             last[switch] = point
-            listed[n_above] = switch
+            reach.above[n_above] = switch
             n_above += 1
     return n_above
 

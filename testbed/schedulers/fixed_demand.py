@@ -12,7 +12,6 @@ order, asks for slots alone and leaves the network to weighted sharing
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +24,7 @@ from testbed.schedulers.jsa import (
     ReadyJob,
     Room,
     Rounds,
+    by_deadline,
     least_option,
     why_late,
 )
@@ -53,13 +53,6 @@ class FixedDemandParameters:
     queue: str = parameter(
         QUEUE[0], "jobs behind one that does not fit", choices=QUEUE
     )
-
-
-def by_deadline(job: JobRequest) -> float:
-    """The earliest deadline first."""
-    if job.deadline_at_s is None:
-        return math.inf
-    return job.deadline_at_s
 
 
 class FixedDemand(Rounds):
@@ -114,7 +107,9 @@ class FixedDemand(Rounds):
     def _try(
         self, room: Room, candidate: ReadyJob
     ) -> tuple[list[Action], bool]:
-        """Starts a job, or says why not; true where those behind it wait too."""
+        """The start of a job, or the reason why it waits; and True where those
+        behind it wait too.
+        """
         job = candidate.job
         rate_bps = job.bandwidth_bps if self._reserves else 0
         held = room.place(job.n_vms, rate_bps)

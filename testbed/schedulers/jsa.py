@@ -164,6 +164,13 @@ class Room:
         return isinstance(answer, Placement)
 
 
+def by_deadline(job: JobRequest) -> float:
+    """The deadline on the run's clock; infinite where there is none."""
+    if job.deadline_at_s is None:
+        return math.inf
+    return job.deadline_at_s
+
+
 @dataclass(frozen=True, eq=False)
 class ReadyJob:
     """A job of J_ready: its options, and its number by arrival."""
@@ -174,11 +181,7 @@ class ReadyJob:
 
     @cached_property
     def due_s(self) -> float:
-        """The deadline on the run's clock; infinite where there is none."""
-        due_s = self.job.deadline_at_s
-        if due_s is None:
-            return math.inf
-        return due_s
+        return by_deadline(self.job)
 
 
 @dataclass(eq=False)
@@ -399,17 +402,15 @@ class Rounds:
         self._explained.add(job.id)
         # An idle room is as empty as one gets.
         if room.idle or not room.fits_when_empty(job.n_vms, rate_bps):
-            what = f"{job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
-            what += "" if room.complete else " that this embedder finds"
-            return [
-                Reject(
-                    job.id, f"the idle data centre has no place for {what}"
-                )
-            ]
-        why = reason_of_no_room(
-            Counts(room.datacentre, room.free, job.n_vms, rate_bps)
-        )
-        return [Wait(job.id, why.reason)]
+            reason = (
+                "the idle data centre has no place for"
+                f" {job.n_vms} VMs at {human_bandwidth(rate_bps)} each"
+            )
+            if not room.complete:
+                reason += " that this embedder finds"
+            return [Reject(job.id, reason)]
+        counts = Counts(room.datacentre, room.free, job.n_vms, rate_bps)
+        return [Wait(job.id, reason_of_no_room(counts).reason)]
 
     def _candidate(self, view: View, job_id: str) -> ReadyJob:
         """The same object in every round that the job waits for."""

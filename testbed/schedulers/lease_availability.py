@@ -14,12 +14,10 @@ import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
-import numpy.typing as npt
 
+from testbed.reservation.timeline import FloatArray
 from testbed.schedulers.lease_calendar import Calendar, Use
 from topologies.datacentre import IntArray
-
-FloatArray = npt.NDArray[np.float64]
 
 
 class AvailabilityList:
@@ -121,7 +119,7 @@ class AvailabilityList:
         next_start_s = math.inf
         has_advance = False
         for booking in self._calendar.bookings(host):
-            # Ended, and not yet told to the policy.
+            # Ended, and the policy is not yet notified.
             if booking.end_s <= now_s:
                 continue
             # At equal times what ends stands before what begins.

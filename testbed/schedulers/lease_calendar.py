@@ -9,10 +9,10 @@ one lease follows another is not counted twice; the sorted lists make the ends
 of an interval exact.
 
 Sums are kept twice: of all leases, and of the *firm* ones alone, which nobody
-can preempt. A host's stand side by side. What they leave of its cores stands
-once more as one small number per bucket, those of all hosts side by side, so
-that all are compared in a few vector operations over a byte a host and bucket
-(``bench mbfcbs-100k``).
+can preempt. The sums of one host are contiguous in memory. The cores that they
+leave free are kept too, in an array in which the hosts of one bucket are
+contiguous: all hosts are compared in a few vector operations over one byte per
+host and bucket (``bench mbfcbs-100k``).
 
 With k leases in a bucket and m buckets in an interval: ``add``, ``remove`` and
 ``used`` are O(m + k log k) for one host; ``most_used_first`` and ``emptiest``

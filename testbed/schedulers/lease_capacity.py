@@ -74,8 +74,7 @@ class HeldLease:
 
     def __post_init__(self) -> None:
         self.remaining_s = self.request.stated_s
-        # A job of no type is served as best effort.
-        if self.type not in ("advance", "immediate"):
+        if self.is_best_effort:
             self.flag = PREEMPTIBLE
 
     @property
@@ -87,8 +86,13 @@ class HeldLease:
         return self.request.demand.lease_type
 
     @property
+    def is_best_effort(self) -> bool:
+        """True also of a job of no type."""
+        return self.type not in ("advance", "immediate")
+
+    @property
     def end_s(self) -> float:
-        """When it ends, if it starts at ``start_s``."""
+        """The end, if it starts at ``start_s``."""
         return self.start_s + self.remaining_s
 
     @property
@@ -269,8 +273,8 @@ class LeaseCapacity:
     def _after_all(
         self, lease: HeldLease
     ) -> tuple[float, dict[int, int]] | None:
-        """When all that is booked has ended: where memory leaves no earlier
-        room. O(hosts).
+        """The time at which all that is booked has ended: where memory leaves no
+        earlier room. O(hosts).
         """
         on = first_hosts(
             self.fit_when_empty(lease.vm_size), lease.request.n_vms
@@ -501,12 +505,12 @@ class LeaseCapacity:
         return sorted(leases, key=attrgetter("start_s", "order"))
 
     def move_up(self, lease: HeldLease) -> bool:
-        """Place a planned lease on its host now instead, if there is room."""
+        """Places a planned lease on its host from now on, if there is room."""
         ((host, count),) = lease.on.items()
         self.available.update(self.now_s)
         vm = lease.vm_size
         needs = Use(count * vm.cores, count * vm.memory_mib)
-        # The list answers most of them; bookings are added up for the others.
+        # The list decides most of them; bookings are added up for the others.
         if self.available.free_cores[host] < needs.cores:
             return False
         # Without its own plan, which may overlap with starting now.

@@ -244,7 +244,7 @@ class Parameter:
         return cls(key, default, **described)
 
     def objection(self, value: object) -> str | None:
-        """Why a value of the right type is not allowed; None where it is."""
+        """The reason against a value of the right type; None where it is allowed."""
         if self.choices and value not in self.choices:
             return (
                 f"must be one of {', '.join(self.choices)}, not {value!r}"

@@ -84,7 +84,7 @@ def _declared(loaded: Loaded, name: str | None) -> PolicyKind:
             f"is called {declared.name!r}: a policy's name consists of {rule}"
         )
     _check_parameters(declared.parameters)
-    _check_optional({key: getattr(declared, key) for key in _OPTIONAL})
+    _check_optional(declared)
     return replace(declared, source=loaded.source)
 
 
@@ -207,19 +207,19 @@ def _check_constructor(policy: type[Any]) -> None:
         ) from None
 
 
-def _check_optional(optional: Mapping[str, Any]) -> None:
-    claims = optional.get("claims", ())
+def _check_optional(declared: PolicyKind) -> None:
     # Claims that depend on the parameters are checked when those are known.
-    if not callable(claims):
-        _check_claims(claims)
-    ways = optional.get("on_failure", ())
+    if not callable(declared.claims):
+        _check_claims(declared.claims)
+    ways: Any = declared.on_failure
+    sharing: Any = declared.sharing
     known = get_args(OnFailure)
     if not isinstance(ways, tuple) or not set(ways) <= set(known):
         what = f"{', '.join(known[:-1])} and {known[-1]}"
         raise NotAPolicy(
             f"has the on_failure {ways!r}: it is a tuple of {what}"
         )
-    if not isinstance(optional.get("sharing"), SharingModel | None):
+    if not isinstance(sharing, SharingModel | None):
         raise NotAPolicy("has a sharing that is no SharingModel")
 
 

@@ -123,15 +123,15 @@ class Priority(LeasePolicy):
                 continue
             if self._try(lease):
                 continue
-            if lease.type in ("advance", "immediate"):
+            if lease.is_best_effort:
+                failed.add(size)
+                self._wait(lease)
+            else:
                 reason = (
                     f"{lease.asks} asked now, and leases of its priority"
                     " or above hold too many"
                 )
                 self.actions.append(Reject(lease.id, reason))
-            else:
-                failed.add(size)
-                self._wait(lease)
 
     def _try(self, lease: HeldLease) -> bool:
         """Starts a lease on hosts that have room, or that lower ones leave."""
@@ -199,14 +199,13 @@ class Priority(LeasePolicy):
 
     def _put_off(self, victim: HeldLease, by: HeldLease) -> None:
         """A best-effort lease waits again; another one cannot, and has failed."""
-        if victim.type in ("advance", "immediate"):
+        if victim.is_best_effort:
+            reason = f"{by.type} lease {by.id}"
+            self.actions.append(Preempt(victim.id, reason))
+            self._waiting[victim.id] = victim
+        else:
             reason = f"preempted by lease {by.id}: an {victim.type} lease cannot wait"
             self.actions.append(Kill(victim.id, reason))
-        else:
-            self.actions.append(
-                Preempt(victim.id, f"{by.type} lease {by.id}")
-            )
-            self._waiting[victim.id] = victim
         self.capacity.leave(victim.id)
         self.wake_now()
 

@@ -88,7 +88,8 @@ def _of_packages(
 ) -> Mapping[str, PolicyKind]:
     kinds: dict[str, PolicyKind] = {}
     for plugin in plugins:
-        with suppress(PluginError):  # told to whoever asks for it
+        # Raised again for whoever asks for it by name.
+        with suppress(PluginError):
             for kind in _kinds_of(plugin):
                 kinds[kind.name] = kind
     return kinds

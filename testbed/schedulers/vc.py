@@ -4,7 +4,7 @@ DCloud, Sec. IV).
 A tenant gets the bandwidth it asks for from its arrival to its end, or is
 refused with the embedder's reason. Nothing waits, slides or is scaled;
 deadlines are not looked at. ``scripted`` gives each job the bandwidth that its
-file names instead: what DCloud's Fig. 10 is measured with.
+file names: what DCloud's Fig. 10 is measured with.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Vmct(LeasePolicy):
             return
         reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
         due_s = capacity.now_s if wanted_s is None else wanted_s
-        if lease.type in ("advance", "immediate") and lease.start_s > due_s:
+        if not lease.is_best_effort and lease.start_s > due_s:
             reason += f" and has no room before {lease.start_s:.6g} s"
             self.actions.append(Reject(lease.id, reason))
             # It was placed to see when it could start.
