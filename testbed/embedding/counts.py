@@ -122,7 +122,8 @@ def deal(room: IntArray, amount: int) -> IntArray:
     returns what each gets.
     """
     before = np.cumsum(room) - room
-    return np.minimum(room, np.maximum(amount - before, 0))
+    dealt: IntArray = np.minimum(room, np.maximum(amount - before, 0))
+    return dealt
 
 
 def share_out(

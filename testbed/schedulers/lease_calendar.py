@@ -363,7 +363,7 @@ class Calendar:
                 axis=1, initial=0
             )
             hosts = hosts[used + memory_mib <= self.memory_mib[hosts]]
-        return hosts.tolist()
+        return list(map(int, hosts))
 
     def _parts(
         self, host: int, start_s: float, end_s: float, *, firm: bool

@@ -146,7 +146,7 @@ class Priority(LeasePolicy):
 
     def _by_priority(self, leases: Sequence[HeldLease]) -> list[HeldLease]:
         vector = priority_vector(list(map(self.priorities.of, leases)))
-        orders = [lease.order for lease in leases]
+        orders = np.array([lease.order for lease in leases])
         ranked = np.lexsort((orders, -vector))
         return [leases[place] for place in ranked]
 
