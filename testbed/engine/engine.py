@@ -343,7 +343,7 @@ class Engine(EngineState):
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
             record = events.JobRecord(request.to_json)
-            self.emit(events.JobSubmitted, record)
+            self._sink(events.JobSubmitted(self.now_s, record))
         self.ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
@@ -352,7 +352,7 @@ class Engine(EngineState):
         The backend is done with every one: what a policy decides about the
         first must not concern the second, though that ended a moment later.
         """
-        gone: list[Completion] = []
+        gone: list[act.Ended] = []
         for done in completions:
             job = self.jobs.get(done.job_id)
             # Live, a job may end while it is being killed or moved.
@@ -370,12 +370,11 @@ class Engine(EngineState):
                 measured_s=done.measured_s,
                 detail=detail,
             )
-            gone.append(done)
-        for number, done in enumerate(gone, 1):
-            more = number < len(gone)
-            self.ask(
-                act.Ended(done.job_id, done.outcome, more_at_this_time=more)
-            )
+            gone.append(act.Ended(done.job_id, done.outcome))
+        for ended in gone[:-1]:
+            self.ask(ended._replace(more_at_this_time=True))
+        if gone:
+            self.ask(gone[-1])
 
     def _price(
         self, policy: Charging, done: Completion
@@ -423,14 +422,15 @@ class Engine(EngineState):
         job.epoch += 1
         self._left.append(job_id)
         if self._sink is not None:
-            self.emit(
-                events.JobEnded,
+            ended = events.JobEnded(
+                self.now_s,
                 job_id,
                 outcome=outcome,
                 reason=reason,
                 measured_s=measured_s,
                 detail=detail or {},
             )
+            self._sink(ended)
         # What it held may be the room that a job needs which is cut off.
         if self._outages.lasting and outcome != "unfinished":
             self._outages.retry()
@@ -479,7 +479,7 @@ class Engine(EngineState):
         job.rate_bps = rate_bps
         job.asks_at_end = asks
         if self._sink is not None:
-            self._emit_reserved(job, self.now_s, end_s)
+            self._emit_reserved(self._sink, job, self.now_s, end_s)
         # After the reservation, which may be refused: nothing of a refused
         # action may stay on the timeline.
         if end_s is not None and kill_at_end:
@@ -496,7 +496,10 @@ class Engine(EngineState):
             start_s=action.start_s,
             end_s=action.end_s,
         )
-        self._emit_reserved(job, action.start_s, action.end_s)
+        if self._sink is not None:
+            self._emit_reserved(
+                self._sink, job, action.start_s, action.end_s
+            )
         job.phase = "reserved"
         job.pending = action
         job.asks_at_end = action.ask_at_end
@@ -510,7 +513,11 @@ class Engine(EngineState):
             )
 
     def _emit_reserved(
-        self, job: JobState, start_s: float, end_s: float | None
+        self,
+        sink: Sink,
+        job: JobState,
+        start_s: float,
+        end_s: float | None,
     ) -> None:
         request = job.request
         rate_bps = job.rate_bps
@@ -518,17 +525,19 @@ class Engine(EngineState):
         estimate_s = None
         if not request.is_best_effort(rate_bps):
             estimate_s = request.demand.estimate_s(request, rate_bps)
-        self.emit(
-            events.JobReserved,
-            request.id,
-            start_s=start_s,
-            end_s=end_s,
-            rate_bps=rate_bps,
-            estimate_s=estimate_s,
-            root=placement.root,
-            vms_on=list(map(list, placement.vms_on)),
-            links=self.links(placement, rate_bps),
-            tier=job.tier,
+        sink(
+            events.JobReserved(
+                self.now_s,
+                request.id,
+                start_s=start_s,
+                end_s=end_s,
+                rate_bps=rate_bps,
+                estimate_s=estimate_s,
+                root=placement.root,
+                vms_on=list(map(list, placement.vms_on)),
+                links=self.links(placement, rate_bps),
+                tier=job.tier,
+            )
         )
 
     def _hold(
@@ -570,7 +579,11 @@ class Engine(EngineState):
             self._unstarted.append(job_id)
             return
         self.catch_up()
-        self.emit(events.JobStarted, job_id, job.rate_bps, job.tier)
+        if self._sink is not None:
+            started = events.JobStarted(
+                self.now_s, job_id, job.rate_bps, job.tier
+            )
+            self._sink(started)
         if self._outages.lasting:
             self._outages.started(job)
 
@@ -727,13 +740,15 @@ class Engine(EngineState):
         job = self._require(action.job_id, "waiting", "preempted")
         if job.last_wait != action:
             job.last_wait = action
-            self.emit(
-                events.JobWaits,
-                action.job_id,
-                reason=action.reason,
-                behind=list(action.behind),
-                until_s=action.until_s,
-            )
+            if self._sink is not None:
+                waits = events.JobWaits(
+                    self.now_s,
+                    action.job_id,
+                    action.reason,
+                    list(action.behind),
+                    action.until_s,
+                )
+                self._sink(waits)
 
     def _give_back(self, job: JobState) -> None:
         """Frees a running job's nodes and remembers them."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from itertools import groupby
 from operator import attrgetter
 from typing import Literal
 
@@ -105,11 +103,18 @@ class Arrivals:
         job = self.next
         if job is None:
             return False
-        arrival = (job.submit_s, EventPriority.ARRIVAL, job.id)
-        return arrival < (at_s, priority, key)
+        return (job.submit_s, int(EventPriority.ARRIVAL), job.id) < (
+            at_s,
+            priority,
+            key,
+        )
 
     def step(self) -> None:
         """Replaces ``next``, which has arrived, by its successor."""
+        # The usual case of a log: nobody follows anybody.
+        if not self._set:
+            self.next = self._first = next(self._ahead, None)
+            return
         if self.next is self._first:
             self._first = next(self._ahead, None)
         else:
@@ -154,17 +159,20 @@ def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
     """Jobs, those of one instant sorted by id. Raises ValueError if one is out
     of order.
     """
-    last_s = -math.inf
-    for submit_s, group in groupby(jobs, attrgetter("submit_s")):
-        instant = sorted(group, key=attrgetter("id"))
-        for job in instant:
-            if submit_s < last_s:
+    by_id = attrgetter("id")
+    instant: list[JobRequest] = []
+    for job in jobs:
+        if instant and job.submit_s != instant[0].submit_s:
+            if job.submit_s < instant[0].submit_s:
                 raise ValueError(
                     f"job {job.id} of a stream is out of order"
                 )
-            if job.after is not None:
-                raise ValueError(
-                    f"job {job.id} of a stream waits for another"
-                )
-        last_s = submit_s
-        yield from instant
+            if len(instant) > 1:
+                instant.sort(key=by_id)
+            yield from instant
+            instant.clear()
+        if job.after is not None:
+            raise ValueError(f"job {job.id} of a stream waits for another")
+        instant.append(job)
+    instant.sort(key=by_id)
+    yield from instant

@@ -264,7 +264,8 @@ class Outages:
     def _link_text(self, job: JobState) -> str:
         name = self._engine.datacentre.link_name
         names = [name(up(link)) for link in self._lost_links(job)]
-        return f"lost link{'s' * (len(names) > 1)} {', '.join(names)}"
+        noun = "link" if len(names) == 1 else "links"
+        return f"lost {noun} {', '.join(names)}"
 
     def _server_text(self, job: JobState) -> str:
         names = self._engine.datacentre.names

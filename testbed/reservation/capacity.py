@@ -16,7 +16,6 @@ Leases have theirs over time: :mod:`testbed.schedulers.lease_capacity`.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -216,9 +215,9 @@ class Shadow:
     the latest end that counts as at that time (sums of floats).
     """
 
-    at_s: float
-    limit_s: float
-    extra: int
+    at_s: float = 0.0
+    limit_s: float = 0.0
+    extra: int = 0
 
 
 class NodeCapacity:
@@ -246,7 +245,8 @@ class NodeCapacity:
         self._memory = datacentre.memory_mib is not None
         self._placed = 0
         self._reserved = (0, 0.0)
-        self._shadow: Shadow | None = None
+        self._shadow = Shadow()
+        self._known = False
 
     def never(
         self, job: JobRequest, *, any_bandwidth: bool = False
@@ -302,14 +302,14 @@ class NodeCapacity:
         use.
         """
         self._reserved = (n, now_s)
-        self._shadow = None
+        self._known = False
 
     def admits(self, n: int, end_s: float) -> bool:
         """True where ``n`` nodes until ``end_s`` do not delay the reservation.
 
         The nodes that they need of its extra ones are used up then.
         """
-        shadow = self.shadow
+        shadow = self._shadow if self._known else self.shadow
         # EASY's first condition: it is over when the reservation begins.
         if end_s <= shadow.limit_s:
             return True
@@ -325,11 +325,10 @@ class NodeCapacity:
         """The reservation, if every holder gives its nodes back at its key.
         O(holders).
         """
-        if self._shadow is None:
-            self._shadow = self._earliest(*self._reserved)
-        return self._shadow
-
-    def _earliest(self, n: int, now_s: float) -> Shadow:
+        shadow = self._shadow
+        if self._known:
+            return shadow
+        n, now_s = self._reserved
         free = len(self.free)
         # The second loop below continues where the first ends.
         running = iter(self.holders)
@@ -337,29 +336,33 @@ class NodeCapacity:
             free += nodes
             if free >= n:
                 # Who has run longer than planned may end at any moment.
-                at_s = max(end_s, now_s)
+                shadow.at_s = at_s = end_s if end_s > now_s else now_s
                 break
         else:
             raise AssertionError(
                 f"{n} nodes were admitted, which the machine does not have"
             )
-        limit_s = with_tolerance_s(at_s)
+        shadow.limit_s = limit_s = with_tolerance_s(at_s)
         # Who ends at that very time leaves nodes as well, of which later
         # jobs may have those that the first in the queue does not need.
         for end_s, _, nodes, _ in running:
             if end_s > limit_s:
                 break
             free += nodes
-        return Shadow(at_s, limit_s, free - n)
+        shadow.extra = free - n
+        self._known = True
+        return shadow
 
     def placement(self, nodes: Sequence[int]) -> Placement:
         """Process ``p`` on node ``nodes[p]``."""
-        # Servers in rising order, as placements have them; processes are listed
-        # only where theirs is another order.
-        in_order = range(len(nodes))
-        order = sorted(in_order, key=nodes.__getitem__)
-        counts = Counter(self.server[nodes[process]] for process in order)
-        processes = () if order == list(in_order) else tuple(order)
+        # Servers in rising order, as placements have them; which process is
+        # where is told apart only where that is another order.
+        order = sorted(range(len(nodes)), key=nodes.__getitem__)
+        counts: dict[int, int] = {}
+        for p in order:
+            server = self.server[nodes[p]]
+            counts[server] = counts.get(server, 0) + 1
+        processes = () if order == list(range(len(order))) else tuple(order)
         return Placement(self._root, tuple(counts.items()), processes)
 
 
