@@ -308,8 +308,8 @@ def _remarks(content: Content) -> list[str]:
     of_runs = results.get("ledger")
     if of_runs is None:
         remarks.append("its runs are older than its rules")
-    here = experiments_of(figure)
+    experiments = experiments_of(figure)
     for name, text in content["experiments"].items():
-        if here.get(name) != text:
+        if experiments.get(name) != text:
             remarks.append(f"{name} is another file here")
     return remarks

@@ -152,13 +152,13 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
             text = entry.get("claim", "a claim without its sentence")
             raise LedgerError(f"{section}.yaml: {text}: {error}") from error
     return FigureClaims(
-        section,
-        where,
-        size,
-        seeds,
-        first_seed,
-        tuple(claims),
-        digest_of(content),
+        section=section,
+        where=where,
+        size=size,
+        seeds=seeds,
+        first_seed=first_seed,
+        claims=tuple(claims),
+        digest=digest_of(content),
     )
 
 
@@ -291,8 +291,20 @@ def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
     of = entry["of"]
     start, end = float(entry["from"]), float(entry["to"])
     if kind == "gain-growth":
-        return GainGrowth(measure, of, entry["than"], start, end)
-    return Change(measure, of, start, end, kind == "relative-change")
+        return GainGrowth(
+            measure=measure,
+            series=of,
+            other=entry["than"],
+            start=start,
+            end=end,
+        )
+    return Change(
+        measure=measure,
+        series=of,
+        start=start,
+        end=end,
+        relative=kind == "relative-change",
+    )
 
 
 def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:

@@ -128,15 +128,15 @@ def _beside_stored(section: str, results: Content) -> Iterator[str]:
     commit = known(results, "code.commit", str)
     if commit is None or commit != stored["code"]["commit"]:
         return
-    here = f"not as stored here of {commit}"
+    otherwise = f"not as stored here of {commit}"
     for part in PLAN:
         if results.get(part, []) != stored.get(part, []):
-            yield f"{part}: {here}"
+            yield f"{part}: {otherwise}"
     ours = _measures(stored)
     theirs = _measures(results)
     for name in sorted(ours.keys() | theirs.keys()):
         if _differ(ours.get(name, {}), theirs.get(name, {})):
-            yield f"{VALUES_OF}{name}: {here}"
+            yield f"{VALUES_OF}{name}: {otherwise}"
 
 
 Points = dict[tuple[str, float], list[float | None]]

@@ -27,6 +27,7 @@ from reproductions.grid_quantities import Measures
 from reproductions.occupancy import Occupancy
 from testbed.compiled import LazyLoop
 from testbed.errors import MachineCannot
+from testbed.record.folder import Sink
 from testbed.record.metrics import JobRow, Summary, Tally
 from testbed.schedulers.actions import Action, Arrived, PolicyEvent
 from testbed.schedulers.policy import Charging, Policy, View
@@ -221,20 +222,32 @@ def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     if extractor.decisions:
         _load_loops()
     (policy,) = experiment.policies
-    tally, occupancy, watch = Tally(), Occupancy(), Stopwatch()
-    backend = simulated(
-        experiment, policy, occupancy.sent if extractor.occupancy else None
-    )
-    sink = tee(tally, occupancy) if extractor.occupancy else tally
+    tally = Tally()
+    occupancy = Occupancy()
+    watch = Stopwatch()
+    # Both cost time at every event or arrival: only where they are measured.
+    sink: Sink = tally
+    record_sent = None
+    around = None
+    if extractor.occupancy:
+        sink = tee(tally, occupancy)
+        record_sent = occupancy.sent
+    if extractor.decisions:
+        around = watch.around
+    backend = simulated(experiment, policy, record_sent)
     play(
-        experiment,
-        policy,
-        backend,
-        sink,
-        watch.around if extractor.decisions else None,
+        experiment=experiment,
+        policy=policy,
+        backend=backend,
+        sink=sink,
+        around=around,
     )
     run = PlayedRun(
-        experiment, tally, occupancy, backend.cpu_s, tuple(watch.took_s)
+        experiment=experiment,
+        tally=tally,
+        occupancy=occupancy,
+        cpu_used_s=backend.cpu_s,
+        decisions_s=tuple(watch.took_s),
     )
     return extractor.measures(run)
 

@@ -261,7 +261,13 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
             groups.setdefault(key, []).append(relation)
     most = _most(axes, panel)
     for relations in groups.values():
-        _plot_related(axes, done, panel, relations, most)
+        _plot_related(
+            axes=axes,
+            done=done,
+            panel=panel,
+            relations=relations,
+            most=most,
+        )
     for limits in panel.limits_published:
         ends = [limits.high]
         between = f"at most {limits.high:g}"
@@ -407,8 +413,17 @@ def _published_handle() -> Line2D:
     """The legend's handle for a paper's values."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], linestyle="none", marker="o", markersize=10, markerfacecolor="none",
-                  markeredgecolor=NEUTRAL, markeredgewidth=1.5, label=PUBLISHED)  # fmt: skip
+    return Line2D(
+        [],
+        [],
+        linestyle="none",
+        marker="o",
+        markersize=10,
+        markerfacecolor="none",
+        markeredgecolor=NEUTRAL,
+        markeredgewidth=1.5,
+        label=PUBLISHED,
+    )
 
 
 def _heading(panel: Panel) -> str:
@@ -600,7 +615,13 @@ def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
         if value is not None:
             # In the bar's own colour it would be lost in the bar.
             place = (index - BAR / 2, value)
-            _plot_published(axes, [place], TEXT, marker, PAPER)
+            _plot_published(
+                axes=axes,
+                values=[place],
+                colour=TEXT,
+                marker=marker,
+                inside=PAPER,
+            )
     axes.set_xticks(range(len(shown)), shown)
 
 

@@ -59,11 +59,11 @@ class Machine:
         # it.
         options = replace(self._options or LiveOptions(), force=True)
         run_live(
-            experiment,
-            folder,
-            options,
-            LiveRun(_nothing, progress),
-            self._command,
+            experiment=experiment,
+            top=folder,
+            options=options,
+            show=LiveRun(_nothing, progress),
+            command=self._command,
         )
 
     def simulated(self, experiment: Experiment, folder: RunFolder) -> None:

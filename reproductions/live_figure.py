@@ -164,28 +164,34 @@ class LiveFigure(AnyFigure):
 
 # -- measures ------------------------------------------------------------------
 
-SUCCESS = Measure("success", "jobs within deadline", "%", 100.0)
-ACCEPTED = Measure("accepted", "jobs accepted", "%", 100.0)
-SLOTS = Measure("slots", "VM slots in use", "%", 100.0)
+SUCCESS = Measure("success", "jobs within deadline", unit="%", factor=100.0)
+ACCEPTED = Measure("accepted", "jobs accepted", unit="%", factor=100.0)
+SLOTS = Measure("slots", "VM slots in use", unit="%", factor=100.0)
 MEDIAN = Measure("ratio_median", "measured/estimate, median", digits=4)
 P95 = Measure("ratio_p95", "measured/estimate, 95th percentile", digits=4)
 WORST = Measure("ratio_max", "measured/estimate, greatest", digits=4)
 START_UP = Measure(
-    "start_s", "placement decided to first byte, median", "ms", 1000.0
+    "start_s",
+    "placement decided to first byte, median",
+    unit="ms",
+    factor=1000.0,
 )
 
 FIDELITY = Measure(
     "fidelity", "fidelity (0 ok, 1 suspect, 2 invalid)", digits=0
 )
 POINTS = Measure(
-    "points", "simulated less live: jobs within deadline", "points", 1.0, 2
+    "points",
+    "simulated less live: jobs within deadline",
+    unit="points",
+    digits=2,
 )
 COMPLETION = Measure(
     "completion",
     "simulated/live running time, median distance",
-    "%",
-    100.0,
-    2,
+    unit="%",
+    factor=100.0,
+    digits=2,
 )
 REPLAY = Measure(
     "replay", "jobs accepted by live run or replay alone", digits=0
@@ -194,7 +200,7 @@ REPLAYED = Measure("replayed", "replays with another decision", digits=0)
 AUDIT = Measure(
     "audit", "checks that the live run's audit found violated", digits=0
 )
-WALL = Measure("wall_s", "wall time of the live run", "s", 1.0, 0)
+WALL = Measure("wall_s", "wall time of the live run", unit="s", digits=0)
 
 EVERY_LIVE = (
     SUCCESS,

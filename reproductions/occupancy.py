@@ -149,12 +149,12 @@ class Occupancy:
         if since_s is not None:
             self.stays.append(
                 Stay(
-                    job_id,
-                    since_s,
-                    now_s,
-                    self._slots[job_id],
-                    self._uplinks.get(job_id, 0),
-                    self._rates.get(job_id, 0),
+                    job_id=job_id,
+                    since_s=since_s,
+                    until_s=now_s,
+                    n_slots=self._slots[job_id],
+                    uplink_bps=self._uplinks.get(job_id, 0),
+                    between_vms_bps=self._rates.get(job_id, 0),
                 )
             )
 

@@ -481,8 +481,10 @@ def draw_pictures(folder: Path = FOLDER) -> None:
 
 def write_pages(folder: Path = FOLDER, readme: Path = README) -> None:
     """Writes the generated part of every page again."""
-    pages = {folder / f"{name}.md": part
-             for name, part in generated_parts(folder).items()}  # fmt: skip
+    pages = {
+        folder / f"{name}.md": part
+        for name, part in generated_parts(folder).items()
+    }
     pages[readme] = readme_part(folder)
     for page, generated in pages.items():
         text = page.read_text("utf-8")

@@ -246,7 +246,13 @@ class Reproduced:
             for point, own in points.items()
         }
         n = 1 if figure.exact else seeds
-        return cls(figure, n, quick, Grid(runs, figure.exact), stages)
+        return cls(
+            figure=figure,
+            seeds=n,
+            quick=quick,
+            grid=Grid(runs, figure.exact),
+            stages=stages,
+        )
 
     def estimate(self, measure: Measure, series: str, x: float) -> Estimate:
         return estimate(self.grid.values(measure, series, x))

@@ -181,7 +181,13 @@ def reproduce(
     with executor(cluster, usable, console.say) as runs:
         for figure in wanted:
             repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
-            request = Request(out, repeated, quick, command, most_seeds)
+            request = Request(
+                out=out,
+                seeds=repeated,
+                quick=quick,
+                command=command,
+                most=most_seeds,
+            )
             try:
                 if isinstance(figure, LiveFigure):
                     records.append(

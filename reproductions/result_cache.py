@@ -177,7 +177,11 @@ def compute(
     missing.sort(key=lambda one: one.cost(), reverse=True)
     kept, total = len(found), sum(one.cost() for one in missing)
     done = 0.0
-    report(SweepProgress(kept, len(wanted), done, total, kept))
+    report(
+        SweepProgress(
+            done=kept, of=len(wanted), cost=done, of_cost=total, kept=kept
+        )
+    )
     tasks = {key(one): one for one in missing}
     for task, outcome in executor.results(
         map(ConfigurationTask.of, missing)
@@ -188,5 +192,13 @@ def compute(
         store.put(task.key, outcome.result, outcome.provenance)
         found[configuration] = outcome.result["measures"]
         done += configuration.cost()
-        report(SweepProgress(len(found), len(wanted), done, total, kept))
+        report(
+            SweepProgress(
+                done=len(found),
+                of=len(wanted),
+                cost=done,
+                of_cost=total,
+                kept=kept,
+            )
+        )
     return found

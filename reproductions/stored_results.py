@@ -157,7 +157,11 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
     )
     stages = tuple(record.get("stages", ()))
     return Reproduced(
-        figure, record["seeds"], record["size"] == "quick", grid, stages
+        figure=figure,
+        seeds=record["seeds"],
+        quick=record["size"] == "quick",
+        grid=grid,
+        stages=stages,
     )
 
 

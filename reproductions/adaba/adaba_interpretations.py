@@ -151,7 +151,7 @@ def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
             (("embedder", "adaba"), *values, *alternative.settings),
         )
         run = RunConfiguration(
-            variant, seed, QUEUE_METRICS, jobs * load, log.file
+            variant, seed, QUEUE_METRICS, weight=jobs * load, trace=log.file
         )
         parts.append((log.name, run))
     return Together(tuple(parts))

@@ -40,9 +40,9 @@ class Log:
         return Measure(
             f"{self.name}_{name}",
             f"{label}, {self.label}",
-            unit,
-            factor,
-            digits,
+            unit=unit,
+            factor=factor,
+            digits=digits,
         )
 
 
@@ -50,8 +50,8 @@ KTH = Log("kth", "KTH", "KTH-SP2-1996-2.1-cln.swf.gz")
 NASA = Log("nasa", "NASA", "NASA-iPSC-1993-3.1-cln.swf.gz")
 LOGS = (KTH, NASA)
 
-ACCEPTED = Measure("acceptance", "accepted jobs", "%", 100.0)
-CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
+ACCEPTED = Measure("acceptance", "accepted jobs", unit="%", factor=100.0)
+CPU = Measure("cpu_s", "processor time of a run", unit="s")
 
 
 def jobs_of(*, quick: bool) -> int:
@@ -93,7 +93,14 @@ def both_logs(
         tuple(
             (
                 log.name,
-                one_log(log, policy, embedder, seed, load, jobs=jobs),
+                one_log(
+                    log=log,
+                    policy=policy,
+                    embedder=embedder,
+                    seed=seed,
+                    load=load,
+                    jobs=jobs,
+                ),
             )
             for log in LOGS
         )
@@ -119,7 +126,9 @@ def one_log(
         "adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values)
     )
     weight = jobs * load * (8.0 if backfilling else 1.0) * _weight(embedder)
-    return RunConfiguration(variant, seed, QUEUE_METRICS, weight, log.file)
+    return RunConfiguration(
+        variant, seed, QUEUE_METRICS, weight=weight, trace=log.file
+    )
 
 
 def _weight(embedder: str) -> float:

@@ -26,18 +26,18 @@ from testbed.record.reading import RecordedRun
 MIN_S = 60.0
 
 LATE = Measure(
-    "late", "greatest distance of an end from the example's", "%", 100.0, 2
+    "late",
+    "greatest distance of an end from the example's",
+    unit="%",
+    factor=100.0,
+    digits=2,
 )
 MOVED = Measure(
     "moved",
     "starts, evictions, migrations, tier switches unlike the example's",
-    "",
-    1.0,
-    0,
+    digits=0,
 )
-TIERS = Measure(
-    "tiers", "moments with other jobs in either tier", "", 1.0, 0
-)
+TIERS = Measure("tiers", "moments with other jobs in either tier", digits=0)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def example_of(run: RecordedRun) -> Example:
 def end_of(job: str) -> Measure:
     """A job's end over the example's."""
     return Measure(
-        f"end_{job}", f"{job}'s end over the example's", "", 1.0, 3
+        f"end_{job}", f"{job}'s end over the example's", digits=3
     )
 
 
@@ -291,7 +291,11 @@ EXAMPLE_1 = LiveFigure(
     own=measures_of,
     curves=(
         Curves(
-            "nodes in use", "time [min]", nodes_in_use, XS_1[0], (0.0, 26.0)
+            title="nodes in use",
+            x_label="time [min]",
+            curve=nodes_in_use,
+            x=XS_1[0],
+            limits=(0.0, 26.0),
         ),
     ),
     panels=(Panel(LATE), Panel(simulated(LATE))),
@@ -320,11 +324,11 @@ EXAMPLE_2 = LiveFigure(
     own=lambda run: {**measures_of(run), **tiers_apart(run)},
     curves=(
         Curves(
-            "nodes in use, foreground",
-            "time [min]",
-            nodes_in_use,
-            XS_2[0],
-            (0.0, 31.0),
+            title="nodes in use, foreground",
+            x_label="time [min]",
+            curve=nodes_in_use,
+            x=XS_2[0],
+            limits=(0.0, 31.0),
         ),
     ),
     panels=(Panel(LATE), Panel(simulated(LATE))),

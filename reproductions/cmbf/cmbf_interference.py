@@ -28,12 +28,22 @@ from testbed import events
 from testbed.record.metrics import JobRow
 from testbed.record.reading import RecordedRun
 
-LOSS = Measure("loss", "loss of the foreground process", "%", 100.0, 2)
-SHARE = Measure(
-    "share", "CPU share of the background process", "%", 100.0, 1
+LOSS = Measure(
+    "loss",
+    "loss of the foreground process",
+    unit="%",
+    factor=100.0,
+    digits=2,
 )
-IDLE_USED = Measure("idle_used", "share of idle cycles that the background process uses", "%",
-                    100.0, 1)  # fmt: skip
+SHARE = Measure(
+    "share", "CPU share of the background process", unit="%", factor=100.0
+)
+IDLE_USED = Measure(
+    "idle_used",
+    "share of idle cycles that the background process uses",
+    unit="%",
+    factor=100.0,
+)
 
 LEAST_IDLE = 0.01
 

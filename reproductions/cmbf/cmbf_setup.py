@@ -34,14 +34,19 @@ LABELS: dict[ModelName, str] = {
 }
 QUICK_SHARE = 10
 
-RESPONSE = Measure("response_s", "mean response time", "s", 1.0, 0)
+RESPONSE = Measure("response_s", "mean response time", unit="s", digits=0)
 SLOWDOWN = Measure("slowdown", "mean bounded slowdown", digits=2)
 MIGRATIONS = Measure("migrations", "migrations a job", digits=3)
-USE = Measure("utilisation", "CPU use by the jobs' own work", "%", 100.0)
-BUSY = Measure(
-    "busy", "CPU use, what is lost behind others included", "%", 100.0
+USE = Measure(
+    "utilisation", "CPU use by the jobs' own work", unit="%", factor=100.0
 )
-CPU = Measure("cpu_s", "processor time of a run", "s", 1.0, 1)
+BUSY = Measure(
+    "busy",
+    "CPU use, what is lost behind others included",
+    unit="%",
+    factor=100.0,
+)
+CPU = Measure("cpu_s", "processor time of a run", unit="s")
 
 
 def jobs_of(model: ModelName, *, quick: bool) -> int:

@@ -51,14 +51,14 @@ MUCH_EARLIER = 5.0
 EARLY = Measure(
     "early",
     "jobs that end in a fifth of the time to their deadline",
-    "%",
-    100.0,
+    unit="%",
+    factor=100.0,
 )
 TRAFFIC = Measure(
     "traffic_day",
     "traffic among VMs in the hours of arrivals, of the servers' links",
-    "%",
-    100.0,
+    unit="%",
+    factor=100.0,
 )
 
 
@@ -181,25 +181,25 @@ def _on_a_fat_tree(series: str, x: float, quick: bool) -> Variant:
 
 CURVES = (
     Curves(
-        "share of jobs [%]",
-        "deadline / finish time, at most",
-        deadline_over_finish,
-        X,
-        (0.0, 20.0),
+        title="share of jobs [%]",
+        x_label="deadline / finish time, at most",
+        curve=deadline_over_finish,
+        x=X,
+        limits=(0.0, 20.0),
     ),
     Curves(
-        "VM slots in use, by hour [%]",
-        "time [h]",
-        slots_by_hour,
-        X,
-        (0.0, 24.0),
+        title="VM slots in use, by hour [%]",
+        x_label="time [h]",
+        curve=slots_by_hour,
+        x=X,
+        limits=(0.0, 24.0),
     ),
     Curves(
-        "traffic among VMs, by hour [% of the servers' links]",
-        "time [h]",
-        traffic_by_hour,
-        X,
-        (0.0, 24.0),
+        title="traffic among VMs, by hour [% of the servers' links]",
+        x_label="time [h]",
+        curve=traffic_by_hour,
+        x=X,
+        limits=(0.0, 24.0),
     ),
 )
 PRINTED = (

@@ -122,7 +122,11 @@ class Bargain:
         ``discount``: the price over that of the true request without discount.
         """
         truth = Asked(
-            N_VMS, MOST_BPS, SHORTEST_S, self.ratio * SHORTEST_S, SHORTEST_S
+            n=N_VMS,
+            b_bps=MOST_BPS,
+            p_s=SHORTEST_S,
+            d_s=self.ratio * SHORTEST_S,
+            true_s=SHORTEST_S,
         )
         experiment = self.variant.experiment()
 
@@ -177,11 +181,13 @@ TRUTH = "the truth"
 ALLOCATIONS = {"sliding alone": "dcloud-ts", "scaling alone": "dcloud-bs"}
 """Policies that allocate the true request in another way."""
 
-PRICE = Measure("price", "price of what is asked for", "$", 1.0, 2)
-OVER = Measure("over_truth", "paid above what the truth costs", "%", 100.0)
-DONE = Measure("done", "done by the true deadline (1: yes)", "", 1.0, 0)
+PRICE = Measure("price", "price of what is asked for", unit="$", digits=2)
+OVER = Measure(
+    "over_truth", "paid above what the truth costs", unit="%", factor=100.0
+)
+DONE = Measure("done", "done by the true deadline (1: yes)", digits=0)
 DISCOUNT = Measure(
-    "discount", "price over the price without discount", "", 1.0, 3
+    "discount", "price over the price without discount", digits=3
 )
 
 SHOWN = (

@@ -48,8 +48,8 @@ SERIES = MappingProxyType(
     }
 )
 """Parameters of DCloud by series."""
-KILLED = Measure("killed", "jobs killed", "", 1.0, 1)
-LATE = Measure("late", "jobs finished late", "", 1.0, 1)
+KILLED = Measure("killed", "jobs killed")
+LATE = Measure("late", "jobs finished late")
 
 
 def _profiled(

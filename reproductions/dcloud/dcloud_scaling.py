@@ -51,8 +51,8 @@ PROFILED = Measure("profiled_s", "p, median of the profile", "s", digits=3)
 SAMPLED = Measure(
     "sampled_error",
     "p from a fifth of the input, less p, over p",
-    "%",
-    100.0,
+    unit="%",
+    factor=100.0,
 )
 MEASURES = (MEASURED, ESTIMATE, RATIO, PROFILED, SAMPLED)
 
@@ -154,31 +154,31 @@ def figure_10(
 
 FIGURES_10 = (
     figure_10(
-        "",
-        "Two programs with less bandwidth, p measured",
-        "16 servers of 2 VMs, every link 1 Gbit/s, 4:1",
-        TREE,
-        STRICT,
+        suffix="",
+        title="Two programs with less bandwidth, p measured",
+        size="16 servers of 2 VMs, every link 1 Gbit/s, 4:1",
+        network=TREE,
+        enforcement=STRICT,
     ),
     figure_10(
-        "-fat-tree",
-        "Two programs with less bandwidth, on a fat-tree",
-        "a fat-tree of 4-port switches, 16 servers of 2 VMs",
-        FAT_TREE,
-        STRICT,
+        suffix="-fat-tree",
+        title="Two programs with less bandwidth, on a fat-tree",
+        size="a fat-tree of 4-port switches, 16 servers of 2 VMs",
+        network=FAT_TREE,
+        enforcement=STRICT,
     ),
     figure_10(
-        "-sharing",
-        "Two programs with less bandwidth, what is unused lent",
-        "16 servers of 2 VMs, 4:1, work-conserving",
-        TREE,
-        SHARING,
+        suffix="-sharing",
+        title="Two programs with less bandwidth, what is unused lent",
+        size="16 servers of 2 VMs, 4:1, work-conserving",
+        network=TREE,
+        enforcement=SHARING,
     ),
     figure_10(
-        "-fat-tree-sharing",
-        "Two programs with less bandwidth, lent on a fat-tree",
-        "a fat-tree of 4-port switches, work-conserving",
-        FAT_TREE,
-        SHARING,
+        suffix="-fat-tree-sharing",
+        title="Two programs with less bandwidth, lent on a fat-tree",
+        size="a fat-tree of 4-port switches, work-conserving",
+        network=FAT_TREE,
+        enforcement=SHARING,
     ),
 )

@@ -74,7 +74,7 @@ def _under(
         tuple((f"workload.{key}", value) for key, value in values.items()),
     )
     return RunConfiguration(
-        variant, seed, REWARD_METRICS, 0.01 * jobs, TRACE
+        variant, seed, REWARD_METRICS, weight=0.01 * jobs, trace=TRACE
     )
 
 

@@ -104,35 +104,35 @@ BOUNDS = (3.0, 7.0)
 ALPHAS = (0.01, 0.13)
 
 FIGURE_5A = _figure(
-    "a",
-    "The number of jobs",
-    "jobs (24 machines)",
-    COUNTS,
-    "workload.jobs=#",
+    letter="a",
+    title="The number of jobs",
+    x_label="jobs (24 machines)",
+    xs=COUNTS,
+    setting="workload.jobs=#",
 )
 
 FIGURE_5B = _figure(
-    "b",
-    "VMs per job",
-    "VMs per job on average",
-    MEAN_VMS,
-    "workload.vms=#",
+    letter="b",
+    title="VMs per job",
+    x_label="VMs per job on average",
+    xs=MEAN_VMS,
+    setting="workload.vms=#",
 )
 
 FIGURE_5C = _figure(
-    "c",
-    "The upper bound of the deadline factor",
-    "deadline factor, at most (at least 2)",
-    BOUNDS,
-    "workload.deadline_factor=[2, #]",
+    letter="c",
+    title="The upper bound of the deadline factor",
+    x_label="deadline factor, at most (at least 2)",
+    xs=BOUNDS,
+    setting="workload.deadline_factor=[2, #]",
 )
 
 FIGURE_5D = _figure(
-    "d",
-    "The speed-up ratio, with and without shortening jobs",
-    "speed-up ratio α of every job",
-    ALPHAS,
-    "workload.speedup=[#, #]",
-    (JSA, SIMPLE),
-    RAN,
+    letter="d",
+    title="The speed-up ratio, with and without shortening jobs",
+    x_label="speed-up ratio α of every job",
+    xs=ALPHAS,
+    setting="workload.speedup=[#, #]",
+    series=(JSA, SIMPLE),
+    shown=RAN,
 )

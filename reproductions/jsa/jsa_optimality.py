@@ -233,10 +233,14 @@ JSA, SIMPLE, EDF = "JSA", "SimpleJSA", "EDF"
 POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf"}
 CASES = 20
 
-SHARE = Measure("share", "reward over the optimum's, mean", "%", 100.0)
-WORST = Measure("worst", "the worst case", "%", 100.0)
-BEST = Measure("best", "the best case", "%", 100.0)
-OPTIMAL = Measure("optimal", "cases solved to the optimum", "%", 100.0)
+SHARE = Measure(
+    "share", "reward over the optimum's, mean", unit="%", factor=100.0
+)
+WORST = Measure("worst", "the worst case", unit="%", factor=100.0)
+BEST = Measure("best", "the best case", unit="%", factor=100.0)
+OPTIMAL = Measure(
+    "optimal", "cases solved to the optimum", unit="%", factor=100.0
+)
 
 
 def random_case(
@@ -287,7 +291,13 @@ def reward_of(
 
     parameters = INTERPRETATION.policies.get(policy, {})
     built = build_policy(policy, embedder("oktopus"), parameters)
-    Engine(datacentre, requests, built, SimulatedBackend(), sink).run()
+    Engine(
+        datacentre=datacentre,
+        jobs=requests,
+        policy=built,
+        backend=SimulatedBackend(),
+        sink=sink,
+    ).run()
     return earned
 
 

@@ -35,8 +35,8 @@ FEW_MACHINES = "jsa/jsa-fig5.yaml"
 TRACE = "FB-2009_samples_24_times_1hr_0.tsv.gz"
 JOBS = 2500.0
 
-REWARD = Measure("reward", "system reward ratio", "%", 100.0)
-MET = Measure("met", "jobs within deadline", "%", 100.0)
+REWARD = Measure("reward", "system reward ratio", unit="%", factor=100.0)
+MET = Measure("met", "jobs within deadline", unit="%", factor=100.0)
 RAN = Measure("ran_s", "mean running time", "s")
 
 
@@ -84,7 +84,9 @@ def _run(
         ),
     )
     seconds = 3.0 * (2.0 if series == PSP else 1.0) * count / JOBS
-    return RunConfiguration(variant, seed, REWARD_METRICS, seconds, TRACE)
+    return RunConfiguration(
+        variant, seed, REWARD_METRICS, weight=seconds, trace=TRACE
+    )
 
 
 _simulated = partial(

@@ -215,12 +215,12 @@ def _background() -> list[LeaseRecord]:
     )
     return [
         LeaseRecord(
-            f"best-effort-{number}",
-            "BE",
-            submit_s,
-            None,
-            duration_s,
-            nodes,
+            name=f"best-effort-{number}",
+            kind="BE",
+            arrival_s=submit_s,
+            start_s=None,
+            duration_s=duration_s,
+            nodes=nodes,
             real_s=run_s,
         )
         for number, submit_s, duration_s, nodes, run_s in columns

@@ -22,9 +22,11 @@ SMALL_POLICIES = {
 }
 SMALL_COUNTS = (10.0, 20.0, 30.0, 40.0)
 
-ACCEPTED = Measure("accepted", "accepted leases", digits=1)
-USE = Measure("use", "core use until the last end", "%", 100.0)
-USE_EARLY = Measure("use_early", "core use while leases arrive", "%", 100.0)
+ACCEPTED = Measure("accepted", "accepted leases")
+USE = Measure("use", "core use until the last end", unit="%", factor=100.0)
+USE_EARLY = Measure(
+    "use_early", "core use while leases arrive", unit="%", factor=100.0
+)
 
 SMALL_SIZE = "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"  # noqa: E501
 
@@ -74,10 +76,10 @@ FIGURE_5 = _small(
 VMCT, PRIORITY = "V-MCT", "priority"
 POLICIES = {MBFCBS: "mbfcbs", VMCT: "v-mct", PRIORITY: "priority"}
 
-SUCCESS = Measure("success", "success rate", "%", 100.0)
-AR = Measure("success_ar", "success rate of AR", "%", 100.0)
-IM = Measure("success_im", "success rate of IM", "%", 100.0)
-BE = Measure("success_be", "success rate of BE", "%", 100.0)
+SUCCESS = Measure("success", "success rate", unit="%", factor=100.0)
+AR = Measure("success_ar", "success rate of AR", unit="%", factor=100.0)
+IM = Measure("success_im", "success rate of IM", unit="%", factor=100.0)
+BE = Measure("success_be", "success rate of BE", unit="%", factor=100.0)
 COMPLETION = Measure(
     "completion_h", "mean time to completion", "h", digits=2
 )

@@ -29,9 +29,9 @@ SERIES = tuple(SMALL_POLICIES)
 LATE = Measure(
     "late_s",
     "greatest delay of an advance lease's start",
-    "min",
-    1 / 60.0,
-    2,
+    unit="min",
+    factor=1 / 60.0,
+    digits=2,
 )
 TWICE = Measure("twice", "best-effort leases preempted twice", digits=0)
 KILLED = Measure("killed", "leases that were killed", digits=0)

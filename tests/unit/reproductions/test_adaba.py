@@ -100,7 +100,18 @@ def test_schedulers_refuse_only_what_never_fits(policy: str) -> None:
 def test_the_first_thousand_jobs_are_those_of_table_1(
     log: Log, minutes: float
 ) -> None:
-    jobs = one_log(log, "vc", "adaba", 1, 0.5, jobs=1000).experiment().jobs
+    jobs = (
+        one_log(
+            log=log,
+            policy="vc",
+            embedder="adaba",
+            seed=1,
+            load=0.5,
+            jobs=1000,
+        )
+        .experiment()
+        .jobs
+    )
     assert sum(job.duration_s for job in jobs) / 1000 / 60 == pytest.approx(
         minutes, abs=0.05
     )
@@ -116,6 +127,13 @@ def test_a_log_that_is_not_there_is_named_with_its_origin(
     with pytest.raises(
         MachineCannot, match=r"no NASA-iPSC-1993-3\.1-cln"
     ) as caught:
-        one_log(NASA, "vc", "adaba", 1, 0.5, jobs=7).experiment()
+        one_log(
+            log=NASA,
+            policy="vc",
+            embedder="adaba",
+            seed=1,
+            load=0.5,
+            jobs=7,
+        ).experiment()
     assert caught.value.hint is not None
     assert "Parallel Workloads Archive" in caught.value.hint

@@ -201,8 +201,8 @@ def test_code_that_cannot_be_checked_out_gets_a_remark(
     reason: str,
     with_history: bool,
 ) -> None:
-    here = {"commit": "0" * 40 if with_history else None}
-    monkeypatch.setattr(claim_origin, "code", lambda _: here)
+    checkout = {"commit": "0" * 40 if with_history else None}
+    monkeypatch.setattr(claim_origin, "code", lambda _: checkout)
     changed(
         written, results={**content_of(written)["results"], "code": code}
     )

@@ -88,7 +88,9 @@ def test_an_undecided_claim_of_identical_values_has_its_seeds() -> None:
 def test_undecided_claims_of_the_paper_are_told_their_seeds() -> None:
     undecided = Claim("a is above b", "a > b", more(YIELD, "a", ["b"], [0]))
     clear = Claim(
-        "a is no less", "a > b − 9", more(YIELD, "a", ["b"], [0], -9)
+        "a is no less",
+        "a > b − 9",
+        more(measure=YIELD, series="a", others=["b"], xs=[0], by=-9),
     )
     own = Claim(
         "ours", "a > b", more(YIELD, "a", ["b"], [0]), status="own check"

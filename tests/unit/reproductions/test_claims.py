@@ -464,9 +464,11 @@ def test_quantities_by_hand() -> None:
     assert LeastStep(YIELD, "a", (0.0, 1.0), -1.0).values(
         found
     ) == pytest.approx((-30.0, -10.0))
-    assert GainGrowth(YIELD, "a", "b", 0.0, 1.0).values(
-        grid(a=[(2.0,), (3.0,)], b=[(1.0,)] * 2)
-    ) == (pytest.approx(100.0),)
+    assert GainGrowth(
+        measure=YIELD, series="a", other="b", start=0.0, end=1.0
+    ).values(grid(a=[(2.0,), (3.0,)], b=[(1.0,)] * 2)) == (
+        pytest.approx(100.0),
+    )
     share = ShareOf(
         YIELD, (Level(YIELD, "a", 0.0), Level(YIELD, "a", 1.0)), 25.0
     )

@@ -71,7 +71,11 @@ def _fits(
             placed = tuple((s, n) for s, n in enumerate(way[3]) if n)
             placement = Placement(dc.trees[0].root, placed)
             if check_placement(
-                dc, empty_residual(dc), placement, job.n_vms, way[0]
+                datacentre=dc,
+                residual=empty_residual(dc),
+                placement=placement,
+                n_vms=job.n_vms,
+                rate_bps=way[0],
             ):
                 return False
             for server, count in placed:

@@ -480,7 +480,14 @@ def test_a_requeued_job_uses_no_slots_while_it_waits() -> None:
         events.JobStarted(1.0, "a", 0),
         events.JobRequeued(4.0, "a", "server 0 is lost"),
         events.JobStarted(9.0, "a", 0),
-        events.JobEnded(12.0, "a", "finished", "", 3.0, {}),
+        events.JobEnded(
+            t=12.0,
+            job_id="a",
+            outcome="finished",
+            reason="",
+            measured_s=3.0,
+            detail={},
+        ),
     ]
     recorded: Any = SimpleNamespace(
         started=SimpleNamespace(topology={"slots": [4]}),

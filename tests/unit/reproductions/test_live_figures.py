@@ -29,7 +29,13 @@ TOPOLOGY = topology_record(tree([2], [10**9], 2))
 
 def job(name: str, value: float) -> events.JobSubmitted:
     request = JobRequest(
-        name, 10.0, 2, 1, 5.0, deadline_s=40.0, value=value
+        id=name,
+        submit_s=10.0,
+        n_vms=2,
+        bandwidth_bps=1,
+        duration_s=5.0,
+        deadline_s=40.0,
+        value=value,
     )
     return events.JobSubmitted(10.0, request.to_json())
 
@@ -38,15 +44,46 @@ def job(name: str, value: float) -> events.JobSubmitted:
 def run(tmp_path: Path) -> RecordedRun:
     """Of three jobs due 40 s after they came one takes 20 s, one 50 s, one is turned away."""
     told: list[events.Event] = [
-        events.RunStarted(0.0, "r", "p", "live", 1, TOPOLOGY),
-        *(job(name, value) for name, value in (("a", 2.0), ("b", 3.0), ("c", 5.0))),
-        events.JobEnded(10.0, "c", "rejected", "no room", None, {}),
+        events.RunStarted(
+            t=0.0,
+            run="r",
+            policy="p",
+            backend="live",
+            seed=1,
+            topology=TOPOLOGY,
+        ),
+        *(
+            job(name, value)
+            for name, value in (("a", 2.0), ("b", 3.0), ("c", 5.0))
+        ),
+        events.JobEnded(
+            t=10.0,
+            job_id="c",
+            outcome="rejected",
+            reason="no room",
+            measured_s=None,
+            detail={},
+        ),
         events.JobStarted(10.0, "a", 1, "foreground"),
         events.JobStarted(10.0, "b", 1, "foreground"),
-        events.JobEnded(30.0, "a", "finished", "", 20.0, {}),
-        events.JobEnded(60.0, "b", "finished", "", 50.0, {}),
+        events.JobEnded(
+            t=30.0,
+            job_id="a",
+            outcome="finished",
+            reason="",
+            measured_s=20.0,
+            detail={},
+        ),
+        events.JobEnded(
+            t=60.0,
+            job_id="b",
+            outcome="finished",
+            reason="",
+            measured_s=50.0,
+            detail={},
+        ),
         events.RunEnded(60.0, "completed", ""),
-    ]  # fmt: skip
+    ]
     with (tmp_path / EVENTS).open("w") as file:
         for event in told:
             file.write(json.dumps(event.to_json()) + "\n")
@@ -109,12 +146,26 @@ def test_traffic_is_what_jobs_moved_over_the_time_that_it_took(
 
 def test_a_killed_jobs_traffic_is_what_had_arrived(tmp_path: Path) -> None:
     told: list[events.Event] = [
-        events.RunStarted(0.0, "r", "p", "live", 1, TOPOLOGY),
+        events.RunStarted(
+            t=0.0,
+            run="r",
+            policy="p",
+            backend="live",
+            seed=1,
+            topology=TOPOLOGY,
+        ),
         job("a", 1.0),
         events.JobStarted(10.0, "a", 1, "foreground"),
         events.JobProgress(12.0, "a", 100, 0.25),
         events.JobProgress(14.0, "a", 200, 0.5),
-        events.JobEnded(15.0, "a", "killed", "late", None, {}),
+        events.JobEnded(
+            t=15.0,
+            job_id="a",
+            outcome="killed",
+            reason="late",
+            measured_s=None,
+            detail={},
+        ),
         events.RunEnded(60.0, "completed", ""),
     ]
     with (tmp_path / EVENTS).open("w") as file:

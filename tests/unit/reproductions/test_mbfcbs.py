@@ -57,7 +57,15 @@ def lease(
 ) -> events.JobSubmitted:
     demand = Lease(cores=cores, lease_type=kind, wanted_s=wanted_s)
     return events.JobSubmitted(
-        at_s, JobRequest(name, at_s, 1, 0, 10.0, demand=demand).to_json()
+        at_s,
+        JobRequest(
+            id=name,
+            submit_s=at_s,
+            n_vms=1,
+            bandwidth_bps=0,
+            duration_s=10.0,
+            demand=demand,
+        ).to_json(),
     )
 
 
@@ -69,17 +77,45 @@ def test_shares_core_time_and_times_to_completion_are_counted_by_hand() -> (
     for event in (
         lease("a", 0.0, "advance", 2, wanted_s=20.0),
         lease("b", 1.0, "immediate", 1),
-        events.JobEnded(1.0, "b", "rejected", "no room", None, {}),
+        events.JobEnded(
+            t=1.0,
+            job_id="b",
+            outcome="rejected",
+            reason="no room",
+            measured_s=None,
+            detail={},
+        ),
         lease("c", 2.0, "best-effort", 4),
         events.JobStarted(2.0, "c", 0),
         events.JobPreempted(8.0, "c", "a"),
         lease("d", 10.0, "immediate", 1),
         events.JobStarted(10.0, "d", 0),
         events.JobStarted(20.0, "a", 0),
-        events.JobEnded(20.0, "d", "finished", "", 10.0, {}),
-        events.JobEnded(30.0, "a", "finished", "", 10.0, {}),
+        events.JobEnded(
+            t=20.0,
+            job_id="d",
+            outcome="finished",
+            reason="",
+            measured_s=10.0,
+            detail={},
+        ),
+        events.JobEnded(
+            t=30.0,
+            job_id="a",
+            outcome="finished",
+            reason="",
+            measured_s=10.0,
+            detail={},
+        ),
         events.JobResumed(30.0, "c"),
-        events.JobEnded(40.0, "c", "finished", "", 16.0, {}),
+        events.JobEnded(
+            t=40.0,
+            job_id="c",
+            outcome="finished",
+            reason="",
+            measured_s=16.0,
+            detail={},
+        ),
     ):
         sink(event)
     found = lease_measures(tally.rows(), tally.requests, held, 8)
@@ -108,7 +144,14 @@ def test_a_requeued_job_holds_no_slots_while_it_waits() -> None:
         events.JobStarted(0.0, "a", 0),
         events.JobRequeued(6.0, "a", "server 0 is lost"),
         events.JobStarted(20.0, "a", 0),
-        events.JobEnded(30.0, "a", "finished", "", 10.0, {}),
+        events.JobEnded(
+            t=30.0,
+            job_id="a",
+            outcome="finished",
+            reason="",
+            measured_s=10.0,
+            detail={},
+        ),
     ):
         held(event)
     assert held.slot_s() == 4 * (6 + 10)
