@@ -7,6 +7,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from reproductions.claim_ledger import with_claims
 from reproductions.grid_quantities import Measure
@@ -23,19 +24,13 @@ _MODULES = {
 }
 
 
-def _simulated() -> dict[str, Figure]:
+def _by_name(kind: str) -> dict[str, Any]:
+    """The figures that the papers' packages list under ``kind``, with the
+    ledger's claims and published values.
+    """
     found = {}
     for module in _MODULES.values():
-        for figure in module.FIGURES:
-            judged = with_claims(figure, measures_for(figure))
-            found[figure.name] = with_published(judged)
-    return found
-
-
-def _live() -> dict[str, LiveFigure]:
-    found = {}
-    for module in _MODULES.values():
-        for figure in module.LIVE_FIGURES:
+        for figure in getattr(module, kind):
             judged = with_claims(figure, measures_for(figure))
             found[figure.name] = with_published(judged)
     return found
@@ -49,23 +44,24 @@ def measures_for(figure: AnyFigure) -> list[Measure]:
     """
     measures: dict[str, Measure] = {}
     if isinstance(figure, LiveFigure):
-        measures.update({measure.name: measure for measure in EVERY_LIVE})
+        for measure in EVERY_LIVE:
+            measures[measure.name] = measure
     for panel in figure.tables:
         measures[panel.measure.name] = panel.measure
     return list(measures.values())
 
 
-FIGURES = _simulated()
-LIVE_FIGURES = _live()
+FIGURES: dict[str, Figure] = _by_name("FIGURES")
+LIVE_FIGURES: dict[str, LiveFigure] = _by_name("LIVE_FIGURES")
 """The figures that are measured on the live network. A name may be in both."""
 
 
 def paper_of(figure: AnyFigure) -> str:
     """The paper that a figure is of."""
     for paper, module in _MODULES.items():
-        known = (*module.FIGURES, *module.LIVE_FIGURES)
-        if any(figure.name == other.name for other in known):
-            return paper
+        for known in (*module.FIGURES, *module.LIVE_FIGURES):
+            if known.name == figure.name:
+                return paper
     raise KeyError(figure.name)
 
 
@@ -73,11 +69,7 @@ def figures(names: Sequence[str]) -> list[Figure]:
     """The named figures, each once, in the order given. Raises BadInput naming
     all unknown ones.
     """
-    live_only = [
-        name
-        for name in names
-        if name in LIVE_FIGURES and name not in FIGURES
-    ]
+    live_only = _only_in(LIVE_FIGURES, FIGURES, names)
     if live_only:
         raise BadInput(
             f"{', '.join(live_only)}: measured on the live network only",
@@ -89,11 +81,7 @@ def figures(names: Sequence[str]) -> list[Figure]:
 
 def live_figures(names: Sequence[str]) -> list[LiveFigure]:
     """The named live figures, likewise."""
-    simulated = [
-        name
-        for name in names
-        if name in FIGURES and name not in LIVE_FIGURES
-    ]
+    simulated = _only_in(FIGURES, LIVE_FIGURES, names)
     if simulated:
         raise BadInput(
             f"{', '.join(simulated)}: only simulated, so leave --live away",
@@ -103,23 +91,37 @@ def live_figures(names: Sequence[str]) -> list[LiveFigure]:
     return [LIVE_FIGURES[name] for name in dict.fromkeys(names)]
 
 
+def _only_in(
+    kind: Mapping[str, AnyFigure],
+    other_kind: Mapping[str, AnyFigure],
+    names: Sequence[str],
+) -> list[str]:
+    """The names of figures that exist in one kind alone."""
+    return [
+        name for name in names if name in kind and name not in other_kind
+    ]
+
+
 def _require_known(
     names: Sequence[str], known: Mapping[str, AnyFigure], nothing: str
 ) -> None:
+    """Raises BadInput for names that are not ``known``; ``nothing`` begins its
+    message.
+    """
     unknown = [name for name in names if name not in known]
-    if unknown:
-        every = {**LIVE_FIGURES, **FIGURES}
-        near = [
-            match
-            for name in unknown
-            for match in difflib.get_close_matches(name, every, 1)
-        ]
-        hint = (
-            f" (did you mean {', '.join(dict.fromkeys(near))}?)"
-            if near
-            else ""
+    if not unknown:
+        return
+    # The name may be one of the other kind: both are looked through.
+    every = {**LIVE_FIGURES, **FIGURES}
+    near: dict[str, None] = {}
+    for name in unknown:
+        near.update(
+            dict.fromkeys(difflib.get_close_matches(name, every, 1))
         )
-        raise BadInput(
-            f"{nothing} is called {', '.join(unknown)}{hint}",
-            f"known are {', '.join(known)}",
-        )
+    hint = ""
+    if near:
+        hint = f" (did you mean {', '.join(near)}?)"
+    raise BadInput(
+        f"{nothing} is called {', '.join(unknown)}{hint}",
+        f"known are {', '.join(known)}",
+    )

@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -61,14 +62,18 @@ class Band:
     @property
     def states_number(self) -> bool:
         """True where a limit is other than 0: more than a direction."""
-        limits = (self.low, self.high)
-        return any(math.isfinite(limit) and limit != 0 for limit in limits)
+        for limit in (self.low, self.high):
+            if math.isfinite(limit) and limit != 0:
+                return True
+        return False
 
     def __str__(self) -> str:
+        below = "below" if self.strictly else "at most"
+        above = "above" if self.strictly else "at least"
         if self.low == -math.inf:
-            return f"{'below' if self.strictly else 'at most'} {_number(self.high)}"
+            return f"{below} {_number(self.high)}"
         if self.high == math.inf:
-            return f"{'above' if self.strictly else 'at least'} {_number(self.low)}"
+            return f"{above} {_number(self.low)}"
         return f"{_number(self.low)} to {_number(self.high)}"
 
 
@@ -76,8 +81,8 @@ def _number(value: float) -> str:
     return f"{value:,.4g}"
 
 
+# One seed has no interval.
 LEAST_SEEDS = 2
-"""One seed has no interval."""
 
 
 @dataclass(frozen=True)
@@ -93,10 +98,9 @@ class Chances:
 UNDECIDED = Chances(1.0, 1.0)
 
 
+# Values that differ by no more than this share of their mean are identical:
+# nine digits of each are stored.
 ROUNDING = 1e-7
-"""Values that differ by no more than this share of their mean are identical:
-nine digits of each are stored.
-"""
 
 
 def chances(
@@ -109,7 +113,7 @@ def chances(
 ) -> Chances:
     """Student's t of values by seed against a band's ends.
 
-    ``exact``: nothing is random, so that one value says all. Values that are
+    ``exact``: nothing is random, so that one value is enough. Values that are
     not finite decide nothing, nor do fewer seeds than are ``needed``.
     ``sampled``: as in :func:`chances_of`.
     """
@@ -117,7 +121,9 @@ def chances(
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
         return UNDECIDED
-    deviation = stdev(values) if len(values) > 1 else 0.0
+    deviation = 0.0
+    if len(values) > 1:
+        deviation = stdev(values)
     return chances_of(
         fmean(values),
         deviation,
@@ -135,12 +141,16 @@ def chances_of(
     *,
     sampled: bool = True,
 ) -> Chances:
-    """Student's t of so many values with this mean and deviation.
+    """Student's t of as many values as ``seeds``, of this mean and standard
+    deviation.
 
     ``sampled``: the claim is about more runs than were made, so that identical
     values leave the chance that a sign test of as many leaves.
     """
-    least = 2.0**-seeds if sampled else 0.0
+    least = 0.0
+    if sampled:
+        least = 2.0**-seeds
+    # Without a deviation t is infinite, however few the values are.
     if deviation == 0.0 or (sampled and _identical(mean, deviation)):
         if band.holds(mean):
             return Chances(inside=least, outside=1.0)
@@ -155,12 +165,13 @@ def chances_of(
 
 
 def _identical(mean: float, deviation: float) -> bool:
-    """True where values differ by the rounding of their digits alone."""
+    """True where values differ by no more than the rounding of their digits."""
     return deviation <= ROUNDING * abs(mean)
 
 
 def _tail(t: float, freedom: int) -> float:
     """The share of Student's distribution above t."""
+    # Imported here: commands that judge nothing do not load scipy.
     from scipy.stats import t as student
 
     return float(student.sf(t, freedom))
@@ -170,6 +181,7 @@ def holm(probabilities: Sequence[float], level: float) -> float:
     """The largest probability at which a hypothesis of the family is rejected,
     all together at ``level`` (Holm 1979).
     """
+    # Each rejection leaves one hypothesis less to share the level.
     left = len(probabilities)
     for probability in sorted(probabilities):
         if probability > level / left:
@@ -198,7 +210,8 @@ class Judged:
 
     @property
     def ours(self) -> str:
-        return f"{self.found.show(self.check.quantity.digits)}{self.check.quantity.unit}"
+        quantity = self.check.quantity
+        return f"{self.found.show(quantity.digits)}{quantity.unit}"
 
     def __str__(self) -> str:
         return f"{self.check.quantity}: {self.ours} ({self.check.band})"
@@ -270,15 +283,14 @@ class Claim:
 
 def rule_of(checks: Sequence[Check]) -> str:
     """Checks in words, those of one quantity and band together."""
-    rules: dict[str, list[str]] = {}
+    places_of: dict[tuple[str, str], list[str]] = {}
     for check in checks:
-        rules.setdefault(
-            f"{check.quantity.subject} # {check.band}", []
-        ).append(check.quantity.place)
-    return "; ".join(
-        f"{rule.replace('#', f'at {_places(places)}')}"
-        for rule, places in rules.items()
-    )
+        rule = (check.quantity.subject, str(check.band))
+        places_of.setdefault(rule, []).append(check.quantity.place)
+    texts = []
+    for (subject, band), places in places_of.items():
+        texts.append(f"{subject} at {', '.join(places)} {band}")
+    return "; ".join(texts)
 
 
 @dataclass(frozen=True)
@@ -291,19 +303,20 @@ class _Tested:
 
     @classmethod
     def of(cls, claim: Claim, grid: Grid, needed: int) -> _Tested:
-        checks = claim.checks
-        values = tuple(check.quantity.values(grid) for check in checks)
-        of_checks = tuple(
-            chances(
+        values = []
+        of_checks = []
+        for check in claim.checks:
+            by_seed = check.quantity.values(grid)
+            of_check = chances(
                 by_seed,
                 check.band,
                 exact=grid.exact,
                 needed=needed,
                 sampled=claim.sampled,
             )
-            for by_seed, check in zip(values, checks, strict=True)
-        )
-        return cls(checks, values, of_checks)
+            values.append(by_seed)
+            of_checks.append(of_check)
+        return cls(claim.checks, tuple(values), tuple(of_checks))
 
     @property
     def inside(self) -> float:
@@ -311,14 +324,15 @@ class _Tested:
         return max((chance.inside for chance in self.chances), default=1.0)
 
     def judged(self, inside: float, outside: float) -> tuple[Judged, ...]:
-        """The verdicts where chances of at most so much decide."""
+        """The checks with their verdicts; chances up to ``inside`` and
+        ``outside`` decide.
+        """
         rows = zip(self.checks, self.values, self.chances, strict=True)
-        return tuple(
-            Judged(
-                check, estimate(by_seed), _verdict(chance, inside, outside)
-            )
-            for check, by_seed, chance in rows
-        )
+        judged = []
+        for check, by_seed, chance in rows:
+            verdict = _verdict(chance, inside, outside)
+            judged.append(Judged(check, estimate(by_seed), verdict))
+        return tuple(judged)
 
 
 def _verdict(chance: Chances, inside: float, outside: float) -> Verdict:
@@ -340,22 +354,23 @@ def judge_family(
     ``needed``: seeds without which a claim decides nothing; ``stages``: how often
     it was planned to look whether the seeds are enough.
     """
-    tested = [
-        _Tested.of(claim, grid, seeds)
-        for claim, seeds in zip(claims, needed, strict=True)
-    ]
+    tested = []
+    # A claim is reproduced as a whole, so that the claims share that level.
+    # Any check refutes its claim, so that all checks share the other.
+    chances_inside = []
+    chances_outside = []
+    for claim, seeds in zip(claims, needed, strict=True):
+        of_claim = _Tested.of(claim, grid, seeds)
+        tested.append(of_claim)
+        chances_inside.append(of_claim.inside)
+        for of_check in of_claim.chances:
+            chances_outside.append(of_check.outside)
     level = LEVEL / stages
-    inside = holm([of_claim.inside for of_claim in tested], level)
-    outside = holm(
-        [
-            chance.outside
-            for of_claim in tested
-            for chance in of_claim.chances
-        ],
-        level,
-    )
+    inside = holm(chances_inside, level)
+    outside = holm(chances_outside, level)
     judged = []
     for claim, seeds, of_claim in zip(claims, needed, tested, strict=True):
+        # Judged alone, so that it makes no verdict of the family stricter.
         beside = None
         if claim.beside:
             other = replace(claim, checks=claim.beside, beside=())
@@ -387,10 +402,9 @@ class JudgedClaim:
         """The checks that decide: all, or those that share the claim's verdict."""
         if self.verdict == "reproduced":
             return self.checks
+        verdict = self.verdict
         return tuple(
-            judged
-            for judged in self.checks
-            if judged.verdict == self.verdict
+            judged for judged in self.checks if judged.verdict == verdict
         )
 
     @property
@@ -400,31 +414,25 @@ class JudgedClaim:
         """
         by_subject: dict[str, list[Judged]] = {}
         for judged in self.deciding:
-            by_subject.setdefault(judged.check.quantity.subject, []).append(
-                judged
-            )
-        return "; ".join(
-            _values(subject, own) for subject, own in by_subject.items()
-        )
+            subject = judged.check.quantity.subject
+            by_subject.setdefault(subject, []).append(judged)
+        texts = starmap(_values, by_subject.items())
+        return "; ".join(texts)
 
 
 def _values(subject: str, own: Sequence[Judged]) -> str:
-    """One subject's values: one, or the least and the greatest of several."""
-    places = _places([judged.check.quantity.place for judged in own])
+    """A subject's value, or the least and the greatest of several."""
+    places = ", ".join(judged.check.quantity.place for judged in own)
     if len(own) == 1:
         return f"{subject} at {places}: {own[0].ours}"
     ordered = sorted(own, key=lambda judged: judged.found.mean)
     return f"{subject} at {places}: {ordered[0].ours} … {ordered[-1].ours}"
 
 
-def _places(places: Sequence[str]) -> str:
-    return ", ".join(places)
-
-
 def combined(verdicts: Sequence[Verdict]) -> Verdict:
     """The verdict of a conjunction."""
     if "not reproduced" in verdicts:
         return "not reproduced"
-    if all(verdict == "reproduced" for verdict in verdicts):
-        return "reproduced"
-    return "inconclusive"
+    if "inconclusive" in verdicts:
+        return "inconclusive"
+    return "reproduced"

@@ -198,7 +198,8 @@ def _computed(
 ) -> Reproduced:
     """The simulated figure with the same seeds, after as many stages."""
     assert isinstance(figure, Figure)  # noqa: S101 - there are these two kinds
-    # The results may be older than the first seed of the rules.
+    # The file's results may be of other seeds than its rules begin with now:
+    # the same runs are made again.
     figure = replace(figure, first_seed=record.get("first_seed", 1))
     processes = len(os.sched_getaffinity(0))
     with (
@@ -210,9 +211,13 @@ def _computed(
 
 
 def _differences(content: Content, done: Reproduced) -> list[str]:
+    """The claims whose verdict is not the file's, each as a sentence."""
     pairs = zip(content["verdicts"], verdicts_of(done), strict=True)
-    return [
-        f"run again, {now[0]}: {now[2]}, and not {before[2]}"
-        for before, now in pairs
-        if before != now
-    ]
+    differences = []
+    for before, now in pairs:
+        if before != now:
+            text, _, verdict = now
+            differences.append(
+                f"run again, {text}: {verdict}, and not {before[2]}"
+            )
+    return differences

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -58,8 +58,8 @@ from testbed.record.stored_json import (
 )
 
 FORMAT = 1
+# Limits the memory that a file from outside may ask for.
 MOST_SEEDS = 100_000
-"""Limits the memory that a file from outside may ask for."""
 Content = dict[str, Any]
 
 
@@ -162,6 +162,9 @@ def experiments_of(figure: AnyFigure) -> dict[str, str]:
 
 
 def _files_in(run: Mapping[str, Any]) -> dict[str, None]:
+    """The names of experiment files in what a run plays, at any depth: a point
+    may show several runs.
+    """
     names: dict[str, None] = {}
     for key, value in run.items():
         if isinstance(value, dict):
@@ -270,18 +273,23 @@ def judged_again(content: Content) -> Checked:
             f"a rule of {figure.section} is about {error}, which is no point of it"
         ) from error
     before = content["verdicts"]
-    if [[text, status] for text, status, _ in judged] != [
-        verdict[:2] for verdict in before
-    ]:
+    if _judged_claims(before) != _judged_claims(judged):
         raise BadInput(
             f"the verdicts on {figure.section} are not about the claims of its ledger"
         )
-    differ = tuple(
-        f"{now[0]}: {now[2]}, and not {former[2]}"
-        for former, now in zip(before, judged, strict=True)
-        if former != now
-    )
-    return Checked(done, differ, tuple(_remarks(content)))
+    differ = []
+    for former, now in zip(before, judged, strict=True):
+        if former != now:
+            text, _, verdict = now
+            differ.append(f"{text}: {verdict}, and not {former[2]}")
+    return Checked(done, tuple(differ), tuple(_remarks(content)))
+
+
+def _judged_claims(
+    verdicts: Iterable[Sequence[str]],
+) -> list[Sequence[str]]:
+    """Sentences and statuses without their verdicts."""
+    return [verdict[:2] for verdict in verdicts]
 
 
 def figure_of(content: Content) -> AnyFigure:
@@ -295,13 +303,16 @@ def figure_of(content: Content) -> AnyFigure:
 
 
 def _remarks(content: Content) -> list[str]:
-    """Differences from here to where it was written, each as a sentence."""
+    """Differences from this checkout to where the file was written, each as a
+    sentence.
+    """
     figure = sections()[content["figure"]]
     remarks = []
     if figure_of(content).ledger != figure.ledger:
         remarks.append("the ledger has other rules for this figure now")
     if content["played"] != figure.played_digest():
         remarks.append("the figure plays something else now")
+    # Results of an earlier form do not name what was played.
     results = content["results"]
     if results.get("played", content["played"]) != content["played"]:
         remarks.append("its runs played something else than its points say")

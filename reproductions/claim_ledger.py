@@ -212,8 +212,12 @@ LIMITS = ("low", "high", "above", "below", "within_factor")
 
 
 def _band(entry: Entry) -> Band:
-    """The band of an entry: one or two limits, both strict or neither."""
+    """The band of an entry: one or two limits, both strict or neither.
+
+    Raises ValueError where it has none, or mixes strict with other limits.
+    """
     if "within_factor" in entry:
+        # Of a ratio's logarithm: as far below 1 as above.
         most = math.log(entry["within_factor"])
         return Band(-most, most)
     strictly = "above" in entry or "below" in entry
@@ -230,11 +234,9 @@ def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
     """The quantities of an entry: all combinations of what it lists."""
     kind = entry["quantity"]
     if "among" in entry:
-        among = [
-            quantity
-            for inner in entry["among"]
-            for quantity in _quantities(inner, measures)
-        ]
+        among: list[Quantity] = []
+        for inner in entry["among"]:
+            among += _quantities(inner, measures)
         return [_of_several(kind, entry, tuple(among))]
     names = [key for key in ("measure", "of", "than", "at") if key in entry]
     listed = [as_list(entry[name]) for name in names]
@@ -266,13 +268,16 @@ PAIRS: Mapping[str, Callable[..., Quantity]] = {
 }
 """Quantities of two series at the same place."""
 FROM_TO = ("change", "relative-change", "gain-growth")
+"""Quantities of a series, or of two, between two places."""
 ALONG = ("spread", "least-rise", "least-fall")
+"""Quantities of a series over several places."""
 BY_STEP = ("rise-by-step", "fall-by-step")
-"""Curves that rise or fall from each place to the next: a quantity a step."""
+"""Rises and falls of a curve from each place to the next."""
 
 
 def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
-    measure, of = measures[entry["measure"]], entry["of"]
+    measure = measures[entry["measure"]]
+    of = entry["of"]
     if kind in FROM_TO:
         return _from_to(kind, entry, measure)
     if kind in ALONG:
@@ -289,7 +294,8 @@ def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
 
 def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
     of = entry["of"]
-    start, end = float(entry["from"]), float(entry["to"])
+    start = float(entry["from"])
+    end = float(entry["to"])
     if kind == "gain-growth":
         return GainGrowth(
             measure=measure,
@@ -308,7 +314,9 @@ def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
 
 
 def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
-    """The rise or the fall of a curve between neighbours, each by itself."""
+    """The rises or falls of a curve between neighbouring places, a quantity
+    each.
+    """
     steps: list[Quantity] = []
     for start, end in pairwise(map(float, entry["along"])):
         places = {"start": start, "end": end}
@@ -323,8 +331,10 @@ def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
 
 
 def _along(kind: str, entry: Entry, measure: Measure) -> Quantity:
-    of, xs = entry["of"], tuple(map(float, entry["along"]))
+    of = entry["of"]
+    xs = tuple(map(float, entry["along"]))
     if kind == "spread":
         return Spread(measure, of, xs)
+    # A fall is a rise of the negative.
     sign = 1.0 if kind == "least-rise" else -1.0
     return LeastStep(measure, of, xs, sign)

@@ -25,15 +25,17 @@ from testbed.record.provenance import (
 )
 
 Content = Mapping[str, Any]
+# Git would take another word of a file from outside as an option.
 COMMIT = re.compile("[0-9a-f]{7,64}")
-"""Git would take another word of a file from outside as an option."""
 ENVIRONMENT = ("machine", "python", "packages")
 VALUES_OF = "values of "
 PLAN = ("size", "seeds", "first_seed", "stages")
 
 
 def remarks_on_origin(content: Content) -> list[str]:
-    """Sentences on all that is missing, or is otherwise here."""
+    """Sentences on parts of a claim file that are missing, that cannot be
+    checked, or that differ from this checkout.
+    """
     with_history = code(TREE)["commit"] is not None
     remarks = []
     if not with_history:
@@ -47,11 +49,9 @@ def remarks_on_origin(content: Content) -> list[str]:
         remarks += _on_ledgers(content)
     else:
         remarks += _on_digests(content)
-    remarks += [
-        f"its environment lacks {part}"
-        for part in ENVIRONMENT
-        if not content["environment"].get(part)
-    ]
+    for part in ENVIRONMENT:
+        if not content["environment"].get(part):
+            remarks.append(f"its environment lacks {part}")
     remarks += _on_numbers(content["results"])
     remarks += _beside_stored(content["figure"], content["results"])
     return remarks
@@ -84,6 +84,7 @@ def _on_ledgers(content: Content) -> Iterator[str]:
         if not _is_commit(commit):
             yield f"{whose} name no commit of the ledger"
             continue
+        # Texts may differ in causes and quotations, which judge nothing.
         before = content_at(commit, path_of(content["figure"]))
         if before is None:
             yield f"{whose} name {commit}, which has no such ledger here"
@@ -118,14 +119,15 @@ def _on_numbers(results: Content) -> Iterator[str]:
 
 
 def _beside_stored(section: str, results: Content) -> Iterator[str]:
-    """Remarks on what differs from the results beside the pages, where these
-    are of the same commit.
+    """Remarks on seeds and values that differ from the results beside the
+    pages, where these are of the same commit.
     """
     path = TREE / FOLDER / DATA / f"{section}.json"
     if not path.exists():
         return
     stored = json.loads(path.read_text("utf-8"))
     commit = known(results, "code.commit", str)
+    # Other code may well give other values.
     if commit is None or commit != stored["code"]["commit"]:
         return
     otherwise = f"not as stored here of {commit}"
@@ -144,21 +146,23 @@ Points = dict[tuple[str, float], list[float | None]]
 
 def _measures(results: Content) -> dict[str, Points]:
     """The values by measure, series and place."""
-    return {
-        name.removeprefix(VALUES_OF): {
-            (series, float(x)): by_seed for series, x, by_seed in points
-        }
-        for name, points in results.items()
-        if name.startswith(VALUES_OF)
-    }
+    values: dict[str, Points] = {}
+    for name, points in results.items():
+        if not name.startswith(VALUES_OF):
+            continue
+        of_measure = values.setdefault(name.removeprefix(VALUES_OF), {})
+        for series, x, by_seed in points:
+            of_measure[series, float(x)] = by_seed
+    return values
 
 
 def _differ(ours: Points, theirs: Points) -> bool:
     """True where a point is missing, or a seed that both have is otherwise."""
     if ours.keys() != theirs.keys():
         return True
-    return any(
-        mine != other
-        for point, by_seed in ours.items()
-        for mine, other in zip(by_seed, theirs[point], strict=False)
-    )
+    for point, by_seed in ours.items():
+        # One of both may have more seeds, which the other says nothing of.
+        common = min(len(by_seed), len(theirs[point]))
+        if by_seed[:common] != theirs[point][:common]:
+            return True
+    return False

@@ -17,42 +17,54 @@ from reproductions.claim_checks import LEVEL, Band, JudgedClaim, chances_of
 from reproductions.grid_quantities import Values
 from reproductions.published_figure import Reproduced
 
+# More seeds than these are shown as "over 1,000": nobody computes them.
 LAST_SOUGHT = 1_000
-"""More than this is said as "over 1,000"."""
 Side = Literal["inside", "outside"]
 
 
 def seeds_to_decide(done: Reproduced) -> Mapping[str, float]:
     """The seeds that would decide each undecided claim of the paper, by its
-    sentence: infinite where more than :data:`LAST_SOUGHT` would be needed,
-    not-a-number where one seed or none is there to tell.
+    sentence: infinite where it would take more than :data:`LAST_SOUGHT`,
+    not-a-number where there are fewer than two seeds.
 
     The level is Bonferroni's over the figure's claims, or over all their checks
     where a claim would be refuted: Holm's correction is no stricter.
     """
-    papers = [
-        judged
-        for judged in done.judged
-        if judged.claim.status != "own check"
-    ]
+    papers = []
+    n_checks = 0
+    for judged in done.judged:
+        if judged.claim.status != "own check":
+            papers.append(judged)
+            n_checks += len(judged.checks)
     level = LEVEL / max(1, len(done.stages))
-    n_checks = sum(len(judged.checks) for judged in papers)
-    return {
-        judged.claim.text: _of_claim(
-            done, judged, level / len(papers), level / n_checks
-        )
-        for judged in papers
-        if judged.verdict == "inconclusive"
-    }
+    wanted = {}
+    for judged in papers:
+        if judged.verdict == "inconclusive":
+            wanted[judged.claim.text] = _of_claim(
+                done,
+                judged,
+                inside=level / len(papers),
+                outside=level / n_checks,
+            )
+    return wanted
 
 
 def _of_claim(
-    done: Reproduced, judged: JudgedClaim, inside: float, outside: float
+    done: Reproduced,
+    judged: JudgedClaim,
+    *,
+    inside: float,
+    outside: float,
 ) -> float:
-    """All its checks inside, or one of them outside: which takes fewer seeds.
-    No fewer than the figure needs to decide anything.
+    """The fewest seeds at which all checks of a claim are inside their bands,
+    or one is outside, but no fewer than the figure needs.
+
+    ``inside`` and ``outside``: the levels of both. Not-a-number where a check
+    has fewer than two values, or one that is not finite.
     """
-    confirmed, refuted = float(done.figure.needed), math.inf
+    # All checks confirm a claim, the slowest of them last; any one refutes it.
+    confirmed = float(done.figure.needed)
+    refuted = math.inf
     for check in judged.claim.checks:
         values = check.quantity.values(done.grid)
         if len(values) < 2 or not all(map(math.isfinite, values)):
@@ -81,7 +93,8 @@ def seeds_for(
     :data:`LAST_SOUGHT` do. ``sampled``: as in
     :func:`reproductions.claim_checks.chances_of`.
     """
-    mean, deviation = fmean(values), stdev(values)
+    mean = fmean(values)
+    deviation = stdev(values)
 
     def decides(seeds: int) -> bool:
         chances = chances_of(mean, deviation, seeds, band, sampled=sampled)
@@ -91,7 +104,9 @@ def seeds_for(
 
     if not decides(LAST_SOUGHT):
         return math.inf
-    low, high = 2, LAST_SOUGHT
+    # Chances fall with every seed more, so that halving finds the first.
+    low = 2
+    high = LAST_SOUGHT
     while low < high:
         middle = (low + high) // 2
         if decides(middle):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -51,10 +51,8 @@ class Grid:
 
     def values(self, measure: Measure, series: str, x: float) -> Values:
         """One value per seed, in the measure's unit."""
-        return tuple(
-            run[measure.name] * measure.factor
-            for run in self.runs[series, x]
-        )
+        runs = self.runs[series, x]
+        return tuple(run[measure.name] * measure.factor for run in runs)
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,15 @@ class Quantity(ABC):
 
     def values(self, grid: Grid) -> Values:
         """One value per seed; not-a-number where a part of it is not finite."""
-        return tuple(
-            self.of_parts(row)
-            # A comparison with not-a-number is false, and min and max keep
-            # or drop it by its place.
-            if all(map(math.isfinite, row))
-            else math.nan
-            for row in self.parts(grid)
-        )
+        values = []
+        for row in self.parts(grid):
+            value = math.nan
+            # A comparison with not-a-number is false, and min and max keep or
+            # drop it by its place.
+            if all(map(math.isfinite, row)):
+                value = self.of_parts(row)
+            values.append(value)
+        return tuple(values)
 
     @abstractmethod
     def parts(self, grid: Grid) -> Iterator[Values]:
@@ -94,7 +93,7 @@ class Quantity(ABC):
 
     @property
     def unit(self) -> str:
-        return f" {self.measure.unit}" if self.measure.unit else ""
+        return _after_number(self.measure)
 
     @property
     def digits(self) -> int:
@@ -104,15 +103,18 @@ class Quantity(ABC):
         return f"{self.subject} at {self.place}"
 
 
+def _after_number(measure: Measure) -> str:
+    """The unit behind a number; empty where there is none."""
+    if not measure.unit:
+        return ""
+    return f" {measure.unit}"
+
+
 def _points(measure: Measure) -> str:
     """The unit of a difference: shares differ by percentage points."""
-    return (
-        " points"
-        if measure.unit == "%"
-        else f" {measure.unit}"
-        if measure.unit
-        else ""
-    )
+    if measure.unit == "%":
+        return " points"
+    return _after_number(measure)
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,7 @@ class Gain(_Pair):
 @dataclass(frozen=True)
 class LogRatio(_Pair):
     """The logarithm of the ratio of two series at the same x; 0 where both are
-    nothing.
+    0.
     """
 
     def of_parts(self, row: Values) -> float:
@@ -269,7 +271,7 @@ class GainGrowth(Quantity):
     def parts(self, grid: Grid) -> Iterator[Values]:
         before = Gain(self.measure, self.series, self.other, self.start)
         after = Gain(self.measure, self.series, self.other, self.end)
-        return zip(before.values(grid), after.values(grid), strict=True)
+        return _seed_by_seed((before, after), grid)
 
     def of_parts(self, row: Values) -> float:
         return row[1] - row[0]
@@ -299,10 +301,11 @@ class _Curve(Quantity):
     xs: tuple[float, ...]
 
     def parts(self, grid: Grid) -> Iterator[Values]:
-        return zip(
-            *(grid.values(self.measure, self.series, x) for x in self.xs),
-            strict=True,
-        )
+        by_place = []
+        for x in self.xs:
+            by_place.append(grid.values(self.measure, self.series, x))
+        # Seed by seed, all places of the curve.
+        return zip(*by_place, strict=True)
 
     @property
     def unit(self) -> str:
@@ -328,7 +331,7 @@ class Spread(_Curve):
 @dataclass(frozen=True)
 class LeastStep(_Curve):
     """The smallest change between neighbours on ``xs``: below 0 where a series
-    ever falls.
+    ever falls. With ``sign`` -1 the smallest fall: below 0 where it ever rises.
     """
 
     sign: float = 1.0
@@ -352,13 +355,11 @@ class ShareOf(Quantity):
     threshold: float
 
     def parts(self, grid: Grid) -> Iterator[Values]:
-        return zip(
-            *(scenario.values(grid) for scenario in self.scenarios),
-            strict=True,
-        )
+        return _seed_by_seed(self.scenarios, grid)
 
     def of_parts(self, row: Values) -> float:
-        return 100.0 * sum(v > self.threshold for v in row) / len(row)
+        above = sum(value > self.threshold for value in row)
+        return 100.0 * above / len(row)
 
     @property
     def unit(self) -> str:
@@ -417,7 +418,7 @@ class Largest(Quantity):
     of: tuple[Quantity, ...]
 
     def parts(self, grid: Grid) -> Iterator[Values]:
-        return zip(*(q.values(grid) for q in self.of), strict=True)
+        return _seed_by_seed(self.of, grid)
 
     def of_parts(self, row: Values) -> float:
         return max(row)
@@ -439,15 +440,27 @@ class Largest(Quantity):
         return f"{self.of[0].place} … {self.of[-1].place}"
 
 
+def _seed_by_seed(
+    quantities: Iterable[Quantity], grid: Grid
+) -> Iterator[Values]:
+    """The values of several quantities, those of one seed together."""
+    by_quantity = [quantity.values(grid) for quantity in quantities]
+    return zip(*by_quantity, strict=True)
+
+
 def percent_more(a: float, b: float) -> float:
-    """100·(a/b − 1); infinite over nothing, 0 where both are nothing."""
+    """100·(a/b − 1); infinite where b alone is 0, and 0 where both are."""
+    if a == b == 0:
+        return 0.0
     if b == 0:
-        return 0.0 if a == 0 else math.copysign(math.inf, a)
+        return math.copysign(math.inf, a)
     return 100.0 * (a / b - 1.0)
 
 
 def log_ratio(a: float, b: float) -> float:
-    """ln(a/b); infinite where one is nothing, 0 where both are."""
+    """ln(a/b); infinite where one of both is 0 or less, and 0 where they are
+    equal.
+    """
     if a == b:
         return 0.0
     if a <= 0 or b <= 0:

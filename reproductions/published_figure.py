@@ -52,8 +52,9 @@ class Configuration(Protocol):
 
 @dataclass(frozen=True)
 class Relation:
-    """A published relation of a point to another one: so much more, in percent
-    of it where it is ``relative``; ``at_most``: no more than that.
+    """A published relation of a point to another one: the value of the first
+    exceeds that of the second by ``amount``, which is in percent of the second
+    where it is ``relative``; with ``at_most`` by no more than that.
     """
 
     point: Point
@@ -173,10 +174,7 @@ class AnyFigure:
         first.
         """
         shown: dict[str, Panel] = {}
-        for panel in (
-            *self.panels,
-            *(Panel(measure) for measure in self.also),
-        ):
+        for panel in (*self.panels, *map(Panel, self.also)):
             shown.setdefault(panel.measure.name, panel)
         return tuple(shown.values())
 
@@ -208,12 +206,12 @@ class Figure(AnyFigure):
         """
         count = 1 if self.exact else seeds
         used = range(self.first_seed, self.first_seed + count)
-        return {
-            (series, x): tuple(
+        runs = {}
+        for series, x in self.points:
+            runs[series, x] = tuple(
                 self.configuration(series, x, seed, quick) for seed in used
             )
-            for series, x in self.points
-        }
+        return runs
 
 
 @dataclass(frozen=True)
@@ -240,15 +238,14 @@ class Reproduced:
         quick: bool,
         stages: tuple[int, ...] = (),
     ) -> Reproduced:
+        """The figure with the results of all its run configurations."""
         points = figure.configurations(seeds, quick=quick)
-        runs = {
-            point: tuple(results[one] for one in own)
-            for point, own in points.items()
-        }
-        n = 1 if figure.exact else seeds
+        runs = {}
+        for point, of_point in points.items():
+            runs[point] = tuple(map(results.__getitem__, of_point))
         return cls(
             figure=figure,
-            seeds=n,
+            seeds=1 if figure.exact else seeds,
             quick=quick,
             grid=Grid(runs, figure.exact),
             stages=stages,
@@ -262,25 +259,30 @@ class Reproduced:
         """Every claim with its verdict: the paper's as one family, each own
         check by itself.
         """
-        papers = [c for c in self.figure.claims if c.status != "own check"]
-        needed = [self._needed(claim) for claim in papers]
+        papers = []
+        needed = []
+        for claim in self.figure.claims:
+            if claim.status != "own check":
+                papers.append(claim)
+                needed.append(self._needed(claim))
         stages = max(1, len(self.stages))
         family = iter(judge_family(papers, self.grid, needed, stages))
-        return tuple(
-            claim.judge(self.grid, self._needed(claim))
-            if claim.status == "own check"
-            else next(family)
-            for claim in self.figure.claims
-        )
+        judged = []
+        for claim in self.figure.claims:
+            if claim.status == "own check":
+                judged.append(claim.judge(self.grid, self._needed(claim)))
+            else:
+                judged.append(next(family))
+        return tuple(judged)
 
     @property
     def decided(self) -> bool:
         """True where no claim of the paper is inconclusive."""
-        return all(
-            judged.verdict != "inconclusive"
-            for judged in self.judged
-            if judged.claim.status != "own check"
-        )
+        for judged in self.judged:
+            is_papers = judged.claim.status != "own check"
+            if is_papers and judged.verdict == "inconclusive":
+                return False
+        return True
 
     @property
     def reduced(self) -> bool:
@@ -297,8 +299,8 @@ class Reproduced:
         return sum(claim.states_number for claim in self.figure.claims)
 
     def _needed(self, claim: Claim) -> int:
-        """Seeds that a claim needs; more than there are where the size is not
-        its own.
+        """The seeds that a claim needs. Where the size is not the claim's own
+        there are never enough.
         """
         if self.reduced and claim.states_number:
             return self.seeds + 1
@@ -307,8 +309,8 @@ class Reproduced:
     @property
     def cpu_s(self) -> float:
         """Processor time of all its runs, where they measure it as ``cpu_s``."""
-        return sum(
-            run.get("cpu_s", 0.0)
-            for own in self.grid.runs.values()
-            for run in own
-        )
+        total_s = 0.0
+        for runs in self.grid.runs.values():
+            for run in runs:
+                total_s += run.get("cpu_s", 0.0)
+        return total_s

@@ -36,6 +36,8 @@ AnyFigureT = TypeVar("AnyFigureT", bound=AnyFigure)
 Mark = tuple[Point, float] | Relation | Limits
 """A point with its value, a relation to another point, or limits."""
 
+# The forms in which the ledger's files write what was published. A text of any
+# other form has no mark.
 _NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 LEVEL = re.compile(rf"(?:almost |\w+ [=≈] )?{_NUMBER}(?: %)?(?: succeed)?")
 RANGE = re.compile(rf"{_NUMBER} to {_NUMBER} %")
@@ -93,16 +95,15 @@ def marks_of(claim: Claim) -> list[tuple[str, Mark]]:
     """The marks of a claim, each with the name of its measure; none where no
     number was published, or none that a picture's axis carries.
     """
-    marks = [
-        (check.quantity.measure.name, mark)
-        for check in claim.checks
-        for mark in _marks(claim.published, check.quantity)
-    ]
-    levels = [
-        check.quantity
-        for check in claim.checks
-        if isinstance(check.quantity, Level)
-    ]
+    marks: list[tuple[str, Mark]] = []
+    levels = []
+    for check in claim.checks:
+        quantity = check.quantity
+        for mark in _marks(claim.published, quantity):
+            marks.append((quantity.measure.name, mark))
+        if isinstance(quantity, Level):
+            levels.append(quantity)
+    # At which places within its range each value was is not published.
     in_range = RANGE.fullmatch(claim.published)
     if levels and in_range:
         low, high = map(_number, in_range.groups())
@@ -112,7 +113,7 @@ def marks_of(claim: Claim) -> list[tuple[str, Mark]]:
 
 
 def _marks(published: str, quantity: Quantity) -> Iterator[Mark]:
-    """The marks of a published number that is of a quantity."""
+    """The marks of a published number of a quantity."""
     match quantity:
         case Level():
             if level := LEVEL.fullmatch(published):
@@ -147,7 +148,7 @@ def _of_pair(published: str, quantity: Difference | Gain) -> Iterator[Mark]:
 
 
 def _of_largest(published: str, quantity: Largest) -> Iterator[Mark]:
-    """Limits: at which x the largest value was is not published."""
+    """Limits, since the place of the largest value is not published."""
     levels = [of for of in quantity.of if isinstance(of, Level)]
     level = LEVEL.fullmatch(published)
     if levels and level:
@@ -176,4 +177,6 @@ def _number(text: str) -> float:
 def _signed(more: re.Match[str]) -> float:
     """The amount that a relation's words say."""
     amount = _number(more[3])
-    return amount if more[2] == "+" else -amount
+    if more[2] == "+":
+        return amount
+    return -amount
