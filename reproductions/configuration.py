@@ -91,16 +91,16 @@ class Variant:
         the ones after it.
         """
         first = self.experiment()
-        return (
-            first
-            if number == 1
-            else self.experiment(first.seed + number - 1)
-        )
+        if number == 1:
+            return first
+        return self.experiment(first.seed + number - 1)
 
 
 @cache
 def _content_digest(text: bytes) -> str:
-    """The digest of what an experiment file says."""
+    """The digest of an experiment file's content, whatever its comments and
+    layout.
+    """
     content = json.dumps(yaml.load(text, yaml.CSafeLoader), default=str)
     return hashlib.sha256(content.encode()).hexdigest()[:32]
 
@@ -111,7 +111,9 @@ def require_trace(name: str) -> None:
     """
     if find_file(name, FOLDER) is None:
         trace = published(name)
-        origin = trace.origin if trace is not None else "a public archive"
+        origin = "a public archive"
+        if trace is not None:
+            origin = trace.origin
         raise MachineCannot(
             f"there is no {name} here, along TESTBED_DATA or in the cache",
             f"it is public: {origin}; testbed data check tells whether a copy is the right one",
@@ -156,7 +158,7 @@ class Stopwatch:
 
 
 class _Timed:
-    """A policy whose answers to arrivals are timed."""
+    """A policy whose decisions on arrivals are timed."""
 
     def __init__(self, policy: Policy, took_s: list[float]) -> None:
         self.name = policy.name
@@ -165,14 +167,14 @@ class _Timed:
 
     def decide(self, view: View, event: PolicyEvent) -> list[Action]:
         began_s = time.thread_time()
-        answer = self._policy.decide(view, event)
+        actions = self._policy.decide(view, event)
         if isinstance(event, Arrived):
             self._took_s.append(time.thread_time() - began_s)
-        return answer
+        return actions
 
 
 class _TimedCharging(_Timed):
-    """The same of a policy that charges."""
+    """A timed policy that charges: the engine looks for its ``price``."""
 
     def __init__(
         self,
@@ -186,10 +188,9 @@ class _TimedCharging(_Timed):
 
 @dataclass(frozen=True)
 class Extractor:
-    """The measures that are taken from a run; what they need beside its table
-    of jobs.
-
-    ``occupancy``: use over time; ``decisions``: the policy's computing time.
+    """The measures that are taken from a run, and what they need beside its
+    table of jobs: ``occupancy``, the use over time, and ``decisions``, the
+    policy's computing time.
     """
 
     measures: Callable[[PlayedRun], Measures]
@@ -204,8 +205,11 @@ def _load_loops() -> None:
     Otherwise the first allocation of a process takes as long as loading does,
     or, after a change of the loops, as compiling: seconds.
     """
+    # Imported here: listing figures loads no inner loops.
     from testbed.play.precompile import precompile
 
+    # To precompile changes how long later loops wait for machine code, and
+    # prints its progress, which belongs to another command.
     patience = LazyLoop.patience
     with redirect_stderr(StringIO()):
         precompile()
@@ -225,7 +229,8 @@ def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     tally = Tally()
     occupancy = Occupancy()
     watch = Stopwatch()
-    # Both cost time at every event or arrival: only where they are measured.
+    # Both take time at every event or arrival, and only some measures need
+    # them.
     sink: Sink = tally
     record_sent = None
     around = None
@@ -275,7 +280,9 @@ class RunConfiguration:
     @property
     def traces(self) -> tuple[str, ...]:
         """The published files that it reads."""
-        return (self.trace,) if self.trace else ()
+        if not self.trace:
+            return ()
+        return (self.trace,)
 
     def cost(self) -> float:
         return self.weight
@@ -308,24 +315,22 @@ class Together:
 
     @property
     def traces(self) -> tuple[str, ...]:
-        return tuple(
-            dict.fromkeys(
-                name for _, part in self.parts for name in part.traces
-            )
-        )
+        """The published files that its runs read, each once."""
+        names: dict[str, None] = {}
+        for _, part in self.parts:
+            names.update(dict.fromkeys(part.traces))
+        return tuple(names)
 
     def cost(self) -> float:
         return sum(part.cost() for _, part in self.parts)
 
     def run(self) -> Measures:
         """All measures as ``PREFIX_NAME``; the processor times are added up."""
-        found = {prefix: part.run() for prefix, part in self.parts}
-        own = {
-            f"{prefix}_{k}": v
-            for prefix, part in found.items()
-            for k, v in part.items()
-        }
-        return {
-            **own,
-            "cpu_s": sum(part["cpu_s"] for part in found.values()),
-        }
+        measures: dict[str, float] = {}
+        cpu_s = 0.0
+        for prefix, part in self.parts:
+            found = part.run()
+            cpu_s += found["cpu_s"]
+            for name, value in found.items():
+                measures[f"{prefix}_{name}"] = value
+        return {**measures, "cpu_s": cpu_s}

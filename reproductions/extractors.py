@@ -5,6 +5,7 @@ summary, occupancy.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,17 +13,23 @@ from jobs.workload.tenants import HOUR_S
 from reproductions.configuration import Extractor, PlayedRun
 from reproductions.grid_quantities import Measures
 from reproductions.occupancy import Occupancy
-from testbed.record.metrics import SLOWDOWN_BOUND_S, JobRow
+from testbed.record.metrics import SLOWDOWN_BOUND_S, JobRow, Summary
 
 DAY_S = 24 * HOUR_S
+# Running times up to this multiple of the stated one count as the stated one.
 UNDISTURBED = 1.001
-"""Running times up to this multiple of the stated one count as the stated one.
-"""
 
 
 def on_time(row: JobRow) -> bool:
     """True for a job that finished, by its deadline if it has one."""
     return row.outcome == "finished" and row.met_deadline is not False
+
+
+def _over(part: float, whole: float) -> float:
+    """A share; 0 of nothing."""
+    if not whole:
+        return 0.0
+    return part / whole
 
 
 # -- reservation in a data centre (DCloud) -------------------------------------
@@ -38,27 +45,25 @@ def _day(run: PlayedRun) -> Measures:
     hours; the others all work, as if what runs later had run that day.
     ``traffic_day``: what VMs sent each other, over the capacity of those uplinks.
     """
-    rows, held, datacentre = (
-        run.rows,
-        run.occupancy,
-        run.experiment.datacentre,
-    )
+    rows = run.rows
+    held = run.occupancy
+    datacentre = run.experiment.datacentre
     outcomes = dict.fromkeys(
         ("met", "late", "rejected", "killed", "unfinished"), 0
     )
     for row in rows:
-        late_or_met = "met" if on_time(row) else "late"
-        outcomes[
-            late_or_met if row.outcome == "finished" else row.outcome
-        ] += 1
+        outcome: str = row.outcome
+        if outcome == "finished":
+            outcome = "met" if on_time(row) else "late"
+        outcomes[outcome] += 1
     slots_s = datacentre.total_slots * DAY_S
     uplink_bits = float(datacentre.nic_bps.sum()) * DAY_S
     jobs = len(rows)
     return {
         "jobs": jobs,
         **outcomes,
-        "success": outcomes["met"] / jobs if jobs else 0.0,
-        "undisturbed": sum(map(_undisturbed, rows)) / jobs if jobs else 0.0,
+        "success": _over(outcomes["met"], jobs),
+        "undisturbed": _over(sum(map(_undisturbed, rows)), jobs),
         "vm_use": held.slot_s() / slots_s,
         "vm_use_day": held.slot_s(DAY_S) / slots_s,
         "link_use": held.uplink_bits() / uplink_bits,
@@ -70,10 +75,10 @@ def _day(run: PlayedRun) -> Measures:
 
 
 def _undisturbed(row: JobRow) -> bool:
+    if row.outcome != "finished":
+        return False
     ran_s = row.measured_s or 0.0
-    return (
-        row.outcome == "finished" and ran_s <= UNDISTURBED * row.duration_s
-    )
+    return ran_s <= UNDISTURBED * row.duration_s
 
 
 def _decision_times(run: PlayedRun) -> dict[str, float]:
@@ -90,12 +95,14 @@ def _bill(run: PlayedRun) -> Measures:
     """``price`` in dollars for all that was asked; ``end_s`` of the last job,
     infinite where one did not finish.
     """
-    done = all(row.outcome == "finished" for row in run.rows)
-    ends = [row.end_s for row in run.rows if row.end_s is not None]
-    return {
-        "price": run.summary.revenue,
-        "end_s": max(ends) if done else math.inf,
-    }
+    end_s = 0.0
+    for row in run.rows:
+        if row.outcome != "finished" or row.end_s is None:
+            # A tenant whose job never ends has its result by no deadline.
+            end_s = math.inf
+            break
+        end_s = max(end_s, row.end_s)
+    return {"price": run.summary.revenue, "end_s": end_s}
 
 
 # -- rewards by deadline (JSA) -------------------------------------------------
@@ -103,29 +110,35 @@ def _bill(run: PlayedRun) -> Measures:
 
 def reward_share(rows: Iterable[JobRow]) -> float:
     """The share of all rewards that belongs to jobs on time (JSA, Section V.B)."""
-    rows = list(rows)
-    total = sum(row.value for row in rows)
-    return (
-        sum(row.value for row in rows if on_time(row)) / total
-        if total
-        else 0.0
-    )
+    earned = 0.0
+    total = 0.0
+    for row in rows:
+        total += row.value
+        if on_time(row):
+            earned += row.value
+    return _over(earned, total)
 
 
 def _rewards(run: PlayedRun) -> Measures:
-    """``reward``: the system reward ratio; ``met``: of jobs, unweighted; times
-    of started jobs.
+    """``reward``: the system reward ratio; ``met``: the share of jobs on time,
+    whatever their rewards; mean ``wait_s`` and ``ran_s`` of started jobs.
     """
     rows = run.rows
-    finished = [row for row in rows if row.outcome == "finished"]
-    waits = [row.wait_s for row in rows if row.wait_s is not None]
-    started = max(1, len(waits))
+    waited_s = 0.0
+    ran_s = 0.0
+    started = 0
+    for row in rows:
+        if row.wait_s is not None:
+            waited_s += row.wait_s
+            started += 1
+        if row.outcome == "finished":
+            ran_s += row.measured_s or 0.0
     return {
         "jobs": len(rows),
         "reward": reward_share(rows),
-        "met": sum(map(on_time, rows)) / max(1, len(rows)),
-        "wait_s": sum(waits) / started,
-        "ran_s": sum(row.measured_s or 0.0 for row in finished) / started,
+        "met": _over(sum(map(on_time, rows)), len(rows)),
+        "wait_s": _over(waited_s, started),
+        "ran_s": _over(ran_s, started),
     }
 
 
@@ -142,29 +155,35 @@ def _queue(run: PlayedRun) -> Measures:
         raise AssertionError(
             f"{summary.unfinished} unfinished and {summary.killed} killed jobs"
         )
-    restoring_s, queued_s = (
-        RESTORING_S * summary.migrations,
-        summary.queued_mean_s,
-    )
     found = {
         "acceptance": summary.acceptance_rate,
         "wait_s": summary.wait_mean_s,
-        "queued_s": queued_s,
+        "queued_s": summary.queued_mean_s,
         "response_s": summary.response_mean_s,
         "slowdown": summary.bounded_slowdown_mean,
         "utilisation": summary.vm_utilisation,
-        "restoring_share": restoring_s / queued_s
-        if queued_s
-        else None
-        if restoring_s
-        else 0.0,
+        "restoring_share": _restoring_share(summary),
         "preemptions": summary.preemptions,
         "migrations": summary.migrations,
     }
-    return {
-        name: math.nan if value is None else float(value)
-        for name, value in found.items()
-    }
+    measures = {}
+    for name, value in found.items():
+        measures[name] = math.nan
+        if value is not None:
+            measures[name] = float(value)
+    return measures
+
+
+def _restoring_share(summary: Summary) -> float | None:
+    """The time of all migrations over the mean waiting; None where jobs
+    migrate, but none waits.
+    """
+    restoring_s = RESTORING_S * summary.migrations
+    if summary.queued_mean_s:
+        return restoring_s / summary.queued_mean_s
+    if restoring_s:
+        return None
+    return 0.0
 
 
 # -- consolidation (CMBF) ------------------------------------------------------
@@ -177,25 +196,30 @@ def _nodes(run: PlayedRun) -> Measures:
     ``utilisation``: the jobs' own work; ``busy``: with what is lost behind
     others.
     """
-    rows, records = run.rows, run.tally.requests
+    rows = run.rows
+    records = run.tally.requests
     jobs = len(rows)
     left = sum(row.outcome != "finished" for row in rows)
+    # A mean over those that finished would praise a policy that starves jobs.
     if left:
         raise AssertionError(f"{left} of {jobs} jobs did not finish")
-    node_s = run.experiment.datacentre.total_slots * max(
-        row.end_s or 0.0 for row in rows
-    )
-    stays = [(row.response_s or 0.0, row.duration_s) for row in rows]
-    work_s = sum(
-        row.duration_s * _cpus(records[row.job_id]) for row in rows
-    )
+    last_end_s = 0.0
+    responses_s = 0.0
+    slowdowns = 0.0
+    migrations = 0
+    work_s = 0.0
+    for row in rows:
+        response_s = row.response_s or 0.0
+        last_end_s = max(last_end_s, row.end_s or 0.0)
+        responses_s += response_s
+        slowdowns += response_s / max(SLOWDOWN_BOUND_S, row.duration_s)
+        migrations += row.migrations
+        work_s += row.duration_s * _cpus(records[row.job_id])
+    node_s = run.experiment.datacentre.total_slots * last_end_s
     return {
-        "response_s": sum(stay_s for stay_s, _ in stays) / jobs,
-        "slowdown": sum(
-            stay_s / max(SLOWDOWN_BOUND_S, ran_s) for stay_s, ran_s in stays
-        )
-        / jobs,
-        "migrations": sum(row.migrations for row in rows) / jobs,
+        "response_s": responses_s / jobs,
+        "slowdown": slowdowns / jobs,
+        "migrations": migrations / jobs,
         "utilisation": work_s / node_s,
         "busy": run.cpu_used_s / node_s,
     }
@@ -204,14 +228,16 @@ def _nodes(run: PlayedRun) -> Measures:
 def _cpus(record: Mapping[str, Any]) -> float:
     """The processors that a job keeps busy when alone."""
     use = record["cpu_use"]
-    return float(
-        sum(use) if isinstance(use, tuple | list) else use * record["n_vms"]
-    )
+    # One value for all VMs, or one for each.
+    if isinstance(use, tuple | list):
+        return float(sum(use))
+    return float(use * record["n_vms"])
 
 
 # -- leases (MBFCBS) -----------------------------------------------------------
 
-LEASE_TYPES = {"ar": "advance", "im": "immediate", "be": "best-effort"}
+LEASE_TYPES = {"advance": "ar", "immediate": "im", "best-effort": "be"}
+"""Abbreviations of the paper by type of lease."""
 
 
 def lease_measures(
@@ -222,49 +248,49 @@ def lease_measures(
 ) -> dict[str, float]:
     """Shares of leases, of core time up to the last end and the last arrival;
     times in hours.
+
+    ``completion_h`` is counted from the wanted start of an advance reservation,
+    and from the arrival of other leases.
     """
     rows = list(rows)
-    ends = {
-        row.job_id: row.end_s
-        for row in rows
-        if row.outcome == "finished" and row.end_s
-    }
-    makespan_s = max(ends.values(), default=0.0)
-    arrivals_s = max((row.submit_s for row in rows), default=0.0)
-    waits = []
+    accepted = 0
+    preemptions = 0
+    arrivals_s = 0.0
+    makespan_s = 0.0
+    completions_s = []
+    # By type of lease, in the order of the leases.
+    finished: defaultdict[str, list[bool]] = defaultdict(list)
     for row in rows:
-        if row.job_id in ends:
-            wanted_s = records[row.job_id]["wanted_s"]
-            waits.append(
-                ends[row.job_id]
-                - (row.submit_s if wanted_s is None else wanted_s)
-            )
-    of_type = {
-        short: [
-            row.job_id in ends
-            for row in rows
-            if records[row.job_id]["lease"] == kind
-        ]
-        for short, kind in LEASE_TYPES.items()
-    }
+        record = records[row.job_id]
+        accepted += row.outcome not in ("rejected", "killed")
+        preemptions += row.preemptions
+        arrivals_s = max(arrivals_s, row.submit_s)
+        end_s = row.end_s if row.outcome == "finished" else None
+        finished[record["lease"]].append(bool(end_s))
+        if end_s:
+            since_s = record["wanted_s"]
+            if since_s is None:
+                since_s = row.submit_s
+            completions_s.append(end_s - since_s)
+            makespan_s = max(makespan_s, end_s)
+    success = {}
+    for kind, short in LEASE_TYPES.items():
+        of_type = finished[kind]
+        # Where there is no lease of a type, none of them has failed.
+        success[f"success_{short}"] = 1.0
+        if of_type:
+            success[f"success_{short}"] = sum(of_type) / len(of_type)
+    mean_s = _over(sum(completions_s), len(completions_s))
     return {
         "leases": len(rows),
-        "accepted": sum(
-            row.outcome not in ("rejected", "killed") for row in rows
-        ),
-        "success": len(ends) / len(rows),
-        # 1 where there are none of a type
-        **{
-            f"success_{k}": sum(own) / len(own) if own else 1.0
-            for k, own in of_type.items()
-        },
-        "preemptions": sum(row.preemptions for row in rows),
-        "use": held.slot_s() / (cores * makespan_s) if makespan_s else 0.0,
-        "use_early": held.slot_s(arrivals_s) / (cores * arrivals_s)
-        if arrivals_s
-        else 0.0,
+        "accepted": accepted,
+        "success": len(completions_s) / len(rows),
+        **success,
+        "preemptions": preemptions,
+        "use": _over(held.slot_s(), cores * makespan_s),
+        "use_early": _over(held.slot_s(arrivals_s), cores * arrivals_s),
         "makespan_h": makespan_s / HOUR_S,
-        "completion_h": sum(waits) / len(waits) / HOUR_S if waits else 0.0,
+        "completion_h": mean_s / HOUR_S,
     }
 
 

@@ -22,6 +22,10 @@ class Stay:
     uplink_bps: int
     between_vms_bps: int
 
+    def before_s(self, limit_s: float) -> float:
+        """The part of the stay before a moment, in seconds."""
+        return _before(self.since_s, self.until_s, limit_s)
+
 
 class Occupancy:
     """Event sink that records every stay, and a meter of what best-effort jobs
@@ -47,15 +51,14 @@ class Occupancy:
     def __call__(self, event: events.Event) -> None:
         match event:
             case events.RunStarted(topology=topology):
-                self._lower, self._n_servers = (
-                    topology["links"]["lower"],
-                    len(topology["slots"]),
-                )
+                self._lower = topology["links"]["lower"]
+                self._n_servers = len(topology["slots"])
             case events.JobSubmitted(job=job):
-                self._slots[str(job["id"])] = int(job["n_vms"]) * int(
-                    job.get("cores", 1)
-                )
-                self._vms[str(job["id"])] = int(job["n_vms"])
+                job_id = str(job["id"])
+                n_vms = int(job["n_vms"])
+                # A VM holds a slot for each of its cores.
+                self._slots[job_id] = n_vms * int(job.get("cores", 1))
+                self._vms[job_id] = n_vms
             case events.JobReserved() | events.JobRescaled():
                 self._reserve(event)
             case events.JobStarted() | events.JobResumed():
@@ -77,13 +80,16 @@ class Occupancy:
         self, event: events.JobReserved | events.JobRescaled
     ) -> None:
         """Takes a job's links and rate from now on."""
+        # A stay has one rate: that of a running job ends, and another begins.
         job_id = event.job_id
         running = job_id in self._since
         self._leave(job_id, event.t)
         self._uplinks[job_id] = self._uplink_bps(event.links)
         n_vms = self._vms[job_id]
-        # A single VM has nobody to send to.
-        self._rates[job_id] = event.rate_bps * n_vms if n_vms > 1 else 0
+        self._rates[job_id] = event.rate_bps * n_vms
+        if n_vms == 1:
+            # It has no other VM to send to.
+            self._rates[job_id] = 0
         if running:
             self._enter(job_id, event.t)
 
@@ -102,43 +108,38 @@ class Occupancy:
 
     def slot_s(self, until_s: float = math.inf) -> float:
         """Slot seconds held before ``until_s``."""
-        stays = self.stays
-        return sum(
-            s.n_slots * _before(s.since_s, s.until_s, until_s)
-            for s in stays
-        )
+        held = 0.0
+        for stay in self.stays:
+            held += stay.n_slots * stay.before_s(until_s)
+        return held
 
     def uplink_bits(self, until_s: float = math.inf) -> float:
         """Bits that left servers by their uplinks before ``until_s``."""
-        stays = self.stays
-        reserved = sum(
-            s.uplink_bps * _before(s.since_s, s.until_s, until_s)
-            for s in stays
-        )
-        return reserved + sum(
-            bps * _before(a, b, until_s) for a, b, bps in self._sent
-        )
+        reserved = 0.0
+        for stay in self.stays:
+            reserved += stay.uplink_bps * stay.before_s(until_s)
+        return reserved + _bits_before(until_s, self._sent)
 
     def between_vms_bits(self, until_s: float = math.inf) -> float:
         """Bits that VMs sent each other before ``until_s``, inside servers too."""
-        reserved = sum(
-            s.between_vms_bps * _before(s.since_s, s.until_s, until_s)
-            for s in self.stays
-        )
-        return reserved + sum(
-            bps * _before(a, b, until_s) for a, b, bps in self._exchanged
-        )
+        reserved = 0.0
+        for stay in self.stays:
+            reserved += stay.between_vms_bps * stay.before_s(until_s)
+        return reserved + _bits_before(until_s, self._exchanged)
 
     def _uplink_bps(self, links: Iterable[Sequence[int]]) -> int:
-        """Directed links with an even number lead up; a server's own has it at
-        its lower end.
+        """The bandwidth of a job on its servers' own links, upwards.
+
+        ``links``: pairs of a directed link and its bandwidth in bit/s.
         """
-        lower, servers = self._lower, self._n_servers
-        return sum(
-            bps
-            for link, bps in links
-            if link % 2 == 0 and lower[link // 2] < servers
-        )
+        uplinks_bps = 0
+        for link, bps in links:
+            # Even numbers are the upward directions; servers have the lowest
+            # numbers of all nodes.
+            lower_end = self._lower[link // 2]
+            if link % 2 == 0 and lower_end < self._n_servers:
+                uplinks_bps += bps
+        return uplinks_bps
 
     def _enter(self, job_id: str, now_s: float) -> None:
         self._leave(job_id, now_s)
@@ -162,3 +163,13 @@ class Occupancy:
 def _before(since_s: float, until_s: float, limit_s: float) -> float:
     """The part of an interval before a moment, in seconds."""
     return min(until_s, limit_s) - min(since_s, limit_s)
+
+
+def _bits_before(
+    limit_s: float, sent: Iterable[tuple[float, float, float]]
+) -> float:
+    """The bits that were sent before a moment; ``sent``: since, until, bit/s."""
+    bits = 0.0
+    for since_s, until_s, bps in sent:
+        bits += bps * _before(since_s, until_s, limit_s)
+    return bits
