@@ -8,11 +8,13 @@ and broken ones simulated.
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from reproductions.grid_quantities import Measure
 from reproductions.live_figure import (
     SIMULATED,
     Curves,
@@ -40,8 +42,10 @@ BACKENDS = ("live", "simulated")
 Line = Literal["-", "--"]
 BACKEND_LINES: tuple[Line, Line] = ("-", "--")
 BAR = 0.4
+# The share of a plot's width that a letter of a tick's label takes.
 LETTER_SHARE = 0.022
-"""The share of a plot's width that a letter of a tick's label takes."""
+MOST_TICKS = 12
+"""With more places on the x axis matplotlib chooses the ticks."""
 PUBLISHED = "published (large, hollow)"
 
 NAMED = "published"
@@ -50,27 +54,33 @@ UNNAMED = "_published"
 DASHES = (0, (5, 1.5, 1, 1.5))
 """The line of published limits."""
 MOST_PERCENT = 100.0
+# A published value so many times above all of ours is named, and not drawn: it
+# would press ours together.
 FAR = 1.4
-"""A published value so many times above all of ours is named, and not drawn: it
-would press ours together.
-"""
 KEY_SIZE = 8
 KEY_LETTERS = 66
 """The longest line above a panel."""
-KEY_PAD, KEY_LINE = 5.0, 11.0
-"""Points that a panel's title is raised by the lines below it."""
+KEY_PAD = 5.0
+KEY_LINE = 11.0
+"""Points that a panel's title is raised by the lines below it: once, and for
+each line.
+"""
 
+# Widths that the legend's columns are computed from: matplotlib knows those of
+# texts only when it has drawn them.
 LETTERS_PER_INCH = 12
 HANDLE_LETTERS = 8
 X_LABEL_LETTERS = 55
 """The longest line below a plot."""
+TITLE_LETTERS = 100
+"""The longest line above a figure."""
 
 
 def pictures(done: Reproduced) -> dict[str, bytes]:
     """``svg`` and ``png`` of all panels side by side, two in a row."""
     panels = done.figure.panels
     columns = min(2, len(panels))
-    rows = -(-len(panels) // columns)
+    rows = math.ceil(len(panels) / columns)
     with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, panel in enumerate(panels, 1):
             axes = made.add_subplot(rows, columns, index)
@@ -85,17 +95,47 @@ def pictures(done: Reproduced) -> dict[str, bytes]:
         return files(made)
 
 
+def _shown(done: Reproduced, panel: Panel) -> Sequence[str]:
+    """The series in a panel."""
+    return panel.shown or done.figure.series
+
+
+def _means(
+    done: Reproduced, measure: Measure, series: str
+) -> tuple[list[float], list[float]]:
+    """A series' means along x, and half the widths of their intervals; 0 for
+    one seed, which has no interval.
+    """
+    means = []
+    half_widths = []
+    for x in done.figure.xs:
+        estimate = done.estimate(measure, series, x)
+        means.append(estimate.mean)
+        half_widths.append(estimate.half_width or 0.0)
+    return means, half_widths
+
+
+def _published_of(panel: Panel, series: str) -> list[tuple[float, float]]:
+    """The published values of a series: x and y."""
+    values = []
+    for (name, x), y in panel.published.items():
+        if name == series:
+            values.append((x, y))
+    return values
+
+
 def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
+    """Plots a measure along x."""
     figure = done.figure
-    for series in panel.shown or figure.series:
+    for series in _shown(done, panel):
         style = _style(done, panel, series)
         colour = _colour(style)
         marker = _marker(style)
-        found = [done.estimate(panel.measure, series, x) for x in figure.xs]
+        means, half_widths = _means(done, panel.measure, series)
         axes.errorbar(
             figure.xs,
-            [one.mean for one in found],
-            yerr=[one.half_width or 0.0 for one in found],
+            means,
+            yerr=half_widths,
             label=_label(done, panel, series),
             color=colour,
             marker=marker,
@@ -104,12 +144,12 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
             linewidth=1.4,
             capsize=3,
         )
-        values = [
-            (x, y)
-            for (name, x), y in panel.published.items()
-            if name == series
-        ]
-        _plot_published(axes, values, colour, marker)
+        _plot_published(
+            axes,
+            _published_of(panel, series),
+            colour=colour,
+            marker=marker,
+        )
     _plot_relations(axes, done, panel)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
@@ -121,7 +161,7 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     _plain_numbers(axes)
     _head(axes, panel)
-    if len(figure.xs) <= 12:
+    if len(figure.xs) <= MOST_TICKS:
         axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
 
@@ -132,7 +172,7 @@ def _by_series(axes: Axes, done: Reproduced, panel: Panel) -> None:
     """
     figure = done.figure
     x = figure.xs[0]
-    shown = panel.shown or figure.series
+    shown = _shown(done, panel)
     for row, series in enumerate(shown):
         estimate = done.estimate(panel.measure, series, x)
         axes.errorbar(
@@ -148,9 +188,13 @@ def _by_series(axes: Axes, done: Reproduced, panel: Panel) -> None:
         published = panel.published.get((series, x))
         if published is not None:
             _plot_published(
-                axes, [(published, row)], COLOURS[0], MARKERS[0]
+                axes,
+                [(published, row)],
+                colour=COLOURS[0],
+                marker=MARKERS[0],
             )
     axes.set_yticks(range(len(shown)), shown)
+    # The first series is the uppermost.
     axes.invert_yaxis()
     if not _below_zero(done, panel):
         axes.set_xlim(left=0.0)
@@ -169,6 +213,7 @@ def _tick_labels(xs: Sequence[float]) -> list[str]:
     for x in xs:
         label = f"{x:g}"
         half_width = LETTER_SHARE * len(label) / 2
+        # The uppermost line whose last label leaves room for this one.
         line = 0
         while line < len(lines):
             last_x, last_half_width = lines[line]
@@ -182,8 +227,8 @@ def _tick_labels(xs: Sequence[float]) -> list[str]:
 
 def _style(done: Reproduced, panel: Panel, series: str) -> SeriesStyle:
     """The style of a series in a panel."""
-    shown = panel.shown or done.figure.series
-    by_place = SeriesStyle(shown.index(series), 0, series)
+    place = _shown(done, panel).index(series)
+    by_place = SeriesStyle(colour=place, line=0, label=series)
     return done.figure.styles.get(series, by_place)
 
 
@@ -204,18 +249,21 @@ def _marker(style: SeriesStyle) -> str:
 
 
 def _logarithmic(axes: Axes) -> None:
-    """A logarithmic y axis, with numbers as people write them."""
+    """Gives axes a logarithmic y axis, with numbers as people write them."""
     from matplotlib.ticker import LogLocator, NullFormatter
 
     axes.set_yscale("log", nonpositive="clip")
     low, high = axes.get_ylim()
-    steps = (1.0,) if high > 1e3 * low else (1.0, 2.0, 5.0)
+    steps: tuple[float, ...] = (1.0, 2.0, 5.0)
+    if high > 1e3 * low:
+        # Over three decades those between powers of ten would crowd.
+        steps = (1.0,)
     axes.yaxis.set_major_locator(LogLocator(subs=steps))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _plain_numbers(axes: Axes) -> None:
-    """Numbers of the y axis without an exponent apart from them."""
+    """Writes the y axis' numbers in full, without an exponent above the axis."""
     from matplotlib.ticker import StrMethodFormatter
 
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.10g}"))
@@ -224,25 +272,31 @@ def _plain_numbers(axes: Axes) -> None:
 def _plot_published(
     axes: Axes,
     values: Sequence[tuple[float, float]],
+    *,
     colour: str,
     marker: str,
     inside: str = "none",
 ) -> None:
-    """Plots a paper's values for a series, large and hollow."""
-    if values:
-        axes.plot(
-            [x for x, _ in values],
-            [y for _, y in values],
-            linestyle="none",
-            marker=marker,
-            markersize=10,
-            markerfacecolor=inside,
-            markeredgecolor=colour,
-            markeredgewidth=1.5,
-            label=UNNAMED,
-            clip_on=False,
-            zorder=3,
-        )
+    """Plots a paper's values for a series, large and hollow.
+
+    ``values``: x and y; ``inside``: the colour within a mark.
+    """
+    if not values:
+        return
+    xs, ys = zip(*values, strict=True)
+    axes.plot(
+        xs,
+        ys,
+        linestyle="none",
+        marker=marker,
+        markersize=10,
+        markerfacecolor=inside,
+        markeredgecolor=colour,
+        markeredgewidth=1.5,
+        label=UNNAMED,
+        clip_on=False,
+        zorder=3,
+    )
 
 
 def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
@@ -250,7 +304,7 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
     A relation's mark has the shape of its series and the colour of the other.
     """
-    shown = panel.shown or done.figure.series
+    shown = _shown(done, panel)
     groups: dict[object, list[Relation]] = {}
     for relation in panel.relations:
         series, _ = relation.point
@@ -268,6 +322,11 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
             relations=relations,
             most=most,
         )
+    _plot_limits(axes, panel)
+
+
+def _plot_limits(axes: Axes, panel: Panel) -> None:
+    """Plots a panel's published limits as broken lines, and names them."""
     for limits in panel.limits_published:
         ends = [limits.high]
         between = f"at most {limits.high:g}"
@@ -289,8 +348,10 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
 
 def _unit(panel: Panel) -> str:
-    """The unit after a number."""
-    return f" {panel.measure.unit}" if panel.measure.unit else ""
+    """The unit after a number; empty where the measure has none."""
+    if not panel.measure.unit:
+        return ""
+    return f" {panel.measure.unit}"
 
 
 def _most(axes: Axes, panel: Panel) -> float:
@@ -301,6 +362,7 @@ def _most(axes: Axes, panel: Panel) -> float:
 
 
 def _plot_related(
+    *,
     axes: Axes,
     done: Reproduced,
     panel: Panel,
@@ -311,24 +373,32 @@ def _plot_related(
     first = relations[0]
     style = _style(done, panel, first.point[0])
     colour = _colour(_style(done, panel, first.to[0]))
-    by_x = {
-        relation.point[1]: relation.value(
-            done.estimate(panel.measure, *relation.to).mean
-        )
-        for relation in relations
-    }
-    drawn = {x: y for x, y in by_x.items() if y <= most}
+    drawn = {}
+    far = {}
+    for relation in relations:
+        _, x = relation.point
+        base = done.estimate(panel.measure, *relation.to).mean
+        y = relation.value(base)
+        if y <= most:
+            drawn[x] = y
+        else:
+            far[x] = f"{y:,.0f}"
     name = f"{NAMED} {_named(relations, panel, done)}"
-    far = [f"{y:,.0f}" for x, y in by_x.items() if x not in drawn]
     if far:
-        name += f" (not drawn: {', '.join(far)}{_unit(panel)})"
+        name += f" (not drawn: {', '.join(far.values())}{_unit(panel)})"
+    # A limit is a line without marks, a value a mark without a line.
+    line: Any = "none"
+    marker = _marker(style)
+    if first.at_most:
+        line = DASHES
+        marker = "none"
     axes.plot(
         list(drawn),
         list(drawn.values()),
-        linestyle=DASHES if first.at_most else "none",
+        linestyle=line,
         linewidth=1.2,
         color=colour,
-        marker="none" if first.at_most else _marker(style),
+        marker=marker,
         markersize=10,
         markerfacecolor="none",
         markeredgecolor=colour,
@@ -344,7 +414,7 @@ def _plot_related(
 def _named(
     relations: Sequence[Relation], panel: Panel, done: Reproduced
 ) -> str:
-    """``for DCloud at 80 to 250: VC + 40 points``."""
+    """A relation in words, as ``for DCloud at 80 to 250: VC + 40 points``."""
     first = relations[0]
     other = _label(done, panel, first.to[0])
     if first.to[1] != first.point[1]:
@@ -352,6 +422,7 @@ def _named(
     sign = "+" if first.amount > 0 else "−"
     words = f"{other} {sign} {abs(first.amount):,.10g}"
     if first.relative and first.amount > 0 and first.amount % 100 == 0:
+        # Papers write "three times", not "200 % more".
         words = f"{1 + first.amount / 100:g} × {other}"
     elif first.relative:
         words += " %"
@@ -373,18 +444,21 @@ def _head(axes: Axes, panel: Panel) -> None:
 
     Above the panel they hide nothing.
     """
-    pairs = [
-        (handle, textwrap.fill(label, KEY_LETTERS))
-        for handle, label in zip(
-            *axes.get_legend_handles_labels(), strict=True
-        )
-        if label.startswith(NAMED)
-    ]
-    lines = sum(1 + label.count("\n") for _, label in pairs)
-    if pairs:
+    handles = []
+    labels = []
+    lines = 0
+    for handle, label in _legend_entries(axes):
+        if label.startswith(NAMED):
+            text = textwrap.fill(label, KEY_LETTERS)
+            handles.append(handle)
+            labels.append(text)
+            lines += 1 + text.count("\n")
+    pad = 6.0
+    if lines:
+        pad += KEY_PAD + KEY_LINE * lines
         legend = axes.legend(
-            [handle for handle, _ in pairs],
-            [label for _, label in pairs],
+            handles,
+            labels,
             loc="lower left",
             bbox_to_anchor=(0.0, 1.0),
             borderaxespad=0.2,
@@ -396,17 +470,23 @@ def _head(axes: Axes, panel: Panel) -> None:
         )
         # The title's distance leaves it room; its width needs none.
         legend.set_in_layout(False)
-    pad = 6.0 + (KEY_PAD + KEY_LINE * lines if lines else 0.0)
     axes.set_title(_heading(panel), pad=pad)
+
+
+def _legend_entries(axes: Axes) -> Iterable[tuple[Any, str]]:
+    """What is drawn in axes, with its label."""
+    handles, labels = axes.get_legend_handles_labels()
+    return zip(handles, labels, strict=True)
 
 
 def _names_published(made: Figure) -> bool:
     """True where a panel has values that the legend names."""
-    return any(
-        line.get_label() == UNNAMED and line.get_marker() != "None"
-        for axes in made.axes
-        for line in axes.lines
-    )
+    for axes in made.axes:
+        for line in axes.lines:
+            # Limits have the same label, and no mark.
+            if line.get_label() == UNNAMED and line.get_marker() != "None":
+                return True
+    return False
 
 
 def _published_handle() -> Line2D:
@@ -429,20 +509,21 @@ def _published_handle() -> Line2D:
 def _heading(panel: Panel) -> str:
     """A panel's title: its subject, the measure, its unit."""
     measure = panel.measure
-    about = (
-        f"{panel.subject}: {measure.label}"
-        if panel.subject
-        else measure.label
-    )
-    return f"{about} [{measure.unit}]" if measure.unit else about
+    heading = measure.label
+    if panel.subject:
+        heading = f"{panel.subject}: {heading}"
+    if measure.unit:
+        heading = f"{heading} [{measure.unit}]"
+    return heading
 
 
 def _below_zero(done: Reproduced, panel: Panel) -> bool:
-    return any(
-        done.estimate(panel.measure, s, x).mean < 0
-        for s, x in done.figure.points
-        if s in (panel.shown or done.figure.series)
-    )
+    """True where a mean of a panel is negative."""
+    for series in _shown(done, panel):
+        means, _ = _means(done, panel.measure, series)
+        if any(mean < 0 for mean in means):
+            return True
+    return False
 
 
 def _title(made: Figure, done: Reproduced) -> None:
@@ -450,12 +531,12 @@ def _title(made: Figure, done: Reproduced) -> None:
     figure = done.figure
     shown: dict[str, Any] = {}
     for axes in made.axes:
-        for handle, label in zip(
-            *axes.get_legend_handles_labels(), strict=True
-        ):
+        for handle, label in _legend_entries(axes):
+            # A series is named once, and relations are named at their panel.
             if not label.startswith(NAMED):
                 shown.setdefault(label, handle)
-    labels, handles = list(shown), list(shown.values())
+    labels = list(shown)
+    handles = list(shown.values())
     if _names_published(made):
         handles.append(_published_handle())
         labels.append(PUBLISHED)
@@ -465,23 +546,30 @@ def _title(made: Figure, done: Reproduced) -> None:
         loc="outside lower center",
         ncols=_columns(made, labels),
     )
+    runs = ""
+    if not figure.exact:
+        runs = "; one seed" if done.seeds == 1 else _mean_of(done)
+    _suptitle(made, done, f"{figure.title}{runs}")
+
+
+def _mean_of(done: Reproduced) -> str:
+    """The end of a title where there are intervals."""
+    return f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
+
+
+def _suptitle(made: Figure, done: Reproduced, title: str) -> None:
+    """Sets a figure's title behind its source and size."""
     size = ", quick size" if done.quick else ""
-    many = (
-        ""
-        if figure.exact
-        else f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
-    )
-    if done.seeds == 1:
-        many = "" if figure.exact else "; one seed"
-    title = f"{figure.source}{size}: {figure.title}{many}"
-    made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
+    text = f"{done.figure.source}{size}: {title}"
+    lines = textwrap.fill(text, TITLE_LETTERS)
+    made.suptitle(lines, x=0.01, ha="left", fontsize=11)
 
 
 def _columns(made: Figure, labels: Sequence[str]) -> int:
     """The legend's columns: one row where all names fit into it."""
     room = made.get_figwidth() * LETTERS_PER_INCH
     widths = [len(label) + HANDLE_LETTERS for label in labels]
-    if not widths or sum(widths) <= room:
+    if sum(widths) <= room:
         return max(1, len(widths))
     return max(1, int(room / max(widths)))
 
@@ -495,25 +583,24 @@ def live_pictures(
     outcomes: Mapping[Point, tuple[Outcome, ...]],
 ) -> dict[str, bytes]:
     """``svg`` and ``png``: curves, then measures, two panels in a row."""
-    panels = [
-        p for p in figure.panels if not p.measure.name.endswith(SIMULATED)
-    ]
+    panels = []
+    for panel in figure.panels:
+        # Simulated values are drawn beside the measured ones.
+        if not panel.measure.name.endswith(SIMULATED):
+            panels.append(panel)
     n = len(figure.curves) + len(panels)
     columns = min(2, n)
-    rows = -(-n // columns)
+    rows = math.ceil(n / columns)
     with file_figure(max(8.0, 5.0 * columns), 3.2 * rows + 1.1) as made:
         for index, curves in enumerate(figure.curves, 1):
-            _step_curves(
-                made.add_subplot(rows, columns, index),
-                figure,
-                curves,
-                outcomes,
-            )
+            axes = made.add_subplot(rows, columns, index)
+            _step_curves(axes, figure, curves, outcomes)
         for index, panel in enumerate(panels, 1 + len(figure.curves)):
             axes = made.add_subplot(rows, columns, index)
-            _bars(axes, done, panel) if len(figure.xs) == 1 else _along_x(
-                axes, done, panel
-            )
+            if len(figure.xs) == 1:
+                _bars(axes, done, panel)
+            else:
+                _along_x(axes, done, panel)
             _finish_axes(axes, done, panel)
         _live_title(made, done, figure)
         return files(made)
@@ -525,11 +612,13 @@ def _step_curves(
     curves: Curves,
     outcomes: Mapping[Point, tuple[Outcome, ...]],
 ) -> None:
+    """Plots a step function of every series, of both backends, in the first
+    repetition.
+    """
     for index, series in enumerate(figure.series):
         outcome = outcomes[series, curves.x][0]
-        for run, line in zip(
-            (outcome.live, outcome.simulated), BACKEND_LINES, strict=True
-        ):
+        runs = (outcome.live, outcome.simulated)
+        for run, line in zip(runs, BACKEND_LINES, strict=True):
             points = curves.curve(run)
             axes.plot(
                 [x for x, _ in points],
@@ -552,22 +641,19 @@ def _step_curves(
 
 
 def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
-    """Plots a measure along x."""
+    """Plots a measure along x, live and simulated."""
     figure = done.figure
-    for series in panel.shown or figure.series:
+    pair = (panel.measure, simulated(panel.measure))
+    for series in _shown(done, panel):
         style = _style(done, panel, series)
         colour = _colour(style)
         marker = _marker(style)
-        for measure, line in zip(
-            (panel.measure, simulated(panel.measure)),
-            BACKEND_LINES,
-            strict=True,
-        ):
-            found = [done.estimate(measure, series, x) for x in figure.xs]
+        for measure, line in zip(pair, BACKEND_LINES, strict=True):
+            means, half_widths = _means(done, measure, series)
             axes.errorbar(
                 figure.xs,
-                [one.mean for one in found],
-                yerr=[one.half_width or 0.0 for one in found],
+                means,
+                yerr=half_widths,
                 color=colour,
                 linestyle=line,
                 marker=marker,
@@ -576,12 +662,12 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
                 linewidth=1.4,
                 capsize=3,
             )
-        values = [
-            (x, y)
-            for (name, x), y in panel.published.items()
-            if name == series
-        ]
-        _plot_published(axes, values, colour, marker)
+        _plot_published(
+            axes,
+            _published_of(panel, series),
+            colour=colour,
+            marker=marker,
+        )
     _plot_relations(axes, done, panel)
     axes.set_xticks(figure.xs, _tick_labels(figure.xs))
     axes.set_xlabel(textwrap.fill(figure.x_label, X_LABEL_LETTERS))
@@ -589,24 +675,28 @@ def _along_x(axes: Axes, done: Reproduced, panel: Panel) -> None:
 
 def _bars(axes: Axes, done: Reproduced, panel: Panel) -> None:
     """Plots a measure of every series where there is one x alone."""
-    figure = done.figure
-    x = figure.xs[0]
-    shown = panel.shown or figure.series
+    x = done.figure.xs[0]
+    shown = _shown(done, panel)
+    pair = (panel.measure, simulated(panel.measure))
+    sides = (-BAR / 2, BAR / 2)
     for index, series in enumerate(shown):
         style = _style(done, panel, series)
         colour = _colour(style)
         marker = _marker(style)
-        pair = (panel.measure, simulated(panel.measure))
-        for side, measure in zip((-BAR / 2, BAR / 2), pair, strict=True):
-            found = done.estimate(measure, series, x)
+        # Measured bars are full, simulated ones hollow.
+        fills = (colour, PAPER)
+        for side, measure, fill, line in zip(
+            sides, pair, fills, BACKEND_LINES, strict=True
+        ):
+            estimate = done.estimate(measure, series, x)
             axes.bar(
                 index + side,
-                found.mean,
+                estimate.mean,
                 BAR * 0.95,
-                yerr=found.half_width,
-                color=colour if side < 0 else PAPER,
+                yerr=estimate.half_width,
+                color=fill,
                 edgecolor=colour,
-                linestyle="-" if side < 0 else "--",
+                linestyle=line,
                 linewidth=1.4,
                 ecolor=TEXT,
                 capsize=3,
@@ -638,20 +728,15 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
     """Sets title and one legend: series by colour, backends by line."""
     from matplotlib.lines import Line2D
 
-    handles = [
-        Line2D([], [], color=COLOURS[index % len(COLOURS)], label=series)
-        for index, series in enumerate(figure.series)
-    ]
-    handles += [
-        Line2D(
-            [],
-            [],
-            color=NEUTRAL,
-            linestyle=BACKEND_LINES[index],
-            label=backend,
+    handles = []
+    for index, series in enumerate(figure.series):
+        colour = COLOURS[index % len(COLOURS)]
+        handles.append(Line2D([], [], color=colour, label=series))
+    for backend, line in zip(BACKENDS, BACKEND_LINES, strict=True):
+        handle = Line2D(
+            [], [], color=NEUTRAL, linestyle=line, label=backend
         )
-        for index, backend in enumerate(BACKENDS)
-    ]
+        handles.append(handle)
     if _names_published(made):
         handles.append(_published_handle())
     labels = [str(handle.get_label()) for handle in handles]
@@ -660,11 +745,5 @@ def _live_title(made: Figure, done: Reproduced, figure: LiveFigure) -> None:
         loc="outside lower center",
         ncols=_columns(made, labels),
     )
-    size = ", quick size" if done.quick else ""
-    many = (
-        f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
-        if done.seeds > 1
-        else ""
-    )
-    title = f"{figure.source}{size}: {figure.title}, live{many}"
-    made.suptitle(textwrap.fill(title, 100), x=0.01, ha="left", fontsize=11)
+    runs = _mean_of(done) if done.seeds > 1 else ""
+    _suptitle(made, done, f"{figure.title}, live{runs}")

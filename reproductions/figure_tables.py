@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reproductions.claim_checks import JudgedClaim
+from reproductions.claim_checks import Judged, JudgedClaim
 from reproductions.claim_ledger import named
 from reproductions.claim_power import LAST_SOUGHT, seeds_to_decide
 from reproductions.published_figure import Panel, Reproduced
@@ -14,6 +14,9 @@ from testbed.sweeps.intervals import Estimate
 from testbed.units import number_of
 
 FORMAT = 3
+MACHINE = ("cpu_model", "cpus", "memory_bytes")
+"""Parts of the machine's description that results name."""
+# More columns do not fit beside each other on a page.
 MOST_COLUMNS = 6
 MARKS = {
     "reproduced": "reproduced",
@@ -40,10 +43,7 @@ def to_json(
         "code": where["code"],
         "ledger": named(figure),
         "played": figure.played_digest(quick=done.quick),
-        "machine": {
-            k: where["machine"][k]
-            for k in ("cpu_model", "cpus", "memory_bytes")
-        },
+        "machine": {part: where["machine"][part] for part in MACHINE},
         "size": "quick" if done.quick else "full",
         "simulated": figure.quick_size if done.quick else figure.size,
         "seeds": done.seeds,
@@ -57,23 +57,24 @@ def to_json(
 
 
 def _panel(done: Reproduced, panel: Panel) -> dict[str, Any]:
+    """A measure at every point, with its values by seed."""
     measure = panel.measure
+    points = []
+    for series, x in done.figure.points:
+        by_seed = done.grid.values(measure, series, x)
+        point = {
+            "series": series,
+            "x": x,
+            **_estimate(done.estimate(measure, series, x)),
+            "by_seed": list(map(_finite, by_seed)),
+            "published": panel.published.get((series, x)),
+        }
+        points.append(point)
     return {
         "name": measure.name,
         "label": measure.label,
         "unit": measure.unit,
-        "points": [
-            {
-                "series": series,
-                "x": x,
-                **_estimate(done.estimate(measure, series, x)),
-                "by_seed": [
-                    _finite(v) for v in done.grid.values(measure, series, x)
-                ],
-                "published": panel.published.get((series, x)),
-            }
-            for series, x in done.figure.points
-        ],
+        "points": points,
     }
 
 
@@ -90,37 +91,42 @@ def _claim(judged: JudgedClaim) -> dict[str, Any]:
         "quote": judged.claim.quote,
         "where": judged.claim.where,
         "seeds": judged.seeds,
-        "checks": [
-            {
-                "quantity": str(check.check.quantity),
-                "unit": check.check.quantity.unit.strip(),
-                "band": str(check.check.band),
-                **_estimate(check.found),
-                "verdict": check.verdict,
-            }
-            for check in judged.checks
-        ],
+        "checks": list(map(_check, judged.checks)),
+    }
+
+
+def _check(judged: Judged) -> dict[str, Any]:
+    quantity = judged.check.quantity
+    return {
+        "quantity": str(quantity),
+        "unit": quantity.unit.strip(),
+        "band": str(judged.check.band),
+        **_estimate(judged.found),
+        "verdict": judged.verdict,
     }
 
 
 def _estimate(found: Estimate) -> dict[str, Any]:
-    half = None if found.half_width is None else _finite(found.half_width)
-    return {"mean": _finite(found.mean), "half_width": half}
+    """A mean, and half its interval; the latter is null for one seed."""
+    half_width = found.half_width
+    if half_width is not None:
+        half_width = _finite(half_width)
+    return {"mean": _finite(found.mean), "half_width": half_width}
 
 
 def _finite(value: float) -> float | None:
-    """Nine digits of a value; JSON has no infinity."""
-    return float(f"{value:.9g}") if math.isfinite(value) else None
+    """Nine digits of a value; None for infinity, which JSON does not have."""
+    if not math.isfinite(value):
+        return None
+    return float(f"{value:.9g}")
 
 
 def to_markdown(done: Reproduced) -> str:
     """Claims with their verdicts, then a table of points for each measure."""
     figure = done.figure
-    seeds = (
-        "nothing random"
-        if figure.exact
-        else f"{done.seeds} seed{'s' * (done.seeds > 1)}"
-    )
+    seeds = number_of(done.seeds, "seed")
+    if figure.exact:
+        seeds = "nothing random"
     size = figure.quick_size if done.quick else figure.size
     parts = [
         f"# {figure.name}: {figure.title}",
@@ -129,15 +135,17 @@ def to_markdown(done: Reproduced) -> str:
     if done.reduced:
         parts.append(withheld_text(done))
     parts.append(claims_table(done))
-    parts += [
-        f"## {p.measure.label}\n\n{points_table(done, p)}"
-        for p in figure.tables
-    ]
+    for panel in figure.tables:
+        parts.append(
+            f"## {panel.measure.label}\n\n{points_table(done, panel)}"
+        )
     return "\n\n".join(parts) + "\n"
 
 
 def withheld_text(done: Reproduced) -> str:
-    """Sentences on what a size that is not the figure's own decides."""
+    """A sentence on the claims that a size smaller than the figure's own does
+    not decide.
+    """
     return (
         "At this size directions are judged, not numbers: "
         f"{done.withheld} of {number_of(len(done.judged), 'claim')} "
@@ -145,8 +153,8 @@ def withheld_text(done: Reproduced) -> str:
     )
 
 
+# A quotation that begins with this is of a curve: the paper has no words on it.
 DRAWN = "drawn in "
-"""Beginning of a quotation where the paper shows a curve and says nothing."""
 HEADER = (
     "the paper's sentence",
     "published",
@@ -160,8 +168,11 @@ HEADER = (
 
 def claims_table(done: Reproduced) -> str:
     """A line for each claim of the paper; this project's own checks apart."""
-    papers = [j for j in done.judged if j.claim.status != "own check"]
-    own = [j for j in done.judged if j.claim.status == "own check"]
+    papers = []
+    own = []
+    for judged in done.judged:
+        group = own if judged.claim.status == "own check" else papers
+        group.append(judged)
     parts = []
     if papers:
         parts.append(_claims(HEADER, papers, seeds_to_decide(done)))
@@ -176,7 +187,7 @@ def _claims(
     to_decide: Mapping[str, float],
 ) -> str:
     """``to_decide``: seeds that would decide those that are undecided."""
-    lines = [_row(header), f"|{'---|' * len(header)}"]
+    lines = _head(header)
     for judged in rows:
         seeds = to_decide.get(judged.claim.text, math.nan)
         lines.append(_row(_texts(judged, _would_decide(seeds))))
@@ -193,8 +204,14 @@ def _would_decide(seeds: float) -> str:
 
 
 def _row(texts: Sequence[str]) -> str:
-    """A row of a table in Markdown."""
-    return f"| {' | '.join(text.replace('|', '∣') for text in texts)} |"
+    """A row of a table in Markdown, in which a bar would end a column."""
+    columns = [text.replace("|", "∣") for text in texts]
+    return f"| {' | '.join(columns)} |"
+
+
+def _head(header: Sequence[str]) -> list[str]:
+    """The two lines above the rows of a table in Markdown."""
+    return [_row(header), f"|{'---|' * len(header)}"]
 
 
 def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
@@ -226,62 +243,62 @@ def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
 def corrections_table(done: Reproduced) -> str:
     """Rules of before beside those of now; empty where none was replaced."""
     header = ("sentence", "rule before", "verdict before", "now", "reason")
-    rows = [
-        (
-            judged.claim.text,
-            former.rule,
-            former.verdict,
-            MARKS[judged.verdict],
-            former.reason,
-        )
-        for judged in done.judged
-        for former in judged.claim.replaced
-    ]
+    rows = []
+    for judged in done.judged:
+        for former in judged.claim.replaced:
+            columns = (
+                judged.claim.text,
+                former.rule,
+                former.verdict,
+                MARKS[judged.verdict],
+                former.reason,
+            )
+            rows.append(_row(columns))
     if not rows:
         return ""
-    lines = [_row(header), f"|{'---|' * len(header)}", *map(_row, rows)]
-    return "\n".join(lines)
+    return "\n".join([*_head(header), *rows])
 
 
 def points_table(done: Reproduced, panel: Panel) -> str:
     """The points in Markdown."""
     header, *rows = points_rows(done, panel)
     lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    for row in rows:
+        lines.append(f"| {' | '.join(row)} |")
+    return "\n".join(lines)
 
 
 def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
-    """A header and a row per x, a column per series; many series go downwards
-    instead.
+    """A header and a row per x, a column per series; of many series a row per
+    series, a column per x.
 
     The published value stands in brackets.
     """
-    figure, measure = done.figure, panel.measure
+    figure = done.figure
+    measure = panel.measure
     unit = f" [{measure.unit}]" if measure.unit else ""
-    rows = [
-        [
-            f"{x:g}",
-            *(_shown(done, panel, series, x) for series in figure.series),
-        ]
-        for x in figure.xs
-    ]
+    rows = []
+    for x in figure.xs:
+        row = [f"{x:g}"]
+        for series in figure.series:
+            row.append(_shown(done, panel, series, x))
+        rows.append(row)
     if len(figure.series) <= MOST_COLUMNS:
-        return [
-            [figure.x_label, *(series + unit for series in figure.series)],
-            *rows,
-        ]
-    turned = [
-        list(row) for row in zip(["", *figure.series], *rows, strict=True)
-    ]
-    turned[0][0] = f"{measure.label}{unit}; {figure.x_label}:"
-    return turned
+        header = [figure.x_label]
+        for series in figure.series:
+            header.append(series + unit)
+        return [header, *rows]
+    # The units of all columns are in the corner, since a row has one series.
+    corner = f"{measure.label}{unit}; {figure.x_label}:"
+    columns = zip([corner, *figure.series], *rows, strict=True)
+    return list(map(list, columns))
 
 
 def _shown(done: Reproduced, panel: Panel, series: str, x: float) -> str:
-    text = done.estimate(panel.measure, series, x).show(
-        panel.measure.digits
-    )
+    """A point's mean with its interval, and the published value."""
+    estimate = done.estimate(panel.measure, series, x)
+    text = estimate.show(panel.measure.digits)
     published = panel.published.get((series, x))
-    return (
-        text if published is None else f"{text} (published {published:g})"
-    )
+    if published is None:
+        return text
+    return f"{text} (published {published:g})"

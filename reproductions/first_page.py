@@ -10,6 +10,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any
 
 from reproductions.catalogue import PAPERS, paper_of
@@ -30,8 +32,8 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict in words. ``states_number``: the rule has a limit other than 0,
-    or has none; None where either will do.
+    """A verdict in words. With ``states_number`` it is that of rules with a
+    limit other than 0, or without one; None stands for both.
 
     ``of_several`` and ``of_single`` are the ends of sentences.
     """
@@ -113,7 +115,7 @@ class Sentence:
 
     @property
     def fate(self) -> str:
-        """The verdict, and how much it says, as two texts of a row."""
+        """The verdict and remarks on it, as two texts of a row."""
         if self.result.old:
             return "| old, not counted"
         claim = self.judged.claim
@@ -135,7 +137,7 @@ class Sentence:
 
     @property
     def holds_beside(self) -> bool:
-        """True where it does not hold but by the rule beside it."""
+        """True where it holds by the rule beside its own, and not by its own."""
         beside = self.judged.beside
         if beside is None or self.judged.verdict == "reproduced":
             return False
@@ -148,23 +150,23 @@ def of_the_paper(judged: JudgedClaim) -> bool:
 
 
 def in_table(text: str) -> str:
-    """A text that ends no column of a table."""
+    """A text without the bar that would end a column of a table."""
     return text.replace("|", "∣")
 
 
 def shortened(rule: str) -> str:
-    """A rule's beginning, which says what it is about."""
+    """A rule's beginning, which names its quantity."""
     short = textwrap.shorten(rule, LONGEST_RULE, placeholder=" …")
     return in_table(short)
 
 
 def results_of(every: Stored, paper: str) -> Stored:
     """A paper's stored results."""
-    return {
-        name: result
-        for name, result in every.items()
-        if paper_of(result.done.figure) == paper
-    }
+    of_paper = {}
+    for name, result in every.items():
+        if paper_of(result.done.figure) == paper:
+            of_paper[name] = result
+    return of_paper
 
 
 def sentences(every: Stored) -> Iterator[Sentence]:
@@ -180,45 +182,55 @@ def sentences(every: Stored) -> Iterator[Sentence]:
 
 def paragraphs(every: Stored) -> str:
     """A short paragraph a paper: what holds, what does not, what is open."""
-    by_paper: dict[str, list[Sentence]] = {paper: [] for paper in PAPERS}
-    for sentence in sentences(every):
-        by_paper[sentence.paper].append(sentence)
     texts = []
-    for paper, judged in by_paper.items():
-        if judged:
-            texts.append(f"**{NAMES[paper]}.** {paragraph(judged)}")
+    # They come in the order of the papers.
+    by_paper = groupby(sentences(every), key=attrgetter("paper"))
+    for paper, judged in by_paper:
+        texts.append(f"**{NAMES[paper]}.** {paragraph(judged)}")
     return "\n\n".join(texts)
 
 
 def paragraph(judged: Iterable[Sentence]) -> str:
     """A paper's sentences with their numbers, and its main results by name."""
-    every = list(judged)
-    current = [sentence for sentence in every if not sentence.result.old]
-    main = [s for s in current if s.judged.claim.headline]
+    current = []
+    main = []
+    old = 0
+    for sentence in judged:
+        if sentence.result.old:
+            old += 1
+            continue
+        current.append(sentence)
+        if sentence.judged.claim.headline:
+            main.append(sentence)
     count = number_of(len(current), "sentence")
     parts = [
         f"Of {count} {listed(_counts(current))}.",
         _main_results(main),
         _beside(main),
-        _known_before(current, old=len(every) - len(current)),
+        _known_before(current, old=old),
     ]
     return " ".join(filter(None, parts))
 
 
 def _counts(current: Iterable[Sentence]) -> list[str]:
+    """``2 do not hold`` for every outcome, also where none has it."""
     judged = [sentence.judged for sentence in current]
     counts = []
     for outcome in OUTCOMES:
-        counts.append(outcome.counted(sum(map(outcome.has, judged))))
+        count = sum(map(outcome.has, judged))
+        counts.append(outcome.counted(count))
     return counts
 
 
 def _main_results(main: list[Sentence]) -> str:
+    """A sentence on the main results by their outcomes; empty without any."""
     if not main:
         return ""
     parts = []
     for outcome in OUTCOMES:
-        those = [s for s in main if outcome.has(s.judged)]
+        those = [
+            sentence for sentence in main if outcome.has(sentence.judged)
+        ]
         if those:
             parts.append(f"{outcome.counted(len(those))}: {quoted(those)}")
     results = number_of(len(main), "main result")
@@ -227,7 +239,7 @@ def _main_results(main: list[Sentence]) -> str:
 
 def _beside(main: Iterable[Sentence]) -> str:
     """Main results that hold by the rule that stands beside theirs."""
-    those = [s for s in main if s.holds_beside]
+    those = list(filter(attrgetter("holds_beside"), main))
     if not those:
         return ""
     verb = "holds" if len(those) == 1 else "hold"
@@ -239,8 +251,11 @@ def _beside(main: Iterable[Sentence]) -> str:
 
 def _known_before(current: list[Sentence], *, old: int) -> str:
     """Sentences whose verdict says less: known before, fitted, or old."""
-    known = sum(not s.result.in_advance for s in current)
-    fitted = sum(s.judged.claim.status == "fitted" for s in current)
+    known = 0
+    fitted = 0
+    for sentence in current:
+        known += not sentence.result.in_advance
+        fitted += sentence.judged.claim.status == "fitted"
     parts = []
     if known:
         verb = "was" if known == 1 else "were"
@@ -262,12 +277,10 @@ def quoted(those: Iterable[Sentence]) -> str:
     for sentence in those:
         text = sentence.judged.claim.text
         links.setdefault(text, []).append(sentence.link)
-    return listed(
-        [
-            f"“{text}” ({', '.join(places)})"
-            for text, places in links.items()
-        ]
-    )
+    quotations = []
+    for text, places in links.items():
+        quotations.append(f"“{text}” ({', '.join(places)})")
+    return listed(quotations)
 
 
 def listed(texts: list[str]) -> str:
@@ -316,11 +329,11 @@ def live_sentences(every: Stored) -> str:
             )
             lines.append(f"| {' | '.join(texts)} |")
     table = "\n".join(lines)
-    silent = [
-        name
-        for name, result in every.items()
-        if result.live and name not in judging
-    ]
+    # Figures whose claims are all own checks have no row.
+    silent = []
+    for name, result in every.items():
+        if result.live and name not in judging:
+            silent.append(name)
     if not silent:
         return table
     return f"{table}\n\nOwn checks alone: {listed(silent)}."
@@ -329,10 +342,17 @@ def live_sentences(every: Stored) -> str:
 def live_runs(record: Mapping[str, Any]) -> str:
     """The number of a live result's runs by their fidelity."""
     runs = record["runs"]
+    seeds = number_of(record["seeds"], "seed")
+    return (
+        f"{seeds}, {number_of(len(runs), 'run')}: {fidelity_counts(runs)}"
+    )
+
+
+def fidelity_counts(runs: Iterable[Mapping[str, Any]]) -> str:
+    """Live runs by their verdicts, as ``19 ok, 1 suspect``."""
     verdicts = Counter[str](run["verdict"] for run in runs)
     counts = [f"{count} {name}" for name, count in verdicts.items()]
-    seeds = number_of(record["seeds"], "seed")
-    return f"{seeds}, {number_of(len(runs), 'run')}: {', '.join(counts)}"
+    return ", ".join(counts)
 
 
 def standing_of(result: StoredResult) -> str:
@@ -349,12 +369,13 @@ def standing_of(result: StoredResult) -> str:
 
 def commits(every: Stored) -> str:
     """The number of commits that the results were taken at."""
-    taken = {result.record["code"]["commit"] for result in every.values()}
-    counting = {
-        result.record["code"]["commit"]
-        for result in every.values()
-        if not result.old
-    }
+    taken = set()
+    counting = set()
+    for result in every.values():
+        commit = result.record["code"]["commit"]
+        taken.add(commit)
+        if not result.old:
+            counting.add(commit)
     return (
         f"The {number_of(len(every), 'stored result')} were taken at "
         f"{number_of(len(taken), 'different commit')}, those that count at "
@@ -364,7 +385,7 @@ def commits(every: Stored) -> str:
 
 def times(every: Stored) -> str:
     """The time that the stored results took, and the commands that take all of
-    them with the seeds that their rules need.
+    them again, with the seeds that their rules need.
     """
     simulated = _unshared(every)
     live = [result for result in every.values() if result.live]
@@ -393,16 +414,15 @@ def _unshared(every: Stored) -> list[StoredResult]:
         figure = result.done.figure
         if isinstance(figure, Figure):
             points = figure.configurations(result.done.seeds, quick=False)
-            runs: set[object] = set()
-            for of_point in points.values():
-                runs.update(of_point)
+            runs: set[object] = set(chain.from_iterable(points.values()))
             sizes.append((runs, result))
+    # The largest first: a figure's runs may all be among those of a larger one.
     sizes.sort(key=lambda pair: len(pair[0]), reverse=True)
     counted: set[object] = set()
     results = []
-    for shared, result in sizes:
-        if not shared <= counted:
-            counted |= shared
+    for runs, result in sizes:
+        if not runs <= counted:
+            counted |= runs
             results.append(result)
     return results
 

@@ -78,7 +78,9 @@ class Machine:
 
         sources = replay_sources(experiment, live)
         replay = run_replayed(experiment, sources, folder, self._command)[0]
-        return "" if replay.same else replay.sentence()
+        if replay.same:
+            return ""
+        return replay.sentence()
 
 
 def _nothing(text: str) -> None:

@@ -13,6 +13,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -26,27 +27,29 @@ from testbed.record.reading import RecordedRun
 from testbed.spec.experiment import Experiment
 
 DIGITS = 12
-DEPENDS_NOT = ("expect", "overrides")
+CHANGE_NOTHING = ("expect", "overrides")
 """Parts of a resolved experiment that change nothing in what is played."""
 
 
 def digest(experiment: Experiment) -> str:
     """The name that its runs are filed under: a digest of all that is played."""
-    played = {
-        k: v for k, v in experiment.resolved.items() if k not in DEPENDS_NOT
-    }
+    played = dict(experiment.resolved)
+    for part in CHANGE_NOTHING:
+        played.pop(part, None)
     # Where a trace lies says nothing; its checksum is among the facts.
-    played["workload_facts"] = {
-        k: v for k, v in experiment.workload_facts.items() if k != "file"
-    }
+    facts = dict(experiment.workload_facts)
+    facts.pop("file", None)
+    played["workload_facts"] = facts
     text = json.dumps(played, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 
 @dataclass(frozen=True)
 class DrawnOrder(Variant):
-    """A variant whose seed draws one of ``orders``, settings too: what runs
-    first, where machines drift.
+    """A variant whose seed draws one of several orders of its jobs: machines
+    drift, and no job shall always be the first.
+
+    ``orders``: the settings of each.
     """
 
     orders: tuple[Settings, ...] = ()
@@ -114,10 +117,11 @@ class LiveFigure(AnyFigure):
     """A figure on the live network. ``variant(series, x, quick)`` is played for
     a point.
 
-    To the measures of every live figure ``own`` adds its own: it is given the
-    live run and the simulated one, whose names end in ``_sim``. ``own_at``
-    instead also has the point: several points may share a run, which is then
-    played once. ``reduced``: what is smaller than in the paper.
+    ``own`` adds measures to those of every live figure: it is called with the
+    live run and with the simulated one, whose measures' names end in ``_sim``.
+    ``own_at`` replaces it where several points share a run, which is then
+    played once: it is called with the point too. ``reduced``: what is smaller
+    than in the paper.
     """
 
     variant: Callable[[str, float, bool], Variant]
@@ -135,7 +139,7 @@ class LiveFigure(AnyFigure):
     def own_of(
         self, series: str, x: float
     ) -> Callable[[RecordedRun], Measures] | None:
-        """Its own measures of a point."""
+        """The function for its own measures at a point, if it has any."""
         own_at = self.own_at
         if own_at is None:
             return self.own
@@ -143,7 +147,7 @@ class LiveFigure(AnyFigure):
 
     @property
     def section(self) -> str:
-        """A live figure's own: a figure may be simulated too."""
+        """Its name with ``-live``: a simulated figure may have the same name."""
         return f"{self.name}-live"
 
     @property
@@ -151,15 +155,15 @@ class LiveFigure(AnyFigure):
         """Everything written down, with all measures that claims are about."""
         shown = super().tables
         names = {panel.measure.name for panel in shown}
-        asked = (
-            check.quantity.measure
-            for claim in self.claims
-            for check in claim.checks
-        )
-        missing = dict.fromkeys(
-            measure for measure in asked if measure.name not in names
-        )
-        return (*shown, *(Panel(measure) for measure in missing))
+        # Claims may be about measures of every live figure, which no figure
+        # lists. A dictionary keeps their order.
+        missing: dict[Measure, None] = {}
+        for claim in self.claims:
+            for check in claim.checks:
+                measure = check.quantity.measure
+                if measure.name not in names:
+                    missing[measure] = None
+        return (*shown, *map(Panel, missing))
 
 
 # -- measures ------------------------------------------------------------------
@@ -235,7 +239,8 @@ BESIDE = (
 
 SIMULATED = "_sim"
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
-KEPT_OF_INVALID = (FIDELITY.name, AUDIT.name, WALL.name)
+KEPT_OF_INVALID = frozenset({FIDELITY.name, AUDIT.name, WALL.name})
+"""Names of the measures that an invalid run has all the same."""
 
 
 def simulated(measure: Measure) -> Measure:
@@ -251,58 +256,56 @@ def measured(
     outcome: Outcome, own: Callable[[RecordedRun], Measures] | None = None
 ) -> dict[str, float]:
     """All measures of an outcome, ``own`` among them."""
-    live, beside = of_run(outcome.live), of_run(outcome.simulated)
+    live = of_run(outcome.live)
+    in_simulator = of_run(outcome.simulated)
     if own is not None:
-        live, beside = (
-            {**live, **own(outcome.live)},
-            {**beside, **own(outcome.simulated)},
-        )
-    wall_s, completion = (
-        outcome.live.summary.wall_s,
-        outcome.comparison.completion,
-    )
+        live.update(own(outcome.live))
+        in_simulator.update(own(outcome.simulated))
+    comparison = outcome.comparison
     found = {
         **live,
-        POINTS.name: _number(outcome.comparison.success_points),
-        COMPLETION.name: _number(
-            None if completion is None else completion.median
-        ),
+        POINTS.name: _number(comparison.success_points),
+        COMPLETION.name: _median(comparison.completion),
         REPLAY.name: float(len(outcome.accepted_differ)),
         REPLAYED.name: float(bool(outcome.replay_differs)),
         FIDELITY.name: level_of(outcome.live),
         AUDIT.name: float(len(outcome.audit_failed)),
-        WALL.name: _number(wall_s),
+        WALL.name: _number(outcome.live.summary.wall_s),
     }
     if found[FIDELITY.name] == LEVELS["invalid"]:
-        found = {
-            k: v if k in KEPT_OF_INVALID else math.nan
-            for k, v in found.items()
-        }
-    return {
-        **found,
-        **{name + SIMULATED: value for name, value in beside.items()},
-    }
+        for name in found.keys() - KEPT_OF_INVALID:
+            found[name] = math.nan
+    for name, value in in_simulator.items():
+        found[name + SIMULATED] = value
+    return found
 
 
 def level_of(run: RecordedRun) -> float:
     """The fidelity verdict as a number; a run without one counts as invalid."""
-    return LEVELS.get(
-        run.summary.fidelity.verdict or "invalid", LEVELS["invalid"]
-    )
+    verdict = run.summary.fidelity.verdict
+    if verdict is None:
+        return LEVELS["invalid"]
+    return LEVELS.get(verdict, LEVELS["invalid"])
 
 
 def of_run(run: RecordedRun) -> dict[str, float]:
     """The measures of a run on either backend, not-a-number where there is
     nothing to average.
     """
-    summary, ratios = run.summary, estimate_ratios(run)
+    summary = run.summary
+    ratios = estimate_ratios(run)
+    p95 = math.nan
+    greatest = math.nan
+    if ratios is not None:
+        p95 = ratios.p95
+        greatest = ratios.max
     return {
         SUCCESS.name: _number(summary.success_rate),
         ACCEPTED.name: _number(summary.acceptance_rate),
         SLOTS.name: mean_until(slots_in_use(run), last_arrival_s(run)),
-        MEDIAN.name: math.nan if ratios is None else ratios.median,
-        P95.name: math.nan if ratios is None else ratios.p95,
-        WORST.name: math.nan if ratios is None else ratios.max,
+        MEDIAN.name: _median(ratios),
+        P95.name: p95,
+        WORST.name: greatest,
         START_UP.name: _start_up_s(run),
     }
 
@@ -316,14 +319,15 @@ def estimate_ratios(run: RecordedRun) -> Spread | None:
     after a preemption is its own, not the network's: it is taken off.
     """
     paid = resume_costs_s(run)
-    return spread(
-        row.ratio * (1.0 - paid.get(row.job_id, 0.0) / row.measured_s)
-        for row in run.rows
-        if row.ratio is not None
-        and row.measured_s
-        and row.kind == "transfer"
-        and row.n_vms > 1
-    )
+    ratios = []
+    for row in run.rows:
+        if row.kind != "transfer" or row.n_vms == 1:
+            continue
+        if row.ratio is None or not row.measured_s:
+            continue
+        paid_share = paid.get(row.job_id, 0.0) / row.measured_s
+        ratios.append(row.ratio * (1.0 - paid_share))
+    return spread(ratios)
 
 
 def resume_costs_s(run: RecordedRun) -> dict[str, float]:
@@ -339,23 +343,24 @@ def _start_up_s(run: RecordedRun) -> float:
     """The median time from decision to first byte at a receiver, in wall
     seconds.
     """
-    stamps = [
-        float(event.detail["start_s_raw"])
-        for event in run.file.events
-        if isinstance(event, events.JobEnded)
-        and event.detail.get("start_s_raw") is not None
-    ]
-    found = spread(stamps)
-    return math.nan if found is None else found.median
+    started_s = []
+    for event in run.file.events:
+        if isinstance(event, events.JobEnded):
+            # Jobs that sent nothing have none.
+            raw_s = event.detail.get("start_s_raw")
+            if raw_s is not None:
+                started_s.append(float(raw_s))
+    return _median(spread(started_s))
 
 
 def last_arrival_s(run: RecordedRun) -> float:
-    """The submission of the last job."""
+    """The submission of the last job; 0 without any."""
     return max((row.submit_s for row in run.rows), default=0.0)
 
 
 def slots_in_use(run: RecordedRun) -> Curve:
     """The share of all VM slots that running jobs hold, from every change on."""
+    # A data centre of no slots has no job, and nothing is in use.
     total = sum(run.started.topology["slots"]) or 1
     holds = {row.job_id: row.n_vms for row in run.rows}
     running: set[str] = set()
@@ -377,6 +382,7 @@ def slots_in_use(run: RecordedRun) -> Curve:
             case _:
                 continue
         share = sum(holds[job_id] for job_id in running) / total
+        # A migrated job holds as many slots as before.
         if share != points[-1][1]:
             points.append((event.t, share))
     return points
@@ -386,17 +392,24 @@ def mean_until(curve: Curve, end_s: float) -> float:
     """The mean of a step function from 0 to ``end_s``."""
     if end_s <= 0:
         return math.nan
-    ends = [*(x for x, _ in curve[1:]), end_s]
-    steps = ((x, end, y) for (x, y), end in zip(curve, ends, strict=True))
-    return (
-        sum(
-            max(0.0, min(end, end_s) - x) * y
-            for x, end, y in steps
-            if x < end_s
-        )
-        / end_s
-    )
+    area = 0.0
+    # Each step lasts until the next one, the last until the end.
+    last_step = (end_s, math.nan)
+    for (begin_s, y), (step_end_s, _) in pairwise([*curve, last_step]):
+        if begin_s < end_s:
+            area += max(0.0, min(step_end_s, end_s) - begin_s) * y
+    return area / end_s
 
 
 def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
+    """Not-a-number where there is no value."""
+    if value is None:
+        return math.nan
+    return float(value)
+
+
+def _median(values: Spread | None) -> float:
+    """The median; not-a-number where there are no values."""
+    if values is None:
+        return math.nan
+    return values.median

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.catalogue import PAPERS, paper_of
-from reproductions.claim_checks import STATUSES, JudgedClaim
+from reproductions.claim_checks import STATUSES, Claim, JudgedClaim
 from reproductions.claim_power import seeds_to_decide
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import (
@@ -33,6 +33,7 @@ from reproductions.first_page import (
     NAMES,
     OUTCOMES,
     commits,
+    fidelity_counts,
     live_sentences,
     main_results,
     of_the_paper,
@@ -89,13 +90,10 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
     for paper in PAPERS:
         of_paper = results_of(every, paper)
         if of_paper:
-            figures = [
-                _section(name, result, every)
-                for name, result in of_paper.items()
-            ]
-            parts[paper] = "\n\n".join(
-                [_brief(of_paper), _table(of_paper, ""), *figures]
-            )
+            blocks = [_brief(of_paper), _table(of_paper, "")]
+            for name, result in of_paper.items():
+                blocks.append(_section(name, result, every))
+            parts[paper] = "\n\n".join(blocks)
     return parts
 
 
@@ -104,10 +102,11 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
 
 def _overview(every: Stored) -> str:
     """Counts by paper, then simulated figures and live ones, with links."""
-    simulated = {
-        name: result for name, result in every.items() if not result.live
-    }
-    live = {name: result for name, result in every.items() if result.live}
+    simulated = {}
+    live = {}
+    for name, result in every.items():
+        group = live if result.live else simulated
+        group[name] = result
     tables = [
         paragraphs(every),
         "The same in numbers, fitted ones in brackets:",
@@ -140,11 +139,14 @@ def _overview(every: Stored) -> str:
 
 def _without_results(every: Stored) -> list[str]:
     """Figures that have rules and were never taken; nothing if all were."""
-    lines = [
-        f"| {name} | {figure.title} | {len(figure.claims)} | `{_take(figure)}` |"
-        for name, figure in sections().items()
-        if name not in every
-    ]
+    lines = []
+    for name, figure in sections().items():
+        if name not in every:
+            claims = len(figure.claims)
+            command = _take(figure, figure.seeds)
+            lines.append(
+                f"| {name} | {figure.title} | {claims} | `{command}` |"
+            )
     if not lines:
         return []
     header = ["| figure | what | claims | command |", f"|{'---|' * 4}"]
@@ -152,7 +154,7 @@ def _without_results(every: Stored) -> list[str]:
 
 
 def _fates(every: Stored) -> str:
-    """A row a paper: what became of its sentences, fitted ones in brackets."""
+    """A row for each paper: its sentences by outcome, fitted ones in brackets."""
     headings = " | ".join(outcome.heading.lower() for outcome in OUTCOMES)
     lines = [
         f"| paper | judged | {headings} | {BEFORE} | old, not counted |",
@@ -170,23 +172,24 @@ def _fates(every: Stored) -> str:
             current += result.done.judged
             if not result.in_advance:
                 before += count
-        counts = [
-            [
+        total: list[str] = []
+        counts = []
+        for outcome in OUTCOMES:
+            statuses = [
                 judged.claim.status
                 for judged in current
                 if outcome.has(judged)
             ]
-            for outcome in OUTCOMES
-        ]
-        total = [status for statuses in counts for status in statuses]
-        numbers = " | ".join(map(_with_fitted, [total, *counts]))
+            total += statuses
+            counts.append(_with_fitted(statuses))
+        numbers = " | ".join([_with_fitted(total), *counts])
         lines.append(f"| {NAMES[paper]} | {numbers} | {before} | {old} |")
     return "\n".join(lines)
 
 
 def _with_fitted(statuses: Sequence[str]) -> str:
     """A number of claims; how many of them are fitted in brackets."""
-    fitted = sum(status == "fitted" for status in statuses)
+    fitted = statuses.count("fitted")
     if not fitted:
         return str(len(statuses))
     return f"{len(statuses)} ({fitted} fitted)"
@@ -199,13 +202,14 @@ def _commands(every: Stored) -> str:
     lines = []
     for name, result in every.items():
         if result.old or not result.in_advance:
-            done, seeds = result.done, max(result.done.seeds, 1)
+            done = result.done
+            seeds = done.figure.seeds
             minutes = took_s(result.record) / 60
+            # A command in stages stops by the values, about where it did before.
             if not done.stages:
-                minutes *= done.figure.seeds / seeds
-            lines.append(
-                f"$ {_command(done, done.figure.seeds):64} # {minutes:.0f} min, {name}"
-            )
+                minutes *= seeds / max(done.seeds, 1)
+            command = _command(done, seeds)
+            lines.append(f"$ {command:64} # {minutes:.0f} min, {name}")
     return "\n".join(lines)
 
 
@@ -234,13 +238,11 @@ def _seeds_to_decide(every: Stored) -> str:
         f"|{'---|' * (len(columns) + 2)}",
     ]
     for paper in PAPERS:
-        wanted = [
-            seeds
-            for result in results_of(every, paper).values()
-            if not result.old
-            for seeds in seeds_to_decide(result.done).values()
-        ]
-        places = Counter(_column(seeds) for seeds in wanted)
+        wanted: list[float] = []
+        for result in results_of(every, paper).values():
+            if not result.old:
+                wanted += seeds_to_decide(result.done).values()
+        places = Counter(map(_column, wanted))
         counts = [str(places[place]) for place in range(len(columns))]
         lines.append(
             f"| {NAMES[paper]} | {len(wanted)} | {' | '.join(counts)} |"
@@ -257,22 +259,15 @@ def _column(seeds: float) -> int:
 
 def _groups(own: Stored) -> Iterator[tuple[str, list[JudgedClaim]]]:
     """Claims by status, and those of old results, where there are any."""
-    current = [
-        judged
-        for result in own.values()
-        if not result.old
-        for judged in result.done.judged
-    ]
+    current: list[JudgedClaim] = []
+    old: list[JudgedClaim] = []
+    for result in own.values():
+        group = old if result.old else current
+        group += result.done.judged
     for status in STATUSES:
         judged = [one for one in current if one.claim.status == status]
         if judged:
             yield status, judged
-    old = [
-        judged
-        for result in own.values()
-        if result.old
-        for judged in result.done.judged
-    ]
     papers = list(filter(of_the_paper, old))
     if papers:
         yield "of the papers, in old results, not counted", papers
@@ -304,17 +299,20 @@ def _brief(own: Stored) -> str:
     """
     lines = []
     for outcome in OUTCOMES:
-        found = [
-            f"- {judged.claim.text} ([{name}](#{name})"
-            f"{', fitted' if judged.claim.status == 'fitted' else ''})"
-            for name, result in own.items()
-            if not result.old
-            for judged in result.done.judged
-            if outcome.has(judged)
-        ]
+        found = []
+        for name, result in own.items():
+            if not result.old:
+                for judged in filter(outcome.has, result.done.judged):
+                    found.append(_line_of(name, judged.claim))
         lines.append(f"**{outcome.heading}: {len(found)}**")
         lines.append("\n".join(found) or "- none")
     return "\n\n".join(lines)
+
+
+def _line_of(name: str, claim: Claim) -> str:
+    """A sentence in a list, with a link to its figure."""
+    remark = ", fitted" if claim.status == "fitted" else ""
+    return f"- {claim.text} ([{name}](#{name}){remark})"
 
 
 def _table(own: Stored, link: str) -> str:
@@ -330,6 +328,7 @@ def _table(own: Stored, link: str) -> str:
 
 def _figure_row(name: str, result: StoredResult, link: str) -> str:
     done = result.done
+    # On its paper's own page a link needs no name of a page.
     page = f"{paper_of(done.figure)}.md" if link else ""
     checks = list(filterfalse(of_the_paper, done.judged))
     papers = list(filter(of_the_paper, done.judged))
@@ -342,7 +341,8 @@ def _figure_row(name: str, result: StoredResult, link: str) -> str:
 
 def _section(name: str, result: StoredResult, every: Stored) -> str:
     """A figure's section; ``every`` has the figures that look for causes."""
-    done, record = result.done, result.record
+    done = result.done
+    record = result.record
     figure = done.figure
     size = f"{figure.size}; {_seeds(done, record)}"
     values = f"[values]({DATA}/{name}.json)"
@@ -363,11 +363,11 @@ def _section(name: str, result: StoredResult, every: Stored) -> str:
     corrections = corrections_table(done)
     if corrections:
         parts.append("Corrected rules and verdicts:\n\n" + corrections)
-    causes = [
-        f"- *{judged.claim.text}*: {_cause(judged.claim.cause, every)}"
-        for judged in done.judged
-        if judged.verdict == "not reproduced" and judged.claim.cause
-    ]
+    causes = []
+    for judged in done.judged:
+        claim = judged.claim
+        if judged.verdict == "not reproduced" and claim.cause:
+            causes.append(f"- *{claim.text}*: {_cause(claim.cause, every)}")
     if causes:
         parts.append(
             "Causes, or what looked for them:\n\n" + "\n".join(causes)
@@ -381,6 +381,7 @@ def _cause(cause: str, every: Stored) -> str:
     """A cause; what it says of figures that do not count is marked."""
     remarks = []
     for name in sections():
+        # Whole names alone: dcloud-fig1 is no part of dcloud-fig10.
         if not re.search(rf"{name}(?![\w-])", cause):
             continue
         if name not in every:
@@ -408,11 +409,7 @@ def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Sentences on the live runs: their verdicts, tries, and replays that
     differ.
     """
-    verdicts = Counter[str](run["verdict"] for run in runs)
-    counts = ", ".join(
-        f"{count} {verdict}" for verdict, count in verdicts.items()
-    )
-    yield f"{len(runs)} live runs: fidelity {counts}."
+    yield f"{len(runs)} live runs: fidelity {fidelity_counts(runs)}."
     for run in runs:
         where = f"{run['series']} at {run['x']:g}, seed {run['seed']}"
         if run["reasons"]:
@@ -427,23 +424,22 @@ def _command(done: Reproduced, seeds: int) -> str:
     """The command that takes a figure with so many seeds, or in its stages."""
     if not done.stages:
         return _take(done.figure, seeds)
-    first, most = done.stages[0], done.stages[-1]
-    stages = f"--seeds {first} --most-seeds {most}"
+    stages = f"--seeds {done.stages[0]} --most-seeds {done.stages[-1]}"
     return f"testbed reproduce {done.figure.name} {stages}"
 
 
-def _take(figure: AnyFigure, seeds: int = 0) -> str:
-    """The command that takes a figure; without ``seeds`` with its own number."""
-    command = (
-        f"testbed reproduce {figure.name} --seeds {seeds or figure.seeds}"
-    )
+def _take(figure: AnyFigure, seeds: int) -> str:
+    """The command that takes a figure with so many seeds."""
+    command = f"testbed reproduce {figure.name} --seeds {seeds}"
     if isinstance(figure, LiveFigure):
         return f"sudo {command} --live"
     return command
 
 
 def _seeds(done: Reproduced, record: Mapping[str, Any]) -> str:
-    """Which seeds: a live figure's are its file's and those after it."""
+    """The seeds of a result: of live runs those of their experiment files and
+    the ones after these.
+    """
     if done.figure.exact:
         return "nothing random"
     used = sorted({run["seed"] for run in record.get("runs", ())})
@@ -459,7 +455,8 @@ def _machine(record: Mapping[str, Any]) -> str:
     """``2 × AMD EPYC, 23.5 GiB``."""
     machine = record["machine"]
     processor = machine["cpu_model"] or "processors of unknown make"
-    return f"{machine['cpus']} × {processor}, {machine['memory_bytes'] / 2**30:.1f} GiB"
+    gib = machine["memory_bytes"] / 2**30
+    return f"{machine['cpus']} × {processor}, {gib:.1f} GiB"
 
 
 # -- files ---------------------------------------------------------------------
@@ -469,6 +466,7 @@ def draw_pictures(folder: Path = FOLDER) -> None:
     """Draws every picture that the values alone determine, in today's style."""
     for name, result in stored(folder).items():
         figure = result.done.figure
+        # Curves over a run's time come from its events, which are not stored.
         if has_curves(figure):
             continue
         if isinstance(figure, LiveFigure):
@@ -481,11 +479,9 @@ def draw_pictures(folder: Path = FOLDER) -> None:
 
 def write_pages(folder: Path = FOLDER, readme: Path = README) -> None:
     """Writes the generated part of every page again."""
-    pages = {
-        folder / f"{name}.md": part
-        for name, part in generated_parts(folder).items()
-    }
-    pages[readme] = readme_part(folder)
+    pages = {readme: readme_part(folder)}
+    for name, part in generated_parts(folder).items():
+        pages[folder / f"{name}.md"] = part
     for page, generated in pages.items():
         text = page.read_text("utf-8")
         page.write_text(updated(text, generated), "utf-8")
@@ -493,9 +489,8 @@ def write_pages(folder: Path = FOLDER, readme: Path = README) -> None:
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        sys.stdout.write(
-            f"{argument}: {', '.join(take_in(Path(argument)))}\n"
-        )
+        taken = ", ".join(take_in(Path(argument)))
+        sys.stdout.write(f"{argument}: {taken}\n")
     write_verdicts()
     draw_pictures()
     write_pages()

@@ -26,6 +26,7 @@ from reproductions.published_figure import (
     PICTURE,
     RESULTS,
     AnyFigure,
+    Point,
     Reproduced,
 )
 from testbed.record.provenance import content_at, unsound_commit
@@ -33,6 +34,7 @@ from testbed.record.provenance import content_at, unsound_commit
 FOLDER = Path("docs/papers")
 DATA = "data"
 VERDICTS = "verdicts.json"
+# Pages show no more of a result; machines differ in what else they record.
 KEPT = (
     "name",
     "size",
@@ -113,23 +115,22 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
 
 def compact(record: Record) -> str:
     """The part of a ``results.json`` that pages need: one line per measure."""
+    # Results from before some of the parts existed lack them.
     kept = {key: record[key] for key in KEPT if key in record}
     if "runs" in record:
-        kept["runs"] = [
-            {key: run[key] for key in KEPT_OF_RUNS}
-            for run in record["runs"]
-        ]
-    lines = [
-        f" {json.dumps(key)}: {json.dumps(value)}"
-        for key, value in kept.items()
-    ]
+        kept["runs"] = []
+        for run in record["runs"]:
+            kept["runs"].append({key: run[key] for key in KEPT_OF_RUNS})
     for measure in record["measures"]:
         points = [
-            [p["series"], p["x"], p["by_seed"]] for p in measure["points"]
+            [point["series"], point["x"], point["by_seed"]]
+            for point in measure["points"]
         ]
-        lines.append(
-            f" {json.dumps('values of ' + measure['name'])}: {json.dumps(points)}"
-        )
+        kept[f"values of {measure['name']}"] = points
+    # A line for each, so that a difference of versions names what changed.
+    lines = []
+    for key, value in kept.items():
+        lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
@@ -139,22 +140,19 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
     What the record lacks is not-a-number, and decides nothing.
     """
     measures = [panel.measure for panel in figure.tables]
-    unknown = dict.fromkeys((m.name for m in measures), math.nan)
-    runs: dict[tuple[str, float], list[dict[str, float]]] = {
-        point: [dict(unknown) for _ in range(record["seeds"])]
-        for point in figure.points
-    }
+    unknown = {measure.name: math.nan for measure in measures}
+    runs: dict[Point, tuple[dict[str, float], ...]] = {}
+    for point in figure.points:
+        runs[point] = tuple(dict(unknown) for _ in range(record["seeds"]))
     for measure in measures:
-        for series, x, by_seed in record.get(
-            f"values of {measure.name}", ()
-        ):
-            own = runs.get((series, float(x)), [])
-            for run, value in zip(own, by_seed, strict=False):
+        points = record.get(f"values of {measure.name}", ())
+        for series, x, by_seed in points:
+            # Points that the figure had once are passed over.
+            of_point = runs.get((series, float(x)), ())
+            for run, value in zip(of_point, by_seed, strict=False):
                 if value is not None:
                     run[measure.name] = value / measure.factor
-    grid = Grid(
-        {point: tuple(own) for point, own in runs.items()}, figure.exact
-    )
+    grid = Grid(runs, figure.exact)
     stages = tuple(record.get("stages", ()))
     return Reproduced(
         figure=figure,
@@ -179,10 +177,10 @@ def stored(folder: Path = FOLDER) -> Stored:
             record = json.loads(path.read_text("utf-8"))
             made = verdicts.get(name, {})
             found[name] = StoredResult(
-                restored(figure, record),
-                record,
-                made.get("old", ""),
-                made.get("rules_first", False),
+                done=restored(figure, record),
+                record=record,
+                old=made.get("old", ""),
+                in_advance=made.get("rules_first", False),
             )
     return found
 
@@ -204,8 +202,10 @@ def verdicts_of(result: StoredResult) -> list[list[str]]:
 
 
 def standing(result: StoredResult) -> str:
-    """The reason why a result is old, by the repository and by what its figure
-    plays now; empty where it is not.
+    """The reason why a result is old; empty where it is not.
+
+    A result is old if the repository has no sound commit of its runs, or if its
+    figure plays something else now.
     """
     unsound = unsound_commit(result.record["code"])
     if unsound:
@@ -216,7 +216,9 @@ def standing(result: StoredResult) -> str:
 
 
 def rules_first(result: StoredResult) -> bool:
-    """True where the ledger that a result names has the rules of now."""
+    """True where the state of the ledger that a result names has the rules that
+    judge it now.
+    """
     commit = (result.record.get("ledger") or {}).get("commit")
     path = path_of(result.done.figure.section)
     before = content_at(commit, path) if commit else None
@@ -235,21 +237,20 @@ def _revised(result: StoredResult) -> bool:
 
 def write_verdicts(folder: Path = FOLDER) -> None:
     """Judges all stored values again, by the ledger as it is committed."""
-    found = {
-        name: {
+    found = {}
+    for name, result in stored(folder).items():
+        found[name] = {
             "ledger": result.done.figure.ledger,
             "old": standing(result),
             "rules_first": rules_first(result),
             "verdicts": verdicts_of(result),
         }
-        for name, result in stored(folder).items()
-    }
     text = json.dumps(found, ensure_ascii=False, indent=1)
     (folder / DATA / VERDICTS).write_text(f"{text}\n", "utf-8")
 
 
 def trimmed(svg: str) -> str:
-    """Without the blanks that matplotlib leaves at line ends."""
+    """A picture without the blanks that matplotlib leaves at line ends."""
     return re.sub(r"[ \t]+$", "", svg, flags=re.MULTILINE)
 
 
