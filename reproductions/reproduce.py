@@ -8,7 +8,7 @@ import errno
 import os
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -190,15 +190,12 @@ def reproduce(
             )
             try:
                 if isinstance(figure, LiveFigure):
-                    records.append(
-                        _one_live(
-                            figure, request, again=again, as_json=as_json
-                        )
+                    record = _one_live(
+                        figure, request, again=again, as_json=as_json
                     )
                 else:
-                    records.append(
-                        _one(figure, request, runs, as_json=as_json)
-                    )
+                    record = _one(figure, request, runs, as_json=as_json)
+                records.append(record)
             except TestbedError as error:
                 # A figure whose logs are not here must not keep the others from
                 # being reproduced.
@@ -208,12 +205,17 @@ def reproduce(
         console.print_json(records)
     if failures:
         raise failures[0]
-    if strict and any(
-        c["verdict"] == "not reproduced"
-        for r in records
-        for c in r["claims"]
-    ):
+    if strict and _any_not_reproduced(records):
         raise typer.Exit(1)
+
+
+def _any_not_reproduced(records: Iterable[Mapping[str, Any]]) -> bool:
+    """True where a claim of a figure is not reproduced."""
+    for record in records:
+        for claim in record["claims"]:
+            if claim["verdict"] == "not reproduced":
+                return True
+    return False
 
 
 def _wanted(
@@ -226,19 +228,19 @@ def _wanted(
         raise BadInput(
             "--again is for --live: simulated runs repeat themselves"
         )
-    if not everything and not names:
-        known = LIVE_FIGURES if live else FIGURES
+    known: Mapping[str, Figure | LiveFigure] = FIGURES
+    if live:
+        known = LIVE_FIGURES
+    if everything:
+        return list(known.values())
+    if not names:
         raise BadInput(
             "nothing to reproduce",
             f"name some, or --all: {', '.join(known)}",
         )
     if live:
-        return (
-            list(LIVE_FIGURES.values())
-            if everything
-            else live_figures(names)
-        )
-    return list(FIGURES.values()) if everything else figures(names)
+        return live_figures(names)
+    return figures(names)
 
 
 def _checked_out(out: Path) -> Path:
@@ -246,18 +248,20 @@ def _checked_out(out: Path) -> Path:
     before anything is computed.
     """
     try:
-        there = as_it_leads(out).absolute()
+        folder = as_it_leads(out).absolute()
     except RuntimeError:
         raise BadInput(
             f"{out} is a link to itself", "name another folder with --out"
         ) from None
-    folder = there
-    while not there.exists():
-        there = there.parent
-    if not there.is_dir():
-        why = f"{there} is not a folder"
-    elif not os.access(there, os.W_OK | os.X_OK):
-        why = f"{there}: {os.strerror(errno.EACCES)}"
+    # The folder is made when there is a result: the nearest one above it that
+    # exists decides.
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        why = f"{existing} is not a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        why = f"{existing}: {os.strerror(errno.EACCES)}"
     else:
         return folder
     raise BadInput(
@@ -295,60 +299,62 @@ def _one_live(
 
 
 def _list(*, as_json: bool) -> None:
-    listed = [
-        *((figure, "simulated") for figure in FIGURES.values()),
-        *((figure, "live") for figure in LIVE_FIGURES.values()),
-    ]
+    """Prints every figure that can be reproduced, simulated ones first."""
+    listed: tuple[Figure | LiveFigure, ...] = (
+        *FIGURES.values(),
+        *LIVE_FIGURES.values(),
+    )
     if as_json:
-        console.print_json(
-            [
-                {
-                    "name": f.name,
-                    "title": f.title,
-                    "source": f.source,
-                    "backend": backend,
-                }
-                for f, backend in listed
-            ]
-        )
+        console.print_json(list(map(_listed, listed)))
         return
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "source", "title", "claims", "backend"):
-        table.add_column(
-            column, justify="right" if column == "claims" else "left"
-        )
-    for figure, backend in listed:
-        shown = "live: sudo, --live" if backend == "live" else backend
-        table.add_row(
+    table.add_column("name")
+    table.add_column("source")
+    table.add_column("title")
+    table.add_column("claims", justify="right")
+    table.add_column("backend")
+    for figure in listed:
+        backend = "simulated"
+        if isinstance(figure, LiveFigure):
+            backend = "live: sudo, --live"
+        row = (
             figure.name,
             figure.source,
             figure.title,
             str(len(figure.claims)),
-            shown,
+            backend,
         )
+        table.add_row(*row)
     console.out().print(table)
 
 
+def _listed(figure: Figure | LiveFigure) -> dict[str, str]:
+    is_live = isinstance(figure, LiveFigure)
+    return {
+        "name": figure.name,
+        "title": figure.title,
+        "source": figure.source,
+        "backend": "live" if is_live else "simulated",
+    }
+
+
 def _show(done: Reproduced, folder: RunFolder) -> None:
-    figure, out = done.figure, console.out()
+    """Prints a figure's size, the values of its printed measures, its claims,
+    and a sentence on these.
+    """
+    figure = done.figure
+    out = console.out()
     size = figure.quick_size if done.quick else figure.size
-    seeds = (
-        ""
-        if figure.exact
-        else f"; {done.seeds} seed{'s' * (done.seeds > 1)}"
-    )
-    out.print(
-        Text(
-            f"{figure.name}: {figure.title} ({figure.source})", style="bold"
-        )
-    )
-    out.print(Text(f"{size}{seeds}", style="dim"), soft_wrap=True)
+    if not figure.exact:
+        size = f"{size}; {number_of(done.seeds, 'seed')}"
+    title = f"{figure.name}: {figure.title} ({figure.source})"
+    out.print(Text(title, style="bold"))
+    out.print(Text(size, style="dim"), soft_wrap=True)
     for panel in figure.tables:
         if panel.measure in figure.printed:
             header, *points = points_rows(done, panel)
-            _print_table(
-                header, [[Text(text) for text in row] for row in points]
-            )
+            rows = [list(map(Text, row)) for row in points]
+            _print_table(header, rows)
     claims = [_claim_row(judged) for judged in done.judged]
     _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
@@ -365,25 +371,18 @@ def _show_runs(runs: Sequence[Mapping[str, Any]]) -> None:
     """Prints every live run with its fidelity and its time."""
     rows = []
     for run in runs:
-        why = "; ".join(run["reasons"])
-        rows.append(
-            [
-                Text(
-                    str(run["verdict"]),
-                    style=FIDELITY_STYLES.get(str(run["verdict"]), ""),
-                ),
-                Text(
-                    f"{run['series']} at {run['x']:g}, seed {run['seed']}"
-                ),
-                Text(
-                    ""
-                    if run["wall_s"] is None
-                    else f"{clock(run['wall_s'])} wall"
-                ),
-                Text(run["replay"]),
-                Text(why),
-            ]
-        )
+        verdict = str(run["verdict"])
+        took = ""
+        if run["wall_s"] is not None:
+            took = f"{clock(run['wall_s'])} wall"
+        row = [
+            Text(verdict, style=FIDELITY_STYLES.get(verdict, "")),
+            Text(f"{run['series']} at {run['x']:g}, seed {run['seed']}"),
+            Text(took),
+            Text(run["replay"]),
+            Text("; ".join(run["reasons"])),
+        ]
+        rows.append(row)
     _print_table(["fidelity", "live run", "took", "replayed", "why"], rows)
 
 

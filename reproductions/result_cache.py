@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -74,20 +75,24 @@ def stored(
 def _measures(
     configuration: Configuration, record: Record | None
 ) -> Measures | None:
+    """The measures of a record; None where it is damaged, or is of another
+    configuration.
+    """
+    if record is None:
+        return None
     try:
-        if record is None or record["configuration"] != _plain(
-            configuration
-        ):
+        if record["configuration"] != _plain(configuration):
             return None
-        return {
-            str(name): float(value)
-            for name, value in record["measures"].items()
-        }
+        measures = {}
+        for name, value in record["measures"].items():
+            measures[str(name)] = float(value)
+        return measures
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
 def _plain(configuration: Configuration) -> Any:
+    """A configuration as JSON gives it back: tuples are lists."""
     return json.loads(json.dumps(configuration.to_json()))
 
 
@@ -108,13 +113,15 @@ class ConfigurationTask:
 
     @classmethod
     def of(cls, configuration: Configuration) -> ConfigurationTask:
+        """The task of a configuration. A trace that this machine does not have
+        is left out: the run itself names its origin.
+        """
         names: Iterable[str] = getattr(configuration, "traces", ())
-        found = {name: find_file(name, FOLDER) for name in names}
-        refs = {
-            name: FileRef(name, sha256_of(path), path.absolute())
-            for name, path in found.items()
-            if path is not None  # the run itself says where it is to be had
-        }
+        refs = {}
+        for name in names:
+            path = find_file(name, FOLDER)
+            if path is not None:
+                refs[name] = FileRef(name, sha256_of(path), path.absolute())
         return cls(configuration, key(configuration), files=refs)
 
     def run(self, context: Context) -> Mapping[str, Any]:
@@ -134,11 +141,10 @@ def _found(
     files: Mapping[str, FileRef], context: Context
 ) -> Iterator[None]:
     """Lets traces that this machine does not have be found under their names."""
-    missing = [
-        ref
-        for name, ref in files.items()
-        if find_file(name, FOLDER) is None
-    ]
+    missing = []
+    for name, ref in files.items():
+        if find_file(name, FOLDER) is None:
+            missing.append(ref)
     with ExitStack() as stack:
         if missing:
             folder = Path(
@@ -146,6 +152,7 @@ def _found(
             )
             for ref in missing:
                 (folder / ref.name).symlink_to(context.path(ref))
+            # The runs look for traces along this variable.
             before = os.environ.get("TESTBED_DATA", "")
             os.environ["TESTBED_DATA"] = os.pathsep.join(
                 (str(folder), before)
@@ -168,27 +175,32 @@ def compute(
     together.
     """
     wanted = list(dict.fromkeys(configurations))
-    found = {
-        one: measures
-        for one in wanted
-        if (measures := stored(one, store)) is not None
-    }
-    missing = [one for one in wanted if one not in found]
-    missing.sort(key=lambda one: one.cost(), reverse=True)
-    kept, total = len(found), sum(one.cost() for one in missing)
+    found: dict[Configuration, Measures] = {}
+    missing = []
+    total = 0.0
+    for configuration in wanted:
+        measures = stored(configuration, store)
+        if measures is None:
+            missing.append(configuration)
+            total += configuration.cost()
+        else:
+            found[configuration] = measures
+    missing.sort(key=methodcaller("cost"), reverse=True)
+    kept = len(found)
     done = 0.0
     report(
         SweepProgress(
             done=kept, of=len(wanted), cost=done, of_cost=total, kept=kept
         )
     )
-    tasks = {key(one): one for one in missing}
-    for task, outcome in executor.results(
-        map(ConfigurationTask.of, missing)
-    ):
+    by_key = {
+        key(configuration): configuration for configuration in missing
+    }
+    tasks = map(ConfigurationTask.of, missing)
+    for task, outcome in executor.results(tasks):
         if outcome.failure is not None or outcome.result is None:
             raise outcome.error
-        configuration = tasks[task.key]
+        configuration = by_key[task.key]
         store.put(task.key, outcome.result, outcome.provenance)
         found[configuration] = outcome.result["measures"]
         done += configuration.cost()

@@ -119,7 +119,10 @@ class _StoredPoint(ScalingPoint):
 
 
 def _traffic(fields: Mapping[str, float] | None) -> JobTraffic | None:
-    return None if fields is None else JobTraffic(**fields)
+    """Stored traffic; None where there is none."""
+    if fields is None:
+        return None
+    return JobTraffic(**fields)
 
 
 def picture(files: Iterable[Mapping[str, Any]]) -> bytes:
@@ -162,7 +165,7 @@ def generated_part(files: Sequence[Mapping[str, Any]]) -> str:
     # The nearest to the rule first.
     rows.sort(key=_least_ratio, reverse=True)
     programs = _table(HEADINGS, [texts for _, texts in rows])
-    taken = _table(FILE_HEADINGS, [_taken(file) for file in files])
+    taken = _table(FILE_HEADINGS, list(map(_taken, files)))
     return f"{programs}\n\n{taken}"
 
 
@@ -184,10 +187,13 @@ def _columns(
     )
     ratio = _with_interval(point["ratio"], point["ratio_half_width"])
     share = point["bandwidth_bps"] / application["bandwidth_bps"]
-    use, line = "", ""
+    # Both need the traffic of a run at b, which not every program has.
+    use = ""
+    line = ""
     at_b = point["traffic_at_b"]
     if at_b is not None:
         use = f"{100 * at_b['use']:.0f} %"
+        # The network-limited part takes p·b/b', the rest no longer than at b.
         line = f"{at_b['use'] + (1 - at_b['use']) * share:.2f}"
     return [
         f"`{application['application']}`",
