@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from reproductions.configuration import Settings
+from reproductions.configuration import Settings, settings
+from reproductions.interpretation_rows import labels_of
 
 Parameters = Mapping[str, str]
 
@@ -46,6 +47,7 @@ class Interpretation:
             **self.policies.get(policy, {}),
             **(parameters or {}),
         }
+        # A policy without parameters is an entry by its name alone.
         if len(every) == 1:
             return policy
         pairs = [f"{key}: {value}" for key, value in every.items()]
@@ -54,17 +56,14 @@ class Interpretation:
     @property
     def settings(self) -> Settings:
         """The workload's values as settings of an experiment."""
-        return tuple(
-            (f"workload.{key}", value)
-            for key, value in self.workload.items()
-        )
+        return settings(**self.workload)
 
 
 RELAX = {"gamma": "0.12"}
+# The "small portion of the cloud resource" for jobs whose profiles are bad:
+# as many servers as one of twenty aggregation switches has below it.
 BEST_EFFORT = {"best_effort_servers": "0.05"}
-"""The "small portion of the cloud resource" for jobs whose profiles are bad:
-as many servers as one of twenty aggregation switches has below it.
-"""
+# Requests are drawn by ``G``, below its floors again, in every figure.
 DCLOUD = Interpretation(
     policies={
         "dcloud": RELAX,
@@ -84,9 +83,10 @@ DCLOUD = Interpretation(
         "workload.services": "0",
     },
 )
-"""Requests are drawn by ``G``, below its floors again, in every figure."""
 
 BASELINE = {"queue": "skip", "late": "drop"}
+# The three baselines have one queue: a job that does not fit is skipped,
+# and one that would be late is dropped.
 JSA = Interpretation(
     policies={
         "edf": BASELINE,
@@ -114,10 +114,9 @@ JSA = Interpretation(
         "workload.volume": "profile",
     },
 )
-"""The three baselines have one queue: a job that does not fit is skipped, and
-one that would be late is dropped.
-"""
 
+# Parallel links of two layers count as one, in every simulated figure; the
+# cap gives Table 1's bandwidths on average.
 ADABA = Interpretation(
     policies={
         "bgmbf": {"migration_cost": "0 s"},
@@ -143,9 +142,6 @@ ADABA = Interpretation(
         "workload.pattern": "ring",
     },
 )
-"""Parallel links of two layers count as one, in every simulated figure; the cap
-gives Table 1's bandwidths on average.
-"""
 
 CONSOLIDATING = ("cmbf", "ambf", "cmcbf", "amcbf")
 CMBF = Interpretation(
@@ -192,8 +188,8 @@ INTERPRETATIONS = {
     "cmbf": CMBF,
     "mbfcbs": MBFCBS,
 }
-"""By paper."""
 
+# Figures whose rows are other interpretations.
 SENSITIVITY = (
     "dcloud-bl",
     "dcloud-requests",
@@ -204,28 +200,24 @@ SENSITIVITY = (
     "mbfcbs-priority",
     "mbfcbs-haizea",
 )
-"""Figures whose rows are other interpretations."""
 
+# The series of a sensitivity figure that have the interpretation itself.
 AS_JUDGED = {
     "dcloud-bl": ("permutation, independent",),
-    "dcloud-requests": ("DCloud, G", "VC, G"),
-    "dcloud-revenue": ("DCloud, as judged", "VC, as judged"),
-    "jsa-interpretations": tuple(
-        f"{series}, as judged"
-        for series in ("JSA", "EDF", "Oktopus", "PS-P")
+    "dcloud-requests": labels_of(("DCloud", "VC"), "G"),
+    "dcloud-revenue": labels_of(("DCloud", "VC"), "as judged"),
+    "jsa-interpretations": labels_of(
+        ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
     ),
-    "adaba-interpretations": tuple(
-        f"{series}, as judged"
-        for series in ("AdaBa", "best fit", "Oktopus", "greedy")
+    "adaba-interpretations": labels_of(
+        ("AdaBa", "best fit", "Oktopus", "greedy"), "as judged"
     ),
-    "bgmbf-interpretations": tuple(
-        f"{series}, as judged"
-        for series in ("FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF")
+    "bgmbf-interpretations": labels_of(
+        ("FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF"), "as judged"
     ),
     "mbfcbs-priority": ("MBFCBS", "V-MCT", "priority"),
     "mbfcbs-haizea": ("MBFCBS", "V-MCT", "priority"),
 }
-"""The series of a sensitivity figure that have the interpretation itself."""
 
 
 @dataclass(frozen=True)
@@ -244,13 +236,12 @@ _LOAD = "workload.load"
 _LOGS = (_LOAD, "workload.path")
 _COUNT = "workload.jobs"
 _LEASES = (_COUNT, _LOAD)
-_DEFAULT_OF_HAIZEA = tuple(
-    f"policies.mbfcbs.{name}"
-    for name in ("preemption", "earliest", "depth")
+_DEFAULT_OF_HAIZEA = (
+    "policies.mbfcbs.preemption",
+    "policies.mbfcbs.earliest",
+    "policies.mbfcbs.depth",
 )
-_ERRORS = tuple(
-    f"workload.profiling_error.{end}" for end in ("low", "high")
-)
+_ERRORS = ("workload.profiling_error.low", "workload.profiling_error.high")
 _MODELS = (
     "workload.kind",
     _COUNT,
@@ -259,6 +250,7 @@ _MODELS = (
     "workload.serial",
 )
 
+# The settings that a figure is about: on its axis, or between its series.
 ABOUT: Mapping[str, tuple[str, ...]] = {
     "dcloud-fig4": ("policies.dcloud.gamma",),
     # r = 1 leaves no job room: nothing is drawn.
@@ -295,10 +287,10 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "adaba-fig5": ("embedder", *_LOGS),
     "adaba-interpretations": ("embedder", _BANDWIDTH),
     "adaba-fig4-live": ("embedder",),
-    **{
-        f"bgmbf-{name}": _LOGS
-        for name in ("fig6", "fig7", "fig8", "interpretations")
-    },
+    "bgmbf-fig6": _LOGS,
+    "bgmbf-fig7": _LOGS,
+    "bgmbf-fig8": _LOGS,
+    "bgmbf-interpretations": _LOGS,
     "cmbf-fig3": (_LOAD,),
     "cmbf-fig4": (_LOAD, *_MODELS),
     "cmbf-cpu-estimate": (
@@ -317,16 +309,19 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "mbfcbs-fig5": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-leases-live": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-fig6": ("workload.advance", "workload.immediate"),
-    **{
-        f"mbfcbs-{name}": _LEASES
-        for name in ("fig7", "fig8", "fig9", "fig10", "fig11", "priority")
-    },
+    "mbfcbs-fig7": _LEASES,
+    "mbfcbs-fig8": _LEASES,
+    "mbfcbs-fig9": _LEASES,
+    "mbfcbs-fig10": _LEASES,
+    "mbfcbs-fig11": _LEASES,
+    "mbfcbs-priority": _LEASES,
 }
-"""The settings that a figure is about: on its axis, or between its series."""
 
-_FIGURES_10 = tuple(
-    f"dcloud-fig10{network}-live"
-    for network in ("", "-fat-tree", "-sharing", "-fat-tree-sharing")
+_FIGURES_10 = (
+    "dcloud-fig10-live",
+    "dcloud-fig10-fat-tree-live",
+    "dcloud-fig10-sharing-live",
+    "dcloud-fig10-fat-tree-sharing-live",
 )
 _TREES = (
     "dcloud-fig10-live",
@@ -334,10 +329,17 @@ _TREES = (
     "dcloud-fig11-live",
 )
 _FIGURES_11 = ("dcloud-fig11-live", "dcloud-fig11-fat-tree-live")
-_FIGURES_5 = tuple(f"jsa-fig5{letter}-live" for letter in "abcd")
+_FIGURES_5 = (
+    "jsa-fig5a-live",
+    "jsa-fig5b-live",
+    "jsa-fig5c-live",
+    "jsa-fig5d-live",
+)
 _MACHINES = (*_FIGURES_5, "jsa-interpretations")
 _SMALL = ("mbfcbs-fig4", "mbfcbs-fig5", "mbfcbs-leases-live")
 
+# Settings that the paper itself has otherwise in some figures, and those
+# that this project's own figures have otherwise.
 OTHERWISE = (
     Otherwise(
         _TREES,
@@ -419,10 +421,8 @@ OTHERWISE = (
         "100 leases: a load of 1.5 for five of the hosts",
     ),
 )
-"""Settings that the paper itself has otherwise in some figures, and those of
-figures of our own.
-"""
 
+# Settings that the live network forces on live figures.
 LIVE_ONLY = (
     Otherwise(
         ("dcloud-fig11-fat-tree-live",),
@@ -440,7 +440,7 @@ LIVE_ONLY = (
         "24 machines of one slot have no room for 15 to 35 VMs a job",
     ),
     Otherwise(
-        tuple(f"jsa-fig5{letter}-live" for letter in "bcd"),
+        ("jsa-fig5b-live", "jsa-fig5c-live", "jsa-fig5d-live"),
         (_COUNT,),
         "24 machines in place of 1,600",
     ),
@@ -533,15 +533,20 @@ LIVE_ONLY = (
         "VMs take wall time to start and to end",
     ),
 )
-"""Live figures that are otherwise because the live network forces it."""
 
+# Figures whose interpretation changed before results named what was played:
+# BL's and PS-P's flows, deadlines at r̄ = 1, EDF's queue, bandwidths. Their
+# results of that time are old.
 REVISED = (
-    *(f"dcloud-fig{number}" for number in range(5, 10)),
+    "dcloud-fig5",
+    "dcloud-fig6",
+    "dcloud-fig7",
+    "dcloud-fig8",
+    "dcloud-fig9",
     "dcloud-fig11-live",
-    *(f"jsa-fig4{letter}" for letter in "abcd"),
-    *(f"jsa-fig5{letter}-live" for letter in "abcd"),
+    "jsa-fig4a",
+    "jsa-fig4b",
+    "jsa-fig4c",
+    "jsa-fig4d",
+    *_FIGURES_5,
 )
-"""Figures whose results that name nothing of what was played are from before
-the interpretation was one: BL's and PS-P's flows, deadlines at r̄ = 1, EDF's
-queue, bandwidths.
-"""

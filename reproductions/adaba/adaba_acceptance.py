@@ -17,7 +17,10 @@ from reproductions.adaba.adaba_setup import (
 from reproductions.configuration import RunConfiguration, Together
 from reproductions.published_figure import Figure, Panel
 
-ADABA, BEST, OKTOPUS, GREEDY = "AdaBa", "best fit", "Oktopus", "greedy"
+ADABA = "AdaBa"
+BEST = "best fit"
+OKTOPUS = "Oktopus"
+GREEDY = "greedy"
 EMBEDDERS = {
     ADABA: "adaba",
     BEST: "best-fit",

@@ -13,7 +13,9 @@ from reproductions.adaba.adaba_setup import (
     ACCEPTED,
     CPU,
     JOBS,
+    KTH,
     LOGS,
+    NASA,
     QUICK_JOBS,
     jobs_of,
 )
@@ -31,14 +33,16 @@ from reproductions.configuration import (
     settings,
 )
 from reproductions.extractors import QUEUE_METRICS
+from reproductions.interpretation_rows import panels_of, rows_of
 from reproductions.interpretations import INTERPRETATIONS, Parameters
-from reproductions.published_figure import Figure, Panel
+from reproductions.published_figure import Figure
 
 TREE: Settings = (("topology.network", "tree"),)
 SERVERS = "54 servers × 8 slots"
 
 # -- AdaBa ---------------------------------------------------------------------
 
+# Settings in place of the interpretation's.
 PLACED: dict[str, Settings] = {
     "as judged": (),
     "tree": TREE,
@@ -46,12 +50,7 @@ PLACED: dict[str, Settings] = {
     "4 VMs a job": settings(mean_vms=4),
     "16 VMs a job": settings(mean_vms=16),
 }
-"""Settings in place of the interpretation's."""
-ROWS = {
-    f"{series}, {name}": (series, name)
-    for name in PLACED
-    for series in FOUR
-}
+ROWS = rows_of(FOUR, PLACED)
 MEANS = (100.0, 400.0, 700.0)
 
 
@@ -79,14 +78,7 @@ INTERPRETATIONS_OF_ADABA = Figure(
     xs=MEANS,
     series=tuple(ROWS),
     configuration=_placed,
-    panels=tuple(
-        Panel(
-            ACCEPTED,
-            shown=tuple(f"{s}, {name}" for s in FOUR),
-            subject=name,
-        )
-        for name in PLACED
-    ),
+    panels=panels_of(ACCEPTED, FOUR, PLACED),
     also=(CPU,),
     size=f"{SERVERS}; {JOBS:,} random jobs",
     quick_size=f"{SERVERS}; {QUICK_JOBS:,} random jobs",
@@ -126,11 +118,7 @@ SCHEDULED = {
     "sorted queues skip": Alternative(_each(SORTED, skip="true")),
     "tree": Alternative(settings=TREE),
 }
-SCHEDULES = {
-    f"{series}, {name}": (series, name)
-    for name in SCHEDULED
-    for series in SERIES
-}
+SCHEDULES = rows_of(SERIES, SCHEDULED)
 LOADS = (0.5, 0.7)
 
 
@@ -141,9 +129,9 @@ def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
     entry = INTERPRETATIONS["adaba"].entry(
         policy, alternative.parameters.get(policy)
     )
+    jobs = jobs_of(quick=quick)
     parts = []
     for log in LOGS:
-        jobs = jobs_of(quick=quick)
         values = settings(path=log.file, first=jobs, load=load)
         variant = Variant(
             "adaba/bgmbf-logs.yaml",
@@ -165,16 +153,11 @@ INTERPRETATIONS_OF_BGMBF = Figure(
     xs=LOADS,
     series=tuple(SCHEDULES),
     configuration=_scheduled,
-    panels=tuple(
-        Panel(
-            waiting(log),
-            shown=tuple(f"{s}, {name}" for s in SERIES),
-            subject=name,
-        )
-        for log in LOGS
-        for name in SCHEDULED
+    panels=(
+        *panels_of(waiting(KTH), SERIES, SCHEDULED),
+        *panels_of(waiting(NASA), SERIES, SCHEDULED),
     ),
-    also=(*(migrations(log) for log in LOGS), CPU),
+    also=(*map(migrations, LOGS), CPU),
     size=f"{SERVERS}; the first {JOBS:,} jobs of each log",
     quick_size=f"{SERVERS}; the first {QUICK_JOBS:,} jobs of each log",
     seeds=4,

@@ -19,8 +19,8 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 
+# The mean bandwidth per VM in Mbit/s.
 X = 400.0
-"""The mean bandwidth per VM in Mbit/s."""
 XS = (X,)
 
 

@@ -75,6 +75,7 @@ def random_jobs(
     values = settings(
         jobs=jobs, **{"bandwidth.mean": f"{mean_mbps:g} Mbit/s"}
     )
+    # VC accepts or refuses at once, so that the embedder alone decides.
     variant = Variant(
         "adaba/adaba-random.yaml", "vc", (("embedder", embedder), *values)
     )
@@ -89,47 +90,46 @@ def both_logs(
     """Both logs under one policy at one load; measures begin with the log's
     name.
     """
-    return Together(
-        tuple(
-            (
-                log.name,
-                one_log(
-                    log=log,
-                    policy=policy,
-                    embedder=embedder,
-                    seed=seed,
-                    load=load,
-                    jobs=jobs,
-                ),
-            )
-            for log in LOGS
+    parts = []
+    for log in LOGS:
+        run = one_log(
+            log=log,
+            policy=policy,
+            embedder=embedder,
+            seed=seed,
+            load=load,
+            jobs=jobs,
         )
-    )
+        parts.append((log.name, run))
+    return Together(tuple(parts))
 
 
 def one_log(
+    *,
     log: Log,
     policy: str,
     embedder: str,
     seed: int,
     load: float,
-    *,
     jobs: int,
 ) -> RunConfiguration:
     """The first jobs of a log; the seed draws their bandwidths. BgMBF's
     migrations are free.
     """
     values = settings(path=log.file, first=jobs, load=load)
-    backfilling = policy.startswith("bgmbf")
     entry = INTERPRETATIONS["adaba"].entry(policy)
     variant = Variant(
         "adaba/bgmbf-logs.yaml", entry, (("embedder", embedder), *values)
     )
-    weight = jobs * load * (8.0 if backfilling else 1.0) * _weight(embedder)
+    weight = jobs * load * _weight(embedder)
+    if policy.startswith("bgmbf"):
+        # Each decision looks for jobs to evict and to move.
+        weight *= 8.0
     return RunConfiguration(
         variant, seed, QUEUE_METRICS, weight=weight, trace=log.file
     )
 
 
 def _weight(embedder: str) -> float:
+    """The computing time with an embedder over that with the others, about."""
     return 2.0 if embedder == "greedy" else 1.0

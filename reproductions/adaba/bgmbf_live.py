@@ -23,15 +23,17 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from testbed.record.reading import RecordedRun
 
-BGMBF, SDF, FCFS = "BgMBF", "BgMBF-SDF", "FCFS"
+BGMBF = "BgMBF"
+SDF = "BgMBF-SDF"
+FCFS = "FCFS"
 POLICIES = {
     BGMBF: "{name: bgmbf, migration_cost: 3 min}",
     SDF: "{name: bgmbf-sdf, migration_cost: 3 min}",
     FCFS: "fcfs",
 }
 SERIES = tuple(POLICIES)
+# The system load, which the experiment file sets.
 X = 1.4
-"""The system load, which the experiment file sets."""
 XS = (X,)
 HOUR_S = 3600.0
 

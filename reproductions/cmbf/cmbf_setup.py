@@ -15,23 +15,20 @@ NODES = 320
 ModelName = Literal["feitelson", "jann"]
 JOBS: dict[ModelName, int] = {"feitelson": 20_000, "jann": 10_000}
 
-FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF = (
-    "FCFS",
-    "EASY",
-    "CMBF",
-    "AMBF",
-    "CMCBF",
-    "AMCBF",
-)
-POLICIES = {
-    name: name.lower() for name in (FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF)
-}
-SIX = tuple(POLICIES)
+FCFS = "FCFS"
+EASY = "EASY"
+CMBF = "CMBF"
+AMBF = "AMBF"
+CMCBF = "CMCBF"
+AMCBF = "AMCBF"
+SIX = (FCFS, EASY, CMBF, AMBF, CMCBF, AMCBF)
+POLICIES = {name: name.lower() for name in SIX}
 
 LABELS: dict[ModelName, str] = {
     "feitelson": "FWorkload",
     "jann": "JWorkload",
 }
+# The number of jobs of a figure over that of a quick run.
 QUICK_SHARE = 10
 
 RESPONSE = Measure("response_s", "mean response time", unit="s", digits=0)
@@ -51,15 +48,18 @@ CPU = Measure("cpu_s", "processor time of a run", unit="s")
 
 def jobs_of(model: ModelName, *, quick: bool) -> int:
     """The number of jobs of a run."""
-    return JOBS[model] // QUICK_SHARE if quick else JOBS[model]
+    if quick:
+        return JOBS[model] // QUICK_SHARE
+    return JOBS[model]
 
 
 def size_words(*models: ModelName, quick: bool) -> str:
     """The size of a run, in words."""
-    counts = ", ".join(
-        f"{jobs_of(m, quick=quick):,} jobs of {LABELS[m]}" for m in models
-    )
-    return f"{NODES} nodes; {counts}"
+    counts = []
+    for model in models:
+        jobs = jobs_of(model, quick=quick)
+        counts.append(f"{jobs:,} jobs of {LABELS[model]}")
+    return f"{NODES} nodes; {', '.join(counts)}"
 
 
 def nodes(
@@ -76,24 +76,30 @@ def nodes(
     """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1
     and 5.2).
 
-    ``cpu_low``: processes use from so much of a node's CPU up to all of it.
-    ``cpu_error``: what schedulers know of it is wrong by at most so much; None:
-    they know nothing.
+    ``cpu_low``: the least share of a node's CPU that a process uses; the
+    greatest is all of it. ``cpu_error``: the greatest error of the schedulers'
+    estimates of that share; None where they have no estimates.
     """
-    policy, jobs = POLICIES[series], jobs_of(model, quick=quick)
+    policy = POLICIES[series]
+    jobs = jobs_of(model, quick=quick)
     by_cpu = policy in ("cmcbf", "amcbf")
-    error = f", error: {cpu_error}" if cpu_error else ""
-    values = settings(
-        jobs=jobs, load=load, cpu=f"{{low: {cpu_low}{error}}}"
-    )
+    use = f"low: {cpu_low}"
+    if cpu_error:
+        use = f"{use}, error: {cpu_error}"
+    values = settings(jobs=jobs, load=load, cpu=f"{{{use}}}")
     parameters = {}
+    # The other policies have no such parameter.
     if migration_cost_s is not None and policy not in ("fcfs", "easy"):
         parameters["migration_cost"] = f"{migration_cost_s:g} s"
     if by_cpu and cpu_error is None:
         parameters["cpu"] = "unknown"
     entry = INTERPRETATIONS["cmbf"].entry(policy, parameters)
-    weight = (
-        jobs * load * (4.0 if policy == "fcfs" else 8.0 if by_cpu else 1.0)
-    )
+    weight = jobs * load
+    if policy == "fcfs":
+        # Its queue is the longest.
+        weight *= 4.0
+    elif by_cpu:
+        # Two tiers on a node: rates follow from the CPU use of both.
+        weight *= 8.0
     variant = Variant(f"cmbf/cmbf-{model}.yaml", entry, values)
     return RunConfiguration(variant, seed, NODE_METRICS, weight)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 
 from reproductions.cmbf.cmbf_setup import (
     AMCBF,
@@ -25,10 +26,11 @@ from reproductions.configuration import RunConfiguration
 from reproductions.published_figure import Figure, Panel, SeriesStyle
 
 MODELS: tuple[ModelName, ...] = ("feitelson", "jann")
+# The text says "in most cases" and names none: these loads are the cases.
 LOADS = (0.6, 0.7, 0.8)
-"""The text says "in most cases" and names none: these loads are the cases."""
 UNKNOWN = "AMCBF, CPU use unknown"
-FULL, QUICK = (size_words(*MODELS, quick=quick) for quick in (False, True))
+FULL = size_words(*MODELS, quick=False)
+QUICK = size_words(*MODELS, quick=True)
 
 
 @dataclass(frozen=True)
@@ -45,45 +47,40 @@ class Case:
 
 
 def _cases(*policies: str) -> dict[str, Case]:
-    cases = (
-        Case(policy, model, load)
-        for model in MODELS
-        for load in LOADS
-        for policy in policies
-    )
-    return {case.label: case for case in cases}
+    """All models and loads under some policies, by their labels."""
+    cases = {}
+    for model, load, policy in product(MODELS, LOADS, policies):
+        case = Case(policy, model, load)
+        cases[case.label] = case
+    return cases
 
 
 def _styles(cases: Mapping[str, Case]) -> dict[str, SeriesStyle]:
     """A colour by policy, a line by load; the models are in panels of their
     own.
     """
-    policies = list(dict.fromkeys(case.policy for case in cases.values()))
-    return {
-        label: SeriesStyle(
-            policies.index(case.policy),
-            LOADS.index(case.load),
-            f"{case.policy}, load {case.load:g}",
+    policies: list[str] = []
+    styles = {}
+    for label, case in cases.items():
+        if case.policy not in policies:
+            policies.append(case.policy)
+        styles[label] = SeriesStyle(
+            colour=policies.index(case.policy),
+            line=LOADS.index(case.load),
+            label=f"{case.policy}, load {case.load:g}",
         )
-        for label, case in cases.items()
-    }
+    return styles
 
 
 def _panels(cases: Mapping[str, Case]) -> tuple[Panel, ...]:
     """Response time and slowdown of each model's jobs."""
-    return tuple(
-        Panel(
-            measure,
-            shown=tuple(
-                label
-                for label, case in cases.items()
-                if case.model == model
-            ),
-            subject=LABELS[model],
+    panels = []
+    for measure, model in product((RESPONSE, SLOWDOWN), MODELS):
+        shown = tuple(
+            label for label, case in cases.items() if case.model == model
         )
-        for measure in (RESPONSE, SLOWDOWN)
-        for model in MODELS
-    )
+        panels.append(Panel(measure, shown=shown, subject=LABELS[model]))
+    return tuple(panels)
 
 
 ALSO = (MIGRATIONS, USE, BUSY, CPU)
@@ -162,6 +159,7 @@ def _capacity(
     series: str, x: float, seed: int, quick: bool
 ) -> RunConfiguration:
     case = _COST[series]
+    # A use that is uniform between 2x - 1 and 1 has the mean x; it is never 0.
     low = max(1e-4, round(2 * x - 1, 6))
     return nodes(
         case.model, case.policy, seed, case.load, quick=quick, cpu_low=low

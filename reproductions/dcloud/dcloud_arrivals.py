@@ -28,6 +28,7 @@ from reproductions.dcloud.dcloud_setup import (
 )
 from reproductions.dcloud.dcloud_sweeps import FIGURE_7, SPLITS
 from reproductions.grid_quantities import Measure
+from reproductions.interpretation_rows import panels_of, rows_of
 from reproductions.interpretations import Parameters
 from reproductions.published_figure import Figure, Panel, Point
 from reproductions.published_values import published_points
@@ -87,6 +88,9 @@ FIGURE_9 = Figure(
 TAKEN = "permutation, independent"
 UNEXTENDED = "permutation, no extension (d = p)"
 SLOWEST_FLOW = {"coupling": "slowest"}
+# Parameters of the policy, and values of the workload section. Even shares
+# are a link's capacity over its flows; without a cap a VM sends as fast as
+# its link.
 WAYS: dict[str, tuple[Parameters, dict[str, object]]] = {
     "permutation, slowest flow": (SLOWEST_FLOW, {}),
     "permutation, coupled flows": ({"coupling": "lockstep"}, {}),
@@ -104,11 +108,8 @@ WAYS: dict[str, tuple[Parameters, dict[str, object]]] = {
         {"deadline_ratio": "{mean: 1, sigma: 0, rule: clamp}"},
     ),
 }
-"""Parameters of the policy, and values of the workload section. Even shares are a
-link's capacity over its flows; without a cap a VM sends as fast as its link.
-"""
+# The rate for which the paper gives a number.
 BL_RATES = (80.0,)
-"""The rate for which the paper gives a number."""
 
 
 def _competing(
@@ -141,6 +142,7 @@ BL_INTERPRETATIONS = Figure(
 
 # -- revenue ---------------------------------------------------------------------
 
+# Placements and distributions of requests.
 LEADS: dict[str, tuple[Parameters, dict[str, object]]] = {
     "as judged": ({}, {}),
     "exact": ({"embedder": "exact"}, {}),
@@ -151,12 +153,8 @@ LEADS: dict[str, tuple[Parameters, dict[str, object]]] = {
         {"reading": "literal-clamped", "deadline_ratio": "{rule: redraw}"},
     ),
 }
-"""Placements and distributions of requests."""
-EARNING = {
-    f"{policy}, {name}": (policy, name)
-    for name in LEADS
-    for policy in (DCLOUD, VC)
-}
+TWO = (DCLOUD, VC)
+EARNING = rows_of(TWO, LEADS)
 EARNING_MBPS = (50.0, 250.0, 500.0)
 
 
@@ -184,14 +182,7 @@ REVENUE_INTERPRETATIONS = Figure(
     xs=EARNING_MBPS,
     series=tuple(EARNING),
     configuration=_earned,
-    panels=tuple(
-        Panel(
-            REVENUE,
-            shown=tuple(f"{policy}, {name}" for policy in (DCLOUD, VC)),
-            subject=name,
-        )
-        for name in LEADS
-    ),
+    panels=panels_of(REVENUE, TWO, LEADS),
     also=(SUCCESS, *ALSO),
     size=QUICK.words,
     quick_size=QUICK.words,
@@ -200,11 +191,8 @@ REVENUE_INTERPRETATIONS = Figure(
 
 # -- requests ------------------------------------------------------------------
 
-DRAWS = {
-    f"{policy}, {reading}": (policy, reading)
-    for reading in ("G", "literal", "literal-clamped")
-    for policy in (DCLOUD, VC)
-}
+# The interpretations are values of the key ``reading``.
+DRAWS = rows_of(TWO, ("G", "literal", "literal-clamped"))
 TIMES = (1.0, 16.0)
 
 
@@ -223,12 +211,12 @@ def _drawn(
 def _published(measure: Measure) -> dict[Point, float]:
     """The values that are published for Figure 7, whatever the requests."""
     known = published_points(FIGURE_7, measure)
-    return {
-        (series, x): known[policy, x]
-        for series, (policy, _) in DRAWS.items()
-        for x in TIMES
-        if (policy, x) in known
-    }
+    values = {}
+    for series, (policy, _) in DRAWS.items():
+        for x in TIMES:
+            if (policy, x) in known:
+                values[series, x] = known[policy, x]
+    return values
 
 
 REQUESTS = Figure(

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from dataclasses import replace
-from itertools import pairwise
 
 from reproductions.configuration import Variant
 from reproductions.dcloud.dcloud_scaling import FAT_TREE
@@ -34,7 +33,9 @@ from testbed import events
 from testbed.record.metrics import JobRow
 from testbed.record.reading import RecordedRun
 
-DCLOUD, VC, BL = "DCloud", "VC", "BL"
+DCLOUD = "DCloud"
+VC = "VC"
+BL = "BL"
 POLICIES = {DCLOUD: "dcloud", VC: "vc", BL: "bl"}
 AS_G = (
     # Durations as in every figure; slower, since many are short.
@@ -45,8 +46,8 @@ X = 10.0
 XS = (X,)
 HOUR_S = 3600.0
 HOURS = 24
+# Deadline over finish time.
 MUCH_EARLIER = 5.0
-"""Deadline over finish time."""
 
 EARLY = Measure(
     "early",
@@ -66,11 +67,11 @@ def deadline_over_finish(run: RecordedRun) -> Curve:
     """Figure 11(a): by ratio of deadline to finish time, the share of jobs at
     or below it.
     """
-    ratios = sorted(_ratio(row) for row in run.rows)
-    return [
-        (ratio, 100.0 * (i + 1) / len(ratios))
-        for i, ratio in enumerate(ratios)
-    ]
+    ratios = sorted(map(_ratio, run.rows))
+    points = []
+    for number, ratio in enumerate(ratios, 1):
+        points.append((ratio, 100.0 * number / len(ratios)))
+    return points
 
 
 def _ratio(row: JobRow) -> float:
@@ -89,32 +90,36 @@ def slots_by_hour(run: RecordedRun) -> Curve:
 
 def _by_hour(curve: Curve) -> Curve:
     """The mean of every hour of the day, in percent."""
-    until = [
-        hour * mean_until(curve, hour * HOUR_S)
-        for hour in range(1, HOURS + 1)
-    ]
-    means = [b - a for a, b in pairwise([0.0, *until])]
-    return [
-        *((float(hour), 100.0 * mean) for hour, mean in enumerate(means)),
-        (HOURS, 100.0 * means[-1]),
-    ]
+    points = []
+    percent = 0.0
+    # The mean over all hours so far, times their number.
+    until = 0.0
+    for hour in range(1, HOURS + 1):
+        before = until
+        until = hour * mean_until(curve, hour * HOUR_S)
+        percent = 100.0 * (until - before)
+        points.append((float(hour - 1), percent))
+    # The last step lasts until the end of the day.
+    points.append((float(HOURS), percent))
+    return points
 
 
 def traffic_among_vms(run: RecordedRun) -> Curve:
     """The traffic that jobs' VMs receive, as a share of what the servers' links
     carry, from every change on.
 
-    A job sends evenly from its start to its end. What a job that did not finish
-    had received is known on the live network alone; simulated, it counts as
+    A job sends evenly from its start to its end. The share that an unfinished
+    job had received is known on the live network alone; simulated, it counts as
     nothing.
     """
-    shares = {
-        event.job_id: event.share
-        for event in run.file.events
-        if isinstance(event, events.JobProgress)
-    }
+    shares = {}
+    for event in run.file.events:
+        if isinstance(event, events.JobProgress):
+            # The last one counts.
+            shares[event.job_id] = event.share
     changes: defaultdict[float, float] = defaultdict(float)
     for row in run.rows:
+        # A single VM sends to no other.
         if row.start_s is None or row.end_s is None or row.n_vms < 2:
             continue
         share = shares.get(row.job_id, 0.0)
@@ -139,9 +144,15 @@ def _server_links_bps(run: RecordedRun) -> float:
     """The capacity of all servers' own links, one way."""
     topology = run.started.topology
     links = topology["links"]
-    pairs = zip(links["lower"], links["capacity_bps"], strict=True)
     n_servers = len(topology["slots"])
-    return float(sum(bps for lower, bps in pairs if lower < n_servers))
+    total_bps = 0.0
+    # Servers have the lowest numbers of all nodes.
+    for lower, bps in zip(
+        links["lower"], links["capacity_bps"], strict=True
+    ):
+        if lower < n_servers:
+            total_bps += bps
+    return total_bps
 
 
 def measures(run: RecordedRun) -> Measures:
@@ -163,12 +174,11 @@ def traffic_by_hour(run: RecordedRun) -> Curve:
 
 
 def _variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - one x
-    less = (("workload.hours", "2"),) if quick else ()
-    return Variant(
-        "dcloud/dcloud-fig11.yaml",
-        INTERPRETATION.entry(POLICIES[series]),
-        (*INTERPRETATION.settings, *AS_G, *less),
-    )
+    settings = (*INTERPRETATION.settings, *AS_G)
+    if quick:
+        settings = (*settings, ("workload.hours", "2"))
+    entry = INTERPRETATION.entry(POLICIES[series])
+    return Variant("dcloud/dcloud-fig11.yaml", entry, settings)
 
 
 def _on_a_fat_tree(series: str, x: float, quick: bool) -> Variant:

@@ -23,7 +23,9 @@ from reproductions.grid_quantities import Measure, Measures
 from reproductions.published_figure import Figure, Panel
 from testbed.schedulers.charging import request_price
 
-N_VMS, MOST_BPS, SHORTEST_S = 120, 250_000_000, HOUR_S
+N_VMS = 120
+MOST_BPS = 250_000_000
+SHORTEST_S = HOUR_S
 APPLICATION = DemandCurve(((1.0, MOST_BPS),))
 # A time later than d by less than this share of d is rounding.
 SLACK = 1e-9
@@ -136,6 +138,7 @@ class Bargain:
                 BILL_METRICS,
             )
 
+        # Both by the same policy, each in a data centre of its own.
         asked = bill(STRATEGIES[self.strategy](truth))
         honest = bill((truth,))
         undiscounted = request_price(
@@ -158,11 +161,13 @@ def _jobs(
     a job arrives at the deadline of the job before it. Jobs of other strategies
     arrive at once. They are not written in the file because it refuses d < p.
     """
+    # One after the other where the tenant's own deadline leaves the time.
     in_turn = sum(part.d_s for part in asked) <= wanted_by_s * (1 + SLACK)
-    return tuple(
-        JobRequest(
-            id=f"part-{k}",
-            submit_s=part.d_s * k if in_turn else 0.0,
+    jobs = []
+    for number, part in enumerate(asked):
+        job = JobRequest(
+            id=f"part-{number}",
+            submit_s=part.d_s * number if in_turn else 0.0,
             n_vms=part.n,
             bandwidth_bps=part.b_bps,
             duration_s=part.p_s,
@@ -170,8 +175,8 @@ def _jobs(
             demand=APPLICATION,
             true_duration_s=part.true_s,
         )
-        for k, part in enumerate(asked)
-    )
+        jobs.append(job)
+    return tuple(jobs)
 
 
 # -- the table and its claims --------------------------------------------------
@@ -203,7 +208,7 @@ SHOWN = (
 def _bargain(
     strategy: str, ratio: float, seed: int, quick: bool
 ) -> Bargain:
-    del seed, quick
+    del seed, quick  # nothing is drawn, and the tenant is alone
     if strategy in ALLOCATIONS:
         return Bargain(TRUTH, ratio, ALLOCATIONS[strategy])
     return Bargain(strategy, ratio)

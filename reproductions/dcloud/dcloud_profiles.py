@@ -24,7 +24,13 @@ from reproductions.grid_quantities import Measure
 from reproductions.interpretations import BEST_EFFORT, RELAX
 from reproductions.published_figure import Figure
 
-EXACT, WHOLE_NETWORK, WHOLE_CPU, FIFTH_NETWORK, FIFTH_CPU = range(5)
+# How p was measured, as places on the x axis.
+EXACT = 0
+WHOLE_NETWORK = 1
+WHOLE_CPU = 2
+FIFTH_NETWORK = 3
+FIFTH_CPU = 4
+# True over stated running time, less 1: least and greatest.
 ERRORS = MappingProxyType(
     {
         EXACT: (0.0, 0.0),
@@ -35,10 +41,10 @@ ERRORS = MappingProxyType(
         FIFTH_CPU: (-0.4691, -0.2114),
     }
 )
-"""True over stated running time, less 1: least and greatest."""
 RELAXED = "γ = 12 %"
 STRICT = "γ = 0"
 STRICT_INDEX = {"gamma": "0.0"}
+# Parameters of DCloud by series.
 SERIES = MappingProxyType(
     {
         RELAXED: RELAX,
@@ -47,7 +53,6 @@ SERIES = MappingProxyType(
         f"{STRICT}, best effort": {**STRICT_INDEX, **BEST_EFFORT},
     }
 )
-"""Parameters of DCloud by series."""
 KILLED = Measure("killed", "jobs killed")
 LATE = Measure("late", "jobs finished late")
 

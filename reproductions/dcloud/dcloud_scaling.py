@@ -41,8 +41,8 @@ FAT_TREE: Settings = (
 )
 STRICT: Settings = ()
 SHARING: Settings = (("enforcement", "work-conserving"),)
+# Megabytes of each job of the file, in its order.
 QUICK_INPUTS = (1.2, 6, 6, 6, 0.8, 4, 4, 4)
-"""Megabytes of each job of the file, in its order."""
 
 MEASURED = Measure("measured_s", "running time", "s", digits=3)
 ESTIMATE = Measure("scaled_s", "estimate p·b/b'", "s", digits=3)
@@ -99,6 +99,9 @@ def _sample_s(rows: Sequence[JobRow], name: str) -> float:
 
 
 def _quick() -> Settings:
+    """Settings of a smaller input for each job, whose size is an argument of its
+    program.
+    """
     inputs = []
     for index, megabytes in enumerate(QUICK_INPUTS):
         key = f"workload.jobs[{index}].command[3]"
@@ -107,6 +110,7 @@ def _quick() -> Settings:
 
 
 def figure_10(
+    *,
     suffix: str,
     title: str,
     size: str,
@@ -139,10 +143,9 @@ def figure_10(
             Panel(MEASURED),
             Panel(ESTIMATE),
             Panel(RATIO),
-            *(
-                Panel(simulated(each))
-                for each in (MEASURED, ESTIMATE, RATIO)
-            ),
+            Panel(simulated(MEASURED)),
+            Panel(simulated(ESTIMATE)),
+            Panel(simulated(RATIO)),
         ),
         also=(PROFILED, SAMPLED, FIDELITY, WALL),
         printed=(RATIO, MEASURED, ESTIMATE, PROFILED, SAMPLED, FIDELITY),

@@ -22,6 +22,7 @@ TS = "DCloud-TS"
 BS = "DCloud-BS"
 VC = "VC"
 BL = "BL"
+# The testbed's policies by series of the paper.
 POLICIES = {
     DCLOUD: "dcloud",
     TS: "dcloud-ts",
@@ -29,9 +30,9 @@ POLICIES = {
     VC: "vc",
     BL: "bl",
 }
-"""The testbed's policies by series of the paper."""
+# The series of most figures.
 THREE = (DCLOUD, VC, BL)
-"""The series of most figures."""
+# About the processor time that a simulation of 8,000 servers takes per job.
 SECONDS_A_JOB = {
     DCLOUD: 0.0055,
     TS: 0.0055,
@@ -39,7 +40,6 @@ SECONDS_A_JOB = {
     VC: 0.0003,
     BL: 0.006,
 }
-"""About the processor time that a simulation of 8,000 servers takes per job."""
 
 SUCCESS = Measure("success", "jobs within deadline", "%", factor=100.0)
 VM_WORK = Measure(
@@ -107,12 +107,11 @@ QUICK = Size(
     jobs_share=0.1,
     words="400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
 )
+# Jobs that arrive per hour of the day, for 8,000 servers; fewer by night.
 PER_HOUR = 160.0
-"""Jobs that arrive per hour of the day, for 8,000 servers; fewer by night."""
+# Hours at the day's rate of arrivals that bring as many jobs as 24 hours:
+# half of those are night, with a fifth of the rate.
 DAY_AND_NIGHT = 24 * 0.6
-"""Hours at the day's rate of arrivals that bring as many jobs as 24 hours: half
-of those are night, with a fifth of the rate.
-"""
 
 
 def configuration(
@@ -132,6 +131,7 @@ def configuration(
     numbers are for 8,000 servers. ``splits``: oversubscription of the racks' and
     of the aggregation switches. ``workload``: other values of that section.
     """
+    # Later values replace earlier ones: a figure's those of the interpretation.
     size = QUICK if quick else FULL
     values = {
         **DCLOUD_INTERPRETATION.workload,
@@ -154,6 +154,8 @@ def configuration(
     )
     entry = DCLOUD_INTERPRETATION.entry(POLICIES[series], parameters)
     variant = Variant(file, entry, (*topology, *settings(**values)))
+    # A simulation's time grows with the jobs, and with the servers that each
+    # of them is placed among.
     servers = math.prod(size.fanout)
     cost = jobs * servers / 8000 * SECONDS_A_JOB[series]
     return RunConfiguration(variant, seed, DAY_METRICS, weight=cost)

@@ -104,6 +104,8 @@ FIGURE_6 = Figure(
 
 # -- Figure 7 ------------------------------------------------------------------
 
+# The racks' and the aggregation switches' ratios; only 8 is published
+# (decision 23).
 SPLITS = {
     1.0: (1.0, 1.0),
     2.0: (2.0, 1.0),
@@ -111,9 +113,6 @@ SPLITS = {
     8.0: (4.0, 2.0),
     16.0: (16.0, 1.0),
 }
-"""The racks' and the aggregation switches' ratios; only 8 is published
-(decision 23).
-"""
 
 TIMES = tuple(SPLITS)
 

@@ -1,5 +1,5 @@
 """JSA's Figure 5 under other interpretations of its baselines and bandwidths,
-simulated: what the order of EDF, Oktopus and PS-P depends on.
+simulated: the order of EDF, Oktopus and PS-P depends on them.
 
 As judged, profiles are linear: running times fall linearly with bandwidth, by
 the formula of Section V.A, and jobs take them. Jobs of one row take p·b/b', a
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reproductions.configuration import RunConfiguration, Variant
+from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import REWARD_METRICS
+from reproductions.interpretation_rows import panels_of, rows_of
 from reproductions.interpretations import JSA as INTERPRETATION
 from reproductions.interpretations import Parameters
 from reproductions.jsa.jsa_rewards import (
@@ -26,9 +27,10 @@ from reproductions.jsa.jsa_rewards import (
     REWARD,
     TRACE,
 )
-from reproductions.published_figure import Figure, Panel
+from reproductions.published_figure import Figure
 
-BLOCK, LATE = {"queue": "block"}, {"late": "run"}
+BLOCK = {"queue": "block"}
+LATE = {"late": "run"}
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,7 @@ ALTERNATIVES = {
     "all-to-all": Alternative(workload={"pattern": "all-to-all"}),
     "times p·b/b'": Alternative(workload={"volume": "fixed"}),
 }
-ROWS = {
-    f"{series}, {name}": (series, alternative)
-    for name, alternative in ALTERNATIVES.items()
-    for series in FOUR
-}
+ROWS = rows_of(FOUR, ALTERNATIVES)
 COUNTS = (50.0, 100.0, 150.0)
 SEEDS = 10
 
@@ -63,15 +61,17 @@ SEEDS = 10
 def _under(
     row: str, count: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    series, alternative = ROWS[row]
+    series, name = ROWS[row]
+    alternative = ALTERNATIVES[name]
     policy = POLICIES[series]
-    jobs = round(count) // (2 if quick else 1)
+    jobs = round(count)
+    if quick:
+        jobs //= 2
     workload = {**INTERPRETATION.workload, **alternative.workload}
-    values = {**workload, "jobs": str(jobs)}
     variant = Variant(
         FEW_MACHINES,
         INTERPRETATION.entry(policy, alternative.parameters.get(series)),
-        tuple((f"workload.{key}", value) for key, value in values.items()),
+        settings(**{**workload, "jobs": jobs}),
     )
     return RunConfiguration(
         variant, seed, REWARD_METRICS, weight=0.01 * jobs, trace=TRACE
@@ -86,12 +86,7 @@ INTERPRETATIONS_OF_JSA = Figure(
     xs=COUNTS,
     series=tuple(ROWS),
     configuration=_under,
-    panels=tuple(
-        Panel(
-            REWARD, shown=tuple(f"{s}, {name}" for s in FOUR), subject=name
-        )
-        for name in ALTERNATIVES
-    ),
+    panels=panels_of(REWARD, FOUR, ALTERNATIVES),
     also=(MET,),
     size="24 machines of one VM slot in 4 racks, 5 VMs a job; simulated",
     quick_size="the same with half the jobs",

@@ -25,6 +25,7 @@ from reproductions.live_figure import (
 from reproductions.published_figure import Panel
 from testbed.record.reading import RecordedRun
 
+# Settings with which a run takes two minutes.
 SHORTENED = (
     # Of the trace's jobs of up to 12 tasks 6 % run for longer, one for 13
     # hours: in the end a run would wait for one job alone.
@@ -32,7 +33,6 @@ SHORTENED = (
     # The shortest job takes 20 s, five of wall time.
     ("scale.time", "4"),
 )
-"""Settings with which a run takes two minutes."""
 SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
 REDUCED = (
     "Smaller than published: two or three points a curve in place of five, three repetitions in "
@@ -44,17 +44,27 @@ REDUCED = (
 
 
 def rewarded(run: RecordedRun) -> Measures:
-    """The share of all rewards that belongs to jobs on time; how long jobs ran."""
-    total = sum(row.value for row in run.rows)
-    ran = [row.measured_s for row in run.rows if row.measured_s is not None]
+    """The share of all rewards that belongs to jobs on time, and the mean time
+    that jobs ran.
+    """
+    total = 0.0
+    earned = 0.0
+    ran_s = []
+    for row in run.rows:
+        total += row.value
+        if row.met_deadline:
+            earned += row.value
+        if row.measured_s is not None:
+            ran_s.append(row.measured_s)
+    # Of nothing both are 0.
     return {
-        REWARD.name: sum(row.value for row in run.rows if row.met_deadline)
-        / (total or 1.0),
-        RAN.name: sum(ran) / (len(ran) or 1),
+        REWARD.name: earned / (total or 1.0),
+        RAN.name: sum(ran_s) / (len(ran_s) or 1),
     }
 
 
 def _figure(
+    *,
     letter: str,
     title: str,
     x_label: str,
@@ -63,17 +73,19 @@ def _figure(
     series: tuple[str, ...] = FOUR,
     shown: Measure = SUCCESS,
 ) -> LiveFigure:
-    """One of the four; ``setting`` is ``KEY=VALUE`` with a # for x."""
+    """One of the four panels; ``setting`` is ``KEY=VALUE`` with a # for x, and
+    ``shown`` the measure beside the reward.
+    """
     key, _, value = setting.partition("=")
 
-    def variant(one: str, x: float, quick: bool) -> Variant:
-        less = (("workload.jobs", "25"),) if quick else ()
+    def variant(one_series: str, x: float, quick: bool) -> Variant:
         swept = (key, value.replace("#", f"{x:g}"))
-        return Variant(
-            FEW_MACHINES,
-            INTERPRETATION.entry(POLICIES[one]),
-            (*INTERPRETATION.settings, *SHORTENED, swept, *less),
-        )
+        values = (*INTERPRETATION.settings, *SHORTENED, swept)
+        if quick:
+            # Behind the swept setting, which may be the number of jobs too.
+            values = (*values, ("workload.jobs", "25"))
+        entry = INTERPRETATION.entry(POLICIES[one_series])
+        return Variant(FEW_MACHINES, entry, values)
 
     return LiveFigure(
         name=f"jsa-fig5{letter}",

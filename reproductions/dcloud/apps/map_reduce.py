@@ -36,7 +36,10 @@ WORD_BYTES = 7
 
 
 def connect(own: str, address: str, port: int) -> socket.socket:
-    """Ranks start when they start: one that does not listen yet is asked again."""
+    """A connection from this rank's address to another's. Raises
+    ConnectionRefusedError where that one does not listen for PATIENCE_S.
+    """
+    # Ranks start at different times.
     give_up_s = time.monotonic() + PATIENCE_S
     while True:
         try:
@@ -54,8 +57,8 @@ def send(peer: socket.socket, part: bytes) -> None:
     peer.shutdown(socket.SHUT_WR)
 
 
-def heard(peer: socket.socket) -> bytes:
-    """All that a peer sends, until it has said its last."""
+def received(peer: socket.socket) -> bytes:
+    """All that a peer sends, until it closes its side."""
     got = bytearray()
     while data := peer.recv(1 << 16):
         got += data
@@ -66,6 +69,8 @@ def exchanged(
     parts: Sequence[bytes], rank: int, ranks: Sequence[str], port: int
 ) -> list[bytes]:
     """The parts that all ranks have for this one; ``parts`` are its own by rank."""
+    # Sent by another thread while this one receives: two ranks that both only
+    # send would fill each other's buffers, and wait for ever.
     n = len(ranks)
     got = [parts[rank]]
     with (
@@ -86,7 +91,7 @@ def exchanged(
             zip(others, outgoing, strict=True), 1
         ):
             sent = beside.submit(send, peer, parts[other])
-            got.append(heard(incoming[ranks[(rank - step) % n]]))
+            got.append(received(incoming[ranks[(rank - step) % n]]))
             sent.result()
     return got
 
@@ -103,6 +108,7 @@ def records_by_rank(megabytes: float, rank: int, n: int) -> list[bytes]:
 
 
 def sort(got: Sequence[bytes]) -> str:
+    """Sorts the records of several parts; their number and the first one."""
     records = []
     for part in got:
         for start in range(0, len(part), RECORD_BYTES):
@@ -135,6 +141,7 @@ def counts_by_rank(megabytes: float, rank: int, n: int) -> list[bytes]:
 
 
 def add_up(got: Sequence[bytes]) -> str:
+    """Adds up counts of words; their numbers and the most frequent word."""
     counts: Counter[str] = Counter()
     for part in got:
         for line in part.decode().splitlines():
@@ -146,6 +153,7 @@ def add_up(got: Sequence[bytes]) -> str:
 
 
 def main(job: str, megabytes: str, port: str = "5300") -> None:
+    """Runs a program's two parts around the exchange, and prints the outcome."""
     rank = int(os.environ["HOSENET_RANK"])
     ranks = os.environ["HOSENET_PEERS"].split(",")
     first, last = {
