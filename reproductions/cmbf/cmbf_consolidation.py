@@ -21,10 +21,9 @@ from reproductions.configuration import RunConfiguration
 from reproductions.published_figure import Figure, Panel
 
 LOADS = (0.5, 0.6, 0.7, 0.8, 0.9)
+# More work than 320 nodes can do one process at a time: every queue grows
+# to the end.
 SATURATED = 1.2
-"""More work than 320 nodes can do one process at a time: every queue grows to
-the end.
-"""
 XS = (*LOADS, SATURATED)
 
 

@@ -1,11 +1,10 @@
 """CMBF's Section 3: the effect of two VMs on a node on each other, measured
 live.
 
-Three jobs of ``cmbf-interference.yaml``: ``alone``, the same once more as
-``front``, before it or after it, and in its background ``rear``, which could
-use the whole processor.
-What ``rear`` got follows from its end: after ``front`` has ended it has the
-processor to itself.
+``cmbf-interference.yaml`` has three jobs. ``alone`` runs before or after the
+others; ``front`` is the same job with ``rear`` in its background, which could
+use the whole processor. The CPU time of ``rear`` follows from its end: after
+the end of ``front`` it has the processor to itself.
 """
 
 from __future__ import annotations
@@ -45,6 +44,7 @@ IDLE_USED = Measure(
     factor=100.0,
 )
 
+# The share of idle CPU below which no share of it is measured.
 LEAST_IDLE = 0.01
 
 
@@ -53,7 +53,9 @@ def interference(run: RecordedRun) -> dict[str, float]:
     meanwhile.
     """
     rows = {row.job_id: row for row in run.rows}
-    alone, foreground, rear = rows["alone"], rows["front"], rows["rear"]
+    alone = rows["alone"]
+    foreground = rows["front"]
+    rear = rows["rear"]
     if not alone.measured_s or foreground.measured_s is None:
         return dict.fromkeys(
             (LOSS.name, SHARE.name, IDLE_USED.name), math.nan
@@ -61,11 +63,14 @@ def interference(run: RecordedRun) -> dict[str, float]:
     # Its bursts' share of the time that it ran: its waits are never exact.
     idle = 1.0 - _use(run) * foreground.duration_s / foreground.measured_s
     share = background_share(foreground, rear)
+    # Where next to nothing is idle, there is no share to measure.
+    idle_used = math.nan
+    if idle > LEAST_IDLE:
+        idle_used = share / idle
     return {
         LOSS.name: foreground.measured_s / alone.measured_s - 1.0,
         SHARE.name: share,
-        # Where next to nothing is idle, there is no share to measure.
-        IDLE_USED.name: share / idle if idle > LEAST_IDLE else math.nan,
+        IDLE_USED.name: idle_used,
     }
 
 
@@ -98,9 +103,10 @@ def _use(run: RecordedRun) -> float:
 
 BURSTS = "bursts of 10 ms"
 USES = (10.0, 30.0, 50.0, 70.0, 90.0, 96.0, 100.0)
-WALL_S, QUICK_S = 6.0, 3.0
+WALL_S = 6.0
+QUICK_S = 3.0
+# Seconds of the experiment in one of wall time, as its file sets.
 TIME_SCALE = 30.0
-"""Of the file."""
 
 
 def _interference(series: str, x: float, quick: bool) -> DrawnOrder:  # noqa: ARG001 - one series

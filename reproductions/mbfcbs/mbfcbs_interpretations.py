@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -96,17 +97,17 @@ PRIORITIES = _of_four(
 # -- Haizea's traces -----------------------------------------------------------
 
 BACKGROUND = "haizea/30days.swf.gz"
+# Advance reservations that are injected, by set.
 SETS = {
     1.0: "haizea/30days-work_20-dur_1h-size_1small.lwf",
     2.0: "haizea/30days-work_20-dur_3h-size_1small.lwf",
     3.0: "haizea/30days-work_20-dur_2h-size_2medium.lwf",
 }
-"""Advance reservations that are injected, by set."""
 LEASES = 1000
+# Of the leases of a set: the shares are those of the main comparison.
 IMMEDIATE = 400
-"""Of the leases of a set: the shares are those of the main comparison."""
+# Cores and memory in MiB of the VM types of Table 2.
 TYPES = ((1, 1920), (2, 3840), (4, 7680))
-"""Cores and memory in MiB of the VM types of Table 2."""
 
 
 @dataclass(frozen=True)
@@ -143,6 +144,7 @@ class HaizeaConfiguration:
         """Plays the run and takes the measures of a simulated run of leases."""
         began_s = time.process_time()
         leases = haizea_leases(self.injected, self.seed)
+        # An experiment reads its leases from a file.
         with TemporaryDirectory() as folder:
             path = Path(folder) / "leases.lwf"
             path.write_text("".join(map(_line, leases)), "utf-8")
@@ -164,7 +166,8 @@ def haizea_leases(injected: str, seed: int) -> list[LeaseRecord]:
     trace is missing.
     """
     known = [*_background(), *_injected(injected)]
-    known.sort(key=lambda lease: lease.arrival_s)
+    known.sort(key=attrgetter("arrival_s"))
+    # Each set has as many leases, in the shares of the main comparison.
     known = known[: LEASES - IMMEDIATE]
     like = [lease for lease in known if lease.kind == "BE"]
     span_s = known[-1].arrival_s
@@ -182,7 +185,7 @@ def haizea_leases(injected: str, seed: int) -> list[LeaseRecord]:
                 start_s=arrival_s,
             )
         )
-    known.sort(key=lambda lease: lease.arrival_s)
+    known.sort(key=attrgetter("arrival_s"))
     return _typed(known, seed)
 
 
@@ -199,35 +202,34 @@ def _typed(leases: Sequence[LeaseRecord], seed: int) -> list[LeaseRecord]:
 
 
 def _background() -> list[LeaseRecord]:
+    """The best-effort leases: jobs of the log below Haizea's leases. Raises
+    MachineCannot where it is missing.
+    """
     require_trace(BACKGROUND)
     path = find_file(BACKGROUND, FOLDER)
     assert path is not None  # noqa: S101 - required above
     jobs = jobs_of(read_swf(path, names=NEEDED)).jobs
     # Where no running time was stated the true one is taken.
     stated_s = np.where(np.isnan(jobs.stated_s), jobs.run_s, jobs.stated_s)
-    columns = zip(
-        jobs.number.tolist(),
-        jobs.submit_s.tolist(),
-        stated_s.tolist(),
-        jobs.processes.tolist(),
-        jobs.run_s.tolist(),
-        strict=True,
-    )
-    return [
-        LeaseRecord(
+    leases = []
+    for index, number in enumerate(jobs.number):
+        lease = LeaseRecord(
             name=f"best-effort-{number}",
             kind="BE",
-            arrival_s=submit_s,
+            arrival_s=float(jobs.submit_s[index]),
             start_s=None,
-            duration_s=duration_s,
-            nodes=nodes,
-            real_s=run_s,
+            duration_s=float(stated_s[index]),
+            nodes=int(jobs.processes[index]),
+            real_s=float(jobs.run_s[index]),
         )
-        for number, submit_s, duration_s, nodes, run_s in columns
-    ]
+        leases.append(lease)
+    return leases
 
 
 def _injected(name: str) -> list[LeaseRecord]:
+    """The advance reservations of a file. Raises MachineCannot where it is
+    missing.
+    """
     require_trace(name)
     path = find_file(name, FOLDER)
     assert path is not None  # noqa: S101 - required above

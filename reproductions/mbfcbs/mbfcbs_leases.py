@@ -15,7 +15,8 @@ from reproductions.published_figure import Figure, Panel
 
 # -- Figures 4 and 5: the small cluster (Section 5.1) --------------------------
 
-MBFCBS, DEFAULT = "MBFCBS", "Haizea's default"
+MBFCBS = "MBFCBS"
+DEFAULT = "Haizea's default"
 SMALL_POLICIES = {
     MBFCBS: "mbfcbs",
     DEFAULT: "{name: mbfcbs, preemption: false, earliest: false, depth: 1}",
@@ -43,7 +44,7 @@ def _few(
 
 
 def _cost_ms(leases: float) -> float:
-    """Processor time of a run, about."""
+    """The approximate processor time of a run, in milliseconds."""
     return 0.8 * leases + 20.0
 
 
@@ -73,7 +74,8 @@ FIGURE_5 = _small(
 
 # -- Figures 6 to 11 (Section 5.2) ---------------------------------------------
 
-VMCT, PRIORITY = "V-MCT", "priority"
+VMCT = "V-MCT"
+PRIORITY = "priority"
 POLICIES = {MBFCBS: "mbfcbs", VMCT: "v-mct", PRIORITY: "priority"}
 
 SUCCESS = Measure("success", "success rate", unit="%", factor=100.0)
@@ -113,7 +115,7 @@ SHARES = (10.0, 20.0, 30.0, 40.0, 50.0, 60.0)
 def _shares(
     series: str, advance: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    del quick
+    del quick  # it takes a second as it is
     share = advance / 100.0
     values = settings(
         jobs=100, load=1.5, advance=share, immediate=(1.0 - share) / 2.0
