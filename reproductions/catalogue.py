@@ -42,6 +42,7 @@ def measures_for(figure: AnyFigure) -> list[Measure]:
     A figure's own measure has the name for itself: leases that are accepted are
     a number, jobs of other live figures a share.
     """
+    # Later measures replace earlier ones of the same name.
     measures: dict[str, Measure] = {}
     if isinstance(figure, LiveFigure):
         for measure in EVERY_LIVE:
@@ -75,6 +76,7 @@ def figures(names: Sequence[str]) -> list[Figure]:
             f"{', '.join(live_only)}: measured on the live network only",
             f"sudo testbed reproduce {' '.join(live_only)} --live",
         )
+    # A name typed twice is computed once.
     _require_known(names, FIGURES, "no reproduction")
     return [FIGURES[name] for name in dict.fromkeys(names)]
 

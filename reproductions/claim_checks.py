@@ -39,8 +39,8 @@ STATUSES: tuple[Status, ...] = ("free", "fitted", "own check")
 paper's, and it took part in choosing an interpretation. ``own check``: of this
 project alone.
 """
+# Probability of a wrong verdict on one side.
 LEVEL = (1.0 - CONFIDENCE) / 2.0
-"""Probability of a wrong verdict on one side."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,7 @@ def chances(
     not finite decide nothing, nor do fewer seeds than are ``needed``.
     ``sampled``: as in :func:`chances_of`.
     """
+    # A run that measured nothing must not become a verdict.
     if not all(map(math.isfinite, values)):
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
@@ -155,9 +156,12 @@ def chances_of(
         if band.holds(mean):
             return Chances(inside=least, outside=1.0)
         return Chances(inside=1.0, outside=least)
+    # How far the mean is within each end, in standard errors.
     error = deviation / math.sqrt(seeds)
     above_low = _tail((mean - band.low) / error, seeds - 1)
     below_high = _tail((band.high - mean) / error, seeds - 1)
+    # Inside takes both ends, so that the less certain one decides; outside
+    # takes one of them.
     return Chances(
         inside=max(above_low, below_high),
         outside=min(1.0 - above_low, 1.0 - below_high),
@@ -400,6 +404,7 @@ class JudgedClaim:
     @property
     def deciding(self) -> tuple[Judged, ...]:
         """The checks that decide: all, or those that share the claim's verdict."""
+        # Of a claim that is not reproduced most checks may well hold.
         if self.verdict == "reproduced":
             return self.checks
         verdict = self.verdict

@@ -117,6 +117,7 @@ def _section_of(figure: str) -> str:
 
     Raises BadInput for an unknown one.
     """
+    # A name of both kinds is the simulated figure.
     for name in (figure, f"{figure}-live"):
         if name in sections():
             return name
@@ -128,6 +129,8 @@ def _section_of(figure: str) -> str:
 
 
 def _check(path: Path, out: Path, *, run: bool, as_json: bool) -> None:
+    # The file's own values by the file's own rules; what else differs from
+    # this checkout is remarked on, and changes no exit code.
     content = read_claim_file(path)
     judged = judged_again(content)
     remarks = (*judged.remarks, *remarks_on_origin(content))
@@ -175,6 +178,7 @@ def _run_again(content: Content, path: Path, out: Path) -> list[str]:
     """
     figure = figure_of(content)
     seeds = int(content["results"]["seeds"])
+    # The claims are about the full size, so that the run has it, too.
     again = ["testbed", "claim", CHECK, str(path), "--run"]
     request = Request(out, seeds, quick=False, command=again)
     if isinstance(figure, LiveFigure):

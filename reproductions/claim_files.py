@@ -184,6 +184,7 @@ def verdicts_of(done: Reproduced) -> list[list[str]]:
 
 def digest_of(content: Content) -> str:
     """SHA-256 of all but the digest itself."""
+    # A file may have its keys in any order.
     rest = {key: value for key, value in content.items() if key != "digest"}
     text = json.dumps(rest, sort_keys=True, ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
@@ -195,11 +196,13 @@ def results_of(section: str, out: Path) -> Content:
     BadInput where there are none.
     """
     figure = sections()[section]
+    # Results of this machine come before those of the checkout.
     path = out / figure.name / RESULTS
     stored = TREE / PAGES / DATA / f"{section}.json"
     values: Content = {}
     if path.exists():
         record = json.loads(path.read_text("utf-8"))
+        # A simulated and a live figure of one name share a folder.
         if is_results_of(record, figure):
             values = json.loads(compact(record))
     if not values and stored.exists():
@@ -247,6 +250,7 @@ ASK = "ask for the file as it was written"
 def _require_parts(content: Content, path: Path) -> None:
     """Raises BadInput where a part is not that of the digest beside it."""
     ledger = content["ledger"]
+    # Files of an earlier form have no points.
     points = content.get("points")
     if digest_of_rules(ledger["text"].encode()) != ledger["digest"]:
         raise BadInput(

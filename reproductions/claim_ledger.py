@@ -180,6 +180,7 @@ def rules_in(content: bytes) -> str:
 
 
 def _claim(entry: Entry, where: str, measures: Measures) -> Claim:
+    # A misspelt status would leave the paper's family unseen.
     status = entry["status"]
     if status not in STATUSES:
         raise ValueError(f"status {status}: use {', '.join(STATUSES)}")
@@ -238,6 +239,7 @@ def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
         for inner in entry["among"]:
             among += _quantities(inner, measures)
         return [_of_several(kind, entry, tuple(among))]
+    # Each of these may be a list, or a single value.
     names = [key for key in ("measure", "of", "than", "at") if key in entry]
     listed = [as_list(entry[name]) for name in names]
     quantities: list[Quantity] = []
@@ -261,12 +263,12 @@ def _of_several(
     raise ValueError(f"quantity {kind} is not of several others")
 
 
+# Quantities of two series at the same place.
 PAIRS: Mapping[str, Callable[..., Quantity]] = {
     "difference": Difference,
     "gain": Gain,
     "log-ratio": LogRatio,
 }
-"""Quantities of two series at the same place."""
 FROM_TO = ("change", "relative-change", "gain-growth")
 """Quantities of a series, or of two, between two places."""
 ALONG = ("spread", "least-rise", "least-fall")

@@ -35,8 +35,8 @@ from testbed.spec.document import find_file
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
+# The experiment files are installed with this package.
 FOLDER = Path(__file__).parent
-"""The experiment files are installed with this package."""
 
 Settings = tuple[tuple[str, str], ...]
 
@@ -81,6 +81,7 @@ class Variant:
 
         Raises SpecErrors where file or settings are wrong.
         """
+        # As ``--set`` does: settings replace values of the file by their keys.
         values = {**dict(self.settings), "policies": f"[{self.policy}]"}
         if seed is not None:
             values["seed"] = str(seed)
@@ -152,6 +153,7 @@ class Stopwatch:
 
     def around(self, policy: Policy) -> Policy:
         """The policy, observed."""
+        # An observer hides what the policy has beside its decisions.
         if isinstance(policy, Charging):
             return _TimedCharging(policy, policy.price, self.took_s)
         return _Timed(policy, self.took_s)
@@ -270,6 +272,7 @@ class RunConfiguration:
     trace: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        # The function's name stands for what it measures.
         measures = self.extractor.measures
         return {
             **self.variant.to_json(),

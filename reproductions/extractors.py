@@ -56,6 +56,7 @@ def _day(run: PlayedRun) -> Measures:
         if outcome == "finished":
             outcome = "met" if on_time(row) else "late"
         outcomes[outcome] += 1
+    # All that the data centre offers in a day.
     slots_s = datacentre.total_slots * DAY_S
     uplink_bits = float(datacentre.nic_bps.sum()) * DAY_S
     jobs = len(rows)
@@ -83,6 +84,7 @@ def _undisturbed(row: JobRow) -> bool:
 
 def _decision_times(run: PlayedRun) -> dict[str, float]:
     """Processor seconds per arrival."""
+    # A run without arrivals took no time for them.
     ordered = sorted(run.decisions_s) or [0.0]
     return {
         "allocation_mean_s": sum(ordered) / len(ordered),
@@ -98,7 +100,7 @@ def _bill(run: PlayedRun) -> Measures:
     end_s = 0.0
     for row in run.rows:
         if row.outcome != "finished" or row.end_s is None:
-            # A tenant whose job never ends has its result by no deadline.
+            # A result that never comes is late for every deadline.
             end_s = math.inf
             break
         end_s = max(end_s, row.end_s)
@@ -144,8 +146,8 @@ def _rewards(run: PlayedRun) -> Measures:
 
 # -- queues (AdaBa, BgMBF) -----------------------------------------------------
 
+# The time of a migration by BgMBF's argument (Section 5.3.2).
 RESTORING_S = 20.0
-"""The time of a migration by BgMBF's argument (Section 5.3.2)."""
 
 
 def _queue(run: PlayedRun) -> Measures:

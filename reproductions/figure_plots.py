@@ -44,15 +44,15 @@ BACKEND_LINES: tuple[Line, Line] = ("-", "--")
 BAR = 0.4
 # The share of a plot's width that a letter of a tick's label takes.
 LETTER_SHARE = 0.022
+# With more places on the x axis matplotlib chooses the ticks.
 MOST_TICKS = 12
-"""With more places on the x axis matplotlib chooses the ticks."""
 PUBLISHED = "published (large, hollow)"
 
 NAMED = "published"
+# The label of published values in a panel: the legend names them once.
 UNNAMED = "_published"
-"""The label of published values in a panel: the legend names them once."""
+# The line of published limits.
 DASHES = (0, (5, 1.5, 1, 1.5))
-"""The line of published limits."""
 MOST_PERCENT = 100.0
 # A published value so many times above all of ours is named, and not drawn: it
 # would press ours together.
@@ -150,6 +150,7 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
             colour=colour,
             marker=marker,
         )
+    # Relations start from our means: they come last.
     _plot_relations(axes, done, panel)
     if panel.limits is not None:
         axes.set_ylim(panel.limits)
@@ -313,6 +314,7 @@ def _plot_relations(axes: Axes, done: Reproduced, panel: Panel) -> None:
             # Several series with the same relation to another are one mark.
             key = replace(relation, point=(other, 0.0), to=(other, 0.0))
             groups.setdefault(key, []).append(relation)
+    # Taken before relations are drawn, which may extend the axis.
     most = _most(axes, panel)
     for relations in groups.values():
         _plot_related(
@@ -474,7 +476,7 @@ def _head(axes: Axes, panel: Panel) -> None:
 
 
 def _legend_entries(axes: Axes) -> Iterable[tuple[Any, str]]:
-    """What is drawn in axes, with its label."""
+    """Each mark or line in axes with its label."""
     handles, labels = axes.get_legend_handles_labels()
     return zip(handles, labels, strict=True)
 

@@ -54,12 +54,13 @@ from testbed.sweeps.tasks import Executor
 CACHE = "computed"
 TABLE = "table.md"
 RUNS = "live"
-LIVE, SIMULATED, REPLAY = "live", "simulated", "replay"
+LIVE = "live"
+SIMULATED = "simulated"
+REPLAY = "replay"
 COMPLETED = "completed"
+# Approximate wall time of a live run before and after its jobs: building
+# the network, preflight load test, cleanup.
 SET_UP_S = 8.0
-"""Approximate wall time of a live run before and after its jobs: building the
-network, preflight load test, cleanup.
-"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Request:
     @property
     def stages(self) -> tuple[int, ...]:
         """The numbers of seeds after which the claims are judged."""
+        # Doubled each time: the level is divided by the number of stages, and
+        # by doubling there are few.
         stages = [self.seeds]
         while 2 * stages[-1] <= self.most:
             stages.append(2 * stages[-1])
@@ -103,6 +106,7 @@ def reproduce_figure(
             figure, seeds, results, quick=request.quick, stages=stages
         )
 
+    # At the last stage the figure is as it is, decided or not.
     *earlier, last = stages or (request.seeds,)
     for seeds in earlier:
         done = reproduced_with(seeds)
@@ -202,8 +206,10 @@ def reproduce_live(
     ``again``: live runs whose verdict is not ``ok`` are run again. An error
     ends it; live runs that are complete by then are kept.
     """
+    # All simulations come first: their spans are the expected times of the
+    # live runs.
     points = _points(figure, request)
-    # Several points may share a run.
+    # Several points may share a run, which has a folder of its own.
     runs = list({point.folder.path: point for point in points}.values())
     simulations = []
     for number, point in enumerate(runs):
@@ -224,9 +230,10 @@ def reproduce_live(
     for at, repetitions in outcomes.items():
         series, x = at
         measures_of_figure = figure.own_of(series, x)
-        measures[at] = tuple(
-            measured(outcome, measures_of_figure) for outcome in repetitions
-        )
+        of_repetitions = []
+        for outcome in repetitions:
+            of_repetitions.append(measured(outcome, measures_of_figure))
+        measures[at] = tuple(of_repetitions)
     seeds = max(point.repetition for point in points)
     return LiveReproduced(
         Reproduced(figure, seeds, request.quick, Grid(measures)),
@@ -256,9 +263,10 @@ def _run_missing(
     They are played repetition by repetition, and within a repetition in a
     drawn order: machines drift, and no series shall always be the first.
     """
-    missing = [
-        point for point in points if not _is_kept(point, again=again)
-    ]
+    missing = []
+    for point in points:
+        if not _is_kept(point, again=again):
+            missing.append(point)
     missing.sort(key=_drawn_place)
     if missing:
         backends.ready(missing[0].experiment)
@@ -266,7 +274,9 @@ def _run_missing(
     for point, simulation in zip(points, simulations, strict=True):
         jobs_s = simulation.summary.span_s / point.experiment.scale.time
         expected_s[point.folder.path] = SET_UP_S + jobs_s
-    total_s = sum(expected_s[point.folder.path] for point in missing)
+    total_s = 0.0
+    for point in missing:
+        total_s += expected_s[point.folder.path]
     kept = len(points) - len(missing)
 
     def report_at(done: int, passed_s: float) -> None:
@@ -328,6 +338,7 @@ def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
             variant = figure.variant(series, x, request.quick)
             experiment = variant.repetition(repetition)
             policy = experiment.policies[0].label
+            # Points that play the same get the same folder.
             name = (
                 f"{experiment.name}-{policy}-s{experiment.seed}"
                 f"-{digest(experiment)}"
@@ -358,6 +369,7 @@ def _is_kept(point: LivePoint, *, again: bool) -> bool:
     is ``ok``.
     """
     path = point.folder.path / LIVE
+    # An interrupted run leaves a folder that has no summary, or is incomplete.
     try:
         run = load_run(path)
     except BadInput:
@@ -420,6 +432,8 @@ def _outcome(
     # Simulated figures need no audit.
     from testbed.audit import audit
 
+    # The simulator makes the live run's decisions again from its trace: a
+    # difference is a decision that depends on more than the trace.
     path = point.folder.path / LIVE
     live = load_run(path)
     folder = _empty_folder(point, REPLAY)
@@ -446,6 +460,7 @@ def write_live(
     """Writes the figure's folder; returns it and the content of
     ``results.json``.
     """
+    # The runs have folders of their own, which figures share.
     done = reproduced.done
     folder = _figure_folder(done.figure, request)
     origin = provenance(
@@ -471,6 +486,7 @@ def runs_of(reproduced: LiveReproduced) -> list[dict[str, Any]]:
     """Every live run with its verdict, as pages and ``--json`` show it. A run
     that several points share is listed once.
     """
+    # The first of the points that share a run lists it.
     listed: dict[Path, dict[str, Any]] = {}
     for at, outcomes in reproduced.outcomes.items():
         for outcome in outcomes:

@@ -168,6 +168,7 @@ HEADER = (
 
 def claims_table(done: Reproduced) -> str:
     """A line for each claim of the paper; this project's own checks apart."""
+    # No seeds would decide an own check: it is about the runs that were made.
     papers = []
     own = []
     for judged in done.judged:
@@ -195,7 +196,7 @@ def _claims(
 
 
 def _would_decide(seeds: float) -> str:
-    """An addition to the number of seeds; empty where nothing can be said."""
+    """An addition to the number of seeds; empty where their number is unknown."""
     if math.isnan(seeds):
         return ""
     if math.isinf(seeds):
@@ -216,6 +217,7 @@ def _head(header: Sequence[str]) -> list[str]:
 
 def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
     claim = judged.claim
+    # The ledger's sentence first, then the paper's own words.
     text = claim.text
     if claim.quote.startswith(DRAWN):
         text = f"{text} ({claim.quote})"

@@ -86,8 +86,8 @@ OUTCOMES = (
         verdict="inconclusive",
     ),
 )
+# Characters of a rule in a table of the first page.
 LONGEST_RULE = 140
-"""Characters of a rule in a table of the first page."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class Sentence:
     @property
     def start_of_row(self) -> str:
         claim = self.judged.claim
+        # Sentences are the papers', and may have a bar in them.
         texts = (
             NAMES[self.paper],
             f"{claim.text} ({self.link})",
@@ -273,6 +274,7 @@ def _known_before(current: list[Sentence], *, old: int) -> str:
 
 def quoted(those: Iterable[Sentence]) -> str:
     """Sentences with their figures; the same one of several figures once."""
+    # Several figures may judge one sentence.
     links: dict[str, list[str]] = {}
     for sentence in those:
         text = sentence.judged.claim.text
@@ -329,7 +331,7 @@ def live_sentences(every: Stored) -> str:
             )
             lines.append(f"| {' | '.join(texts)} |")
     table = "\n".join(lines)
-    # Figures whose claims are all own checks have no row.
+    # A figure whose claims are all own checks has no row above.
     silent = []
     for name, result in every.items():
         if result.live and name not in judging:
@@ -387,6 +389,7 @@ def times(every: Stored) -> str:
     """The time that the stored results took, and the commands that take all of
     them again, with the seeds that their rules need.
     """
+    # A shared run is computed once; a live one was measured by its last try.
     simulated = _unshared(every)
     live = [result for result in every.values() if result.live]
     processor = _hours(simulated, _stored_s)

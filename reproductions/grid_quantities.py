@@ -179,6 +179,8 @@ class Difference(_Pair):
 class Gain(_Pair):
     """The gain of one series over another in percent: 100·(a/b − 1)."""
 
+    # A percentage has the same unit and digits whatever the measure has.
+
     def of_parts(self, row: Values) -> float:
         return percent_more(row[0], row[1])
 
@@ -200,6 +202,9 @@ class LogRatio(_Pair):
     """The logarithm of the ratio of two series at the same x; 0 where both are
     0.
     """
+
+    # As far from 0 for a factor as for its inverse, so that a band of factors
+    # is symmetric.
 
     def of_parts(self, row: Values) -> float:
         return log_ratio(row[0], row[1])
@@ -271,6 +276,7 @@ class GainGrowth(Quantity):
     def parts(self, grid: Grid) -> Iterator[Values]:
         before = Gain(self.measure, self.series, self.other, self.start)
         after = Gain(self.measure, self.series, self.other, self.end)
+        # Each gain is finite, or its seed is not-a-number.
         return _seed_by_seed((before, after), grid)
 
     def of_parts(self, row: Values) -> float:

@@ -44,6 +44,7 @@ class Machine:
     def live(
         self, experiment: Experiment, folder: RunFolder, advance: Advance
     ) -> None:
+        # Imported here: simulated figures load no emulation.
         from testbed.backends.emu.emulation import LiveOptions
         from testbed.play.live_run import LiveRun, run_live
 

@@ -63,6 +63,7 @@ class DrawnOrder(Variant):
 
         Points of one seed are drawn apart, as their orders differ.
         """
+        # Without a seed of its own a run has that of the file.
         if seed is None:
             seed = super().experiment().seed
         stream = Random(f"{seed}/{self.orders}")  # noqa: S311 - no secret
@@ -140,6 +141,7 @@ class LiveFigure(AnyFigure):
         self, series: str, x: float
     ) -> Callable[[RecordedRun], Measures] | None:
         """The function for its own measures at a point, if it has any."""
+        # With the point bound, both kinds of functions are called alike.
         own_at = self.own_at
         if own_at is None:
             return self.own
@@ -206,6 +208,7 @@ AUDIT = Measure(
 )
 WALL = Measure("wall_s", "wall time of the live run", unit="s", digits=0)
 
+# The measures of every live figure.
 EVERY_LIVE = (
     SUCCESS,
     ACCEPTED,
@@ -222,8 +225,8 @@ EVERY_LIVE = (
     AUDIT,
     WALL,
 )
-"""The measures of every live figure."""
 
+# The measures that stand beside those of a figure of reserved transfers.
 BESIDE = (
     ACCEPTED,
     MEDIAN,
@@ -235,7 +238,6 @@ BESIDE = (
     FIDELITY,
     WALL,
 )
-"""The measures that stand beside those of a figure of reserved transfers."""
 
 SIMULATED = "_sim"
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
@@ -256,6 +258,7 @@ def measured(
     outcome: Outcome, own: Callable[[RecordedRun], Measures] | None = None
 ) -> dict[str, float]:
     """All measures of an outcome, ``own`` among them."""
+    # The same functions for both, so that a pair of values is comparable.
     live = of_run(outcome.live)
     in_simulator = of_run(outcome.simulated)
     if own is not None:
@@ -318,6 +321,7 @@ def estimate_ratios(run: RecordedRun) -> Spread | None:
     is limited by more than the network. What a policy charges for resuming
     after a preemption is its own, not the network's: it is taken off.
     """
+    # The ratio is of transfers, whose estimate has no such costs in it.
     paid = resume_costs_s(run)
     ratios = []
     for row in run.rows:

@@ -38,13 +38,18 @@ class Occupancy:
 
     def __init__(self) -> None:
         self.stays: list[Stay] = []
+        # Since, until, and bit/s of best-effort jobs: up the servers' links,
+        # and among all VMs.
         self._sent: list[tuple[float, float, float]] = []
         self._exchanged: list[tuple[float, float, float]] = []
-        self._vms: dict[str, int] = {}
-        self._rates: dict[str, int] = {}
+        # The lower end of each link.
         self._lower: Sequence[int] = ()
         self._n_servers = 0
+        # By job: its VMs and slots, the bit/s that it reserves among its VMs
+        # and on servers' uplinks, and the beginning of its present stay.
+        self._vms: dict[str, int] = {}
         self._slots: dict[str, int] = {}
+        self._rates: dict[str, int] = {}
         self._uplinks: dict[str, int] = {}
         self._since: dict[str, float] = {}
 
@@ -59,11 +64,13 @@ class Occupancy:
                 # A VM holds a slot for each of its cores.
                 self._slots[job_id] = n_vms * int(job.get("cores", 1))
                 self._vms[job_id] = n_vms
+            # A reservation may begin before or after the job runs.
             case events.JobReserved() | events.JobRescaled():
                 self._reserve(event)
             case events.JobStarted() | events.JobResumed():
                 self._enter(event.job_id, event.t)
             case events.JobMigrated():
+                # Its slots are as many as before, its links are others.
                 self._leave(event.job_id, event.t)
                 self._uplinks[event.job_id] = self._uplink_bps(event.links)
                 self._enter(event.job_id, event.t)
@@ -142,6 +149,7 @@ class Occupancy:
         return uplinks_bps
 
     def _enter(self, job_id: str, now_s: float) -> None:
+        # A job that was there already begins another stay.
         self._leave(job_id, now_s)
         self._since[job_id] = now_s
 

@@ -348,6 +348,7 @@ def _section(name: str, result: StoredResult, every: Stored) -> str:
     values = f"[values]({DATA}/{name}.json)"
     above = "/".join([os.pardir] * len(FOLDER.parts))
     rules = f"[rules]({above}/{RULES}/{name}.yaml) `{figure.ledger}`"
+    # A result may have fewer seeds than its rules need now.
     taken = max(done.seeds, figure.seeds)
     parts = [
         f"## {name}",
@@ -491,6 +492,7 @@ if __name__ == "__main__":
     for argument in sys.argv[1:]:
         taken = ", ".join(take_in(Path(argument)))
         sys.stdout.write(f"{argument}: {taken}\n")
+    # The pages show the standing that is written with the verdicts.
     write_verdicts()
     draw_pictures()
     write_pages()

@@ -265,6 +265,7 @@ class Reproduced:
             if claim.status != "own check":
                 papers.append(claim)
                 needed.append(self._needed(claim))
+        # A number of seeds that was fixed is a single stage.
         stages = max(1, len(self.stages))
         family = iter(judge_family(papers, self.grid, needed, stages))
         judged = []
@@ -302,6 +303,7 @@ class Reproduced:
         """The seeds that a claim needs. Where the size is not the claim's own
         there are never enough.
         """
+        # Numbers depend on the size, directions hardly do.
         if self.reduced and claim.states_number:
             return self.seeds + 1
         return self.figure.needed

@@ -69,6 +69,7 @@ def published_points(
 
 
 def _with_marks(panel: Panel, figure: AnyFigure) -> Panel:
+    # Values that a figure states itself come before the ledger's.
     values = dict(panel.published)
     relations = list(panel.relations)
     limits = list(panel.limits_published)
@@ -103,7 +104,7 @@ def marks_of(claim: Claim) -> list[tuple[str, Mark]]:
             marks.append((quantity.measure.name, mark))
         if isinstance(quantity, Level):
             levels.append(quantity)
-    # At which places within its range each value was is not published.
+    # The value at each place of a range is not published.
     in_range = RANGE.fullmatch(claim.published)
     if levels and in_range:
         low, high = map(_number, in_range.groups())
@@ -149,6 +150,7 @@ def _of_pair(published: str, quantity: Difference | Gain) -> Iterator[Mark]:
 
 def _of_largest(published: str, quantity: Largest) -> Iterator[Mark]:
     """Limits, since the place of the largest value is not published."""
+    # Where the largest is of gains, each of them is at most that.
     levels = [of for of in quantity.of if isinstance(of, Level)]
     level = LEVEL.fullmatch(published)
     if levels and level:

@@ -174,12 +174,15 @@ def reproduce(
             "give --live a number of --seeds",
         )
     out = _checked_out(out)
+    # The machine may have more processors than this process may use.
     usable = processes or len(os.sched_getaffinity(0))
+    # As it was typed: results name it.
     command = ["testbed", *sys.argv[1:]]
     records: list[dict[str, Any]] = []
     failures: list[TestbedError] = []
     with executor(cluster, usable, console.say) as runs:
         for figure in wanted:
+            # At quick size no number is judged: it needs no more seeds.
             repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
             request = Request(
                 out=out,
@@ -201,6 +204,7 @@ def reproduce(
                 # being reproduced.
                 failures.append(error)
                 console.say(f"{figure.name}: {error.message}")
+    # With failures the first one's exit code and hint end the command.
     if as_json and not failures:
         console.print_json(records)
     if failures:

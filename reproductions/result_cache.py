@@ -35,6 +35,8 @@ from testbed.sweeps.result_store import (
 )
 from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
+# The modules of this package that every result depends on; a configuration's
+# own module is added to them.
 SHARED = (
     "reproductions.configuration",
     "reproductions.extractors",
@@ -56,6 +58,7 @@ def sources_digest(module: str) -> str:
 
 def key(configuration: Configuration) -> str:
     """The digest of all that a configuration's result depends on."""
+    # Equal values of two kinds of configurations are different runs.
     content = json.dumps(
         [_kind(configuration), configuration.to_json()], sort_keys=True
     )
@@ -185,6 +188,7 @@ def compute(
             total += configuration.cost()
         else:
             found[configuration] = measures
+    # A long run that starts last would keep one processor busy alone.
     missing.sort(key=methodcaller("cost"), reverse=True)
     kept = len(found)
     done = 0.0
@@ -201,6 +205,7 @@ def compute(
         if outcome.failure is not None or outcome.result is None:
             raise outcome.error
         configuration = by_key[task.key]
+        # Stored at once: an interrupted figure continues from here.
         store.put(task.key, outcome.result, outcome.provenance)
         found[configuration] = outcome.result["measures"]
         done += configuration.cost()

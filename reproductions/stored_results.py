@@ -106,6 +106,7 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
         record = json.loads((source / RESULTS).read_text("utf-8"))
         if is_results_of(record, figure):
             (data / f"{name}.json").write_text(compact(record), "utf-8")
+            # Other pictures are drawn from the values, in today's style.
             if has_curves(figure):
                 picture = (source / f"{PICTURE}.svg").read_text("utf-8")
                 (data / f"{name}.svg").write_text(trimmed(picture), "utf-8")
@@ -149,6 +150,7 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
         for series, x, by_seed in points:
             # Points that the figure had once are passed over.
             of_point = runs.get((series, float(x)), ())
+            # Grids have values in plain units, records in those of measures.
             for run, value in zip(of_point, by_seed, strict=False):
                 if value is not None:
                     run[measure.name] = value / measure.factor
@@ -207,6 +209,7 @@ def standing(result: StoredResult) -> str:
     A result is old if the repository has no sound commit of its runs, or if its
     figure plays something else now.
     """
+    # Without its commit nobody can take a result again.
     unsound = unsound_commit(result.record["code"])
     if unsound:
         return unsound
@@ -237,6 +240,8 @@ def _revised(result: StoredResult) -> bool:
 
 def write_verdicts(folder: Path = FOLDER) -> None:
     """Judges all stored values again, by the ledger as it is committed."""
+    # Standing depends on the repository's history, which an installed package
+    # does not have: it is stored.
     found = {}
     for name, result in stored(folder).items():
         found[name] = {
