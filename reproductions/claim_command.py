@@ -202,8 +202,8 @@ def _computed(
 ) -> Reproduced:
     """The simulated figure with the same seeds, after as many stages."""
     assert isinstance(figure, Figure)  # noqa: S101 - there are these two kinds
-    # The file's results may be of other seeds than its rules begin with now:
-    # the same runs are made again.
+    # The file's results may be of other seeds than its rules begin with
+    # now: the same runs are made again.
     figure = replace(figure, first_seed=record.get("first_seed", 1))
     processes = len(os.sched_getaffinity(0))
     with (

@@ -62,7 +62,8 @@ def _of_claim(
     ``inside`` and ``outside``: the levels of both. Not-a-number where a check
     has fewer than two values, or one that is not finite.
     """
-    # All checks confirm a claim, the slowest of them last; any one refutes it.
+    # All checks confirm a claim, the slowest of them last; any one refutes
+    # it.
     confirmed = float(done.figure.needed)
     refuted = math.inf
     for check in judged.claim.checks:

@@ -81,7 +81,8 @@ class Variant:
 
         Raises SpecErrors where file or settings are wrong.
         """
-        # As ``--set`` does: settings replace values of the file by their keys.
+        # As ``--set`` does: settings replace values of the file by their
+        # keys.
         values = {**dict(self.settings), "policies": f"[{self.policy}]"}
         if seed is not None:
             values["seed"] = str(seed)

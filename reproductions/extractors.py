@@ -16,7 +16,8 @@ from reproductions.occupancy import Occupancy
 from testbed.record.metrics import SLOWDOWN_BOUND_S, JobRow, Summary
 
 DAY_S = 24 * HOUR_S
-# Running times up to this multiple of the stated one count as the stated one.
+# Running times up to this multiple of the stated one count as the stated
+# one.
 UNDISTURBED = 1.001
 
 
@@ -202,7 +203,8 @@ def _nodes(run: PlayedRun) -> Measures:
     records = run.tally.requests
     jobs = len(rows)
     left = sum(row.outcome != "finished" for row in rows)
-    # A mean over those that finished would praise a policy that starves jobs.
+    # A mean over those that finished would praise a policy that starves
+    # jobs.
     if left:
         raise AssertionError(f"{left} of {jobs} jobs did not finish")
     last_end_s = 0.0

@@ -54,8 +54,8 @@ UNNAMED = "_published"
 # The line of published limits.
 DASHES = (0, (5, 1.5, 1, 1.5))
 MOST_PERCENT = 100.0
-# A published value so many times above all of ours is named, and not drawn: it
-# would press ours together.
+# A published value so many times above all of ours is named, and not drawn:
+# it would press ours together.
 FAR = 1.4
 KEY_SIZE = 8
 KEY_LETTERS = 66
@@ -66,8 +66,8 @@ KEY_LINE = 11.0
 each line.
 """
 
-# Widths that the legend's columns are computed from: matplotlib knows those of
-# texts only when it has drawn them.
+# Widths that the legend's columns are computed from: matplotlib knows those
+# of texts only when it has drawn them.
 LETTERS_PER_INCH = 12
 HANDLE_LETTERS = 8
 X_LABEL_LETTERS = 55
@@ -157,8 +157,8 @@ def _plot(axes: Axes, done: Reproduced, panel: Panel) -> None:
     elif panel.logarithmic:
         _logarithmic(axes)
     elif not _below_zero(done, panel):
-        # From zero, with room above: values near each other would stand on the
-        # axes' edge.
+        # From zero, with room above: values near each other would stand on
+        # the axes' edge.
         axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     _plain_numbers(axes)
     _head(axes, panel)
@@ -407,8 +407,8 @@ def _plot_related(
         markeredgewidth=1.5,
         label=name,
         zorder=3,
-        # Without a point, a mark that is not clipped would have no extent, and
-        # the layout none.
+        # Without a point, a mark that is not clipped would have no extent,
+        # and the layout none.
         clip_on=not drawn,
     )
 
@@ -534,7 +534,8 @@ def _title(made: Figure, done: Reproduced) -> None:
     shown: dict[str, Any] = {}
     for axes in made.axes:
         for handle, label in _legend_entries(axes):
-            # A series is named once, and relations are named at their panel.
+            # A series is named once, and relations are named at their
+            # panel.
             if not label.startswith(NAMED):
                 shown.setdefault(label, handle)
     labels = list(shown)

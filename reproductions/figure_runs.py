@@ -80,8 +80,8 @@ class Request:
     @property
     def stages(self) -> tuple[int, ...]:
         """The numbers of seeds after which the claims are judged."""
-        # Doubled each time: the level is divided by the number of stages, and
-        # by doubling there are few.
+        # Doubled each time: the level is divided by the number of stages,
+        # and by doubling there are few.
         stages = [self.seeds]
         while 2 * stages[-1] <= self.most:
             stages.append(2 * stages[-1])
@@ -369,7 +369,8 @@ def _is_kept(point: LivePoint, *, again: bool) -> bool:
     is ``ok``.
     """
     path = point.folder.path / LIVE
-    # An interrupted run leaves a folder that has no summary, or is incomplete.
+    # An interrupted run leaves a folder that has no summary, or is
+    # incomplete.
     try:
         run = load_run(path)
     except BadInput:
@@ -388,8 +389,8 @@ def _run_live(
     path = point.folder.path / LIVE
     if path.exists():
         if _is_kept(point, again=False):
-            # It is a measurement too, if not a sound one: the number of tries
-            # is reported with the result.
+            # It is a measurement too, if not a sound one: the number of
+            # tries is reported with the result.
             number = _last_aside(point) + 1
             with opened_folder(path.parent) as above:
                 os.rename(

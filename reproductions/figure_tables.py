@@ -153,7 +153,8 @@ def withheld_text(done: Reproduced) -> str:
     )
 
 
-# A quotation that begins with this is of a curve: the paper has no words on it.
+# A quotation that begins with this is of a curve: the paper has no words on
+# it.
 DRAWN = "drawn in "
 HEADER = (
     "the paper's sentence",
@@ -168,7 +169,8 @@ HEADER = (
 
 def claims_table(done: Reproduced) -> str:
     """A line for each claim of the paper; this project's own checks apart."""
-    # No seeds would decide an own check: it is about the runs that were made.
+    # No seeds would decide an own check: it is about the runs that were
+    # made.
     papers = []
     own = []
     for judged in done.judged:
@@ -290,7 +292,8 @@ def points_rows(done: Reproduced, panel: Panel) -> list[list[str]]:
         for series in figure.series:
             header.append(series + unit)
         return [header, *rows]
-    # The units of all columns are in the corner, since a row has one series.
+    # The units of all columns are in the corner, since a row has one
+    # series.
     corner = f"{measure.label}{unit}; {figure.x_label}:"
     columns = zip([corner, *figure.series], *rows, strict=True)
     return list(map(list, columns))

@@ -389,7 +389,8 @@ def times(every: Stored) -> str:
     """The time that the stored results took, and the commands that take all of
     them again, with the seeds that their rules need.
     """
-    # A shared run is computed once; a live one was measured by its last try.
+    # A shared run is computed once; a live one was measured by its last
+    # try.
     simulated = _unshared(every)
     live = [result for result in every.values() if result.live]
     processor = _hours(simulated, _stored_s)
@@ -419,7 +420,8 @@ def _unshared(every: Stored) -> list[StoredResult]:
             points = figure.configurations(result.done.seeds, quick=False)
             runs: set[object] = set(chain.from_iterable(points.values()))
             sizes.append((runs, result))
-    # The largest first: a figure's runs may all be among those of a larger one.
+    # The largest first: a figure's runs may all be among those of a larger
+    # one.
     sizes.sort(key=lambda pair: len(pair[0]), reverse=True)
     counted: set[object] = set()
     results = []

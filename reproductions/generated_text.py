@@ -15,7 +15,8 @@ def updated(text: str, generated: str, begin: str = BEGIN) -> str:
     )
     if not pattern.search(text):
         raise ValueError(f"the page has no {begin} … {END}")
-    # By a function: a backslash in generated text is no reference to a group.
+    # By a function: a backslash in generated text is no reference to a
+    # group.
     return pattern.sub(lambda _: f"{begin}\n\n{generated}\n\n{END}", text)
 
 

@@ -68,8 +68,8 @@ class Quantity(ABC):
         values = []
         for row in self.parts(grid):
             value = math.nan
-            # A comparison with not-a-number is false, and min and max keep or
-            # drop it by its place.
+            # A comparison with not-a-number is false, and min and max keep
+            # or drop it by its place.
             if all(map(math.isfinite, row)):
                 value = self.of_parts(row)
             values.append(value)
@@ -203,8 +203,8 @@ class LogRatio(_Pair):
     0.
     """
 
-    # As far from 0 for a factor as for its inverse, so that a band of factors
-    # is symmetric.
+    # As far from 0 for a factor as for its inverse, so that a band of
+    # factors is symmetric.
 
     def of_parts(self, row: Values) -> float:
         return log_ratio(row[0], row[1])

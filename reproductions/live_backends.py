@@ -56,8 +56,8 @@ class Machine:
         ) -> Generator[Sink, None, None]:
             yield lambda event: advance(event.t)
 
-        # A figure is played as it is defined; its runs' fidelity stands beside
-        # it.
+        # A figure is played as it is defined; its runs' fidelity stands
+        # beside it.
         options = replace(self._options or LiveOptions(), force=True)
         run_live(
             experiment=experiment,

@@ -38,15 +38,16 @@ class Occupancy:
 
     def __init__(self) -> None:
         self.stays: list[Stay] = []
-        # Since, until, and bit/s of best-effort jobs: up the servers' links,
-        # and among all VMs.
+        # Since, until, and bit/s of best-effort jobs: up the servers'
+        # links, and among all VMs.
         self._sent: list[tuple[float, float, float]] = []
         self._exchanged: list[tuple[float, float, float]] = []
         # The lower end of each link.
         self._lower: Sequence[int] = ()
         self._n_servers = 0
-        # By job: its VMs and slots, the bit/s that it reserves among its VMs
-        # and on servers' uplinks, and the beginning of its present stay.
+        # By job: its VMs and slots, the bit/s that it reserves among its
+        # VMs and on servers' uplinks, and the beginning of its present
+        # stay.
         self._vms: dict[str, int] = {}
         self._slots: dict[str, int] = {}
         self._rates: dict[str, int] = {}
@@ -87,7 +88,8 @@ class Occupancy:
         self, event: events.JobReserved | events.JobRescaled
     ) -> None:
         """Takes a job's links and rate from now on."""
-        # A stay has one rate: that of a running job ends, and another begins.
+        # A stay has one rate: that of a running job ends, and another
+        # begins.
         job_id = event.job_id
         running = job_id in self._since
         self._leave(job_id, event.t)
@@ -141,8 +143,8 @@ class Occupancy:
         """
         uplinks_bps = 0
         for link, bps in links:
-            # Even numbers are the upward directions; servers have the lowest
-            # numbers of all nodes.
+            # Even numbers are the upward directions; servers have the
+            # lowest numbers of all nodes.
             lower_end = self._lower[link // 2]
             if link % 2 == 0 and lower_end < self._n_servers:
                 uplinks_bps += bps

@@ -205,7 +205,8 @@ def _commands(every: Stored) -> str:
             done = result.done
             seeds = done.figure.seeds
             minutes = took_s(result.record) / 60
-            # A command in stages stops by the values, about where it did before.
+            # A command in stages stops by the values, about where it did
+            # before.
             if not done.stages:
                 minutes *= seeds / max(done.seeds, 1)
             command = _command(done, seeds)
@@ -467,7 +468,8 @@ def draw_pictures(folder: Path = FOLDER) -> None:
     """Draws every picture that the values alone determine, in today's style."""
     for name, result in stored(folder).items():
         figure = result.done.figure
-        # Curves over a run's time come from its events, which are not stored.
+        # Curves over a run's time come from its events, which are not
+        # stored.
         if has_curves(figure):
             continue
         if isinstance(figure, LiveFigure):

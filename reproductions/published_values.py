@@ -36,8 +36,8 @@ AnyFigureT = TypeVar("AnyFigureT", bound=AnyFigure)
 Mark = tuple[Point, float] | Relation | Limits
 """A point with its value, a relation to another point, or limits."""
 
-# The forms in which the ledger's files write what was published. A text of any
-# other form has no mark.
+# The forms in which the ledger's files write what was published. A text of
+# any other form has no mark.
 _NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 LEVEL = re.compile(rf"(?:almost |\w+ [=≈] )?{_NUMBER}(?: %)?(?: succeed)?")
 RANGE = re.compile(rf"{_NUMBER} to {_NUMBER} %")

@@ -78,7 +78,10 @@ Seeds = Annotated[
     typer.Option(
         "--seeds",
         min=1,
-        help="Repetitions, from the first seed that judges; default: what the rules need.",
+        help=(
+            "Repetitions, from the first seed that judges; default: what "
+            "the rules need."
+        ),
     ),
 ]
 MostSeeds = Annotated[
@@ -87,7 +90,10 @@ MostSeeds = Annotated[
         "--most-seeds",
         min=0,
         metavar="N",
-        help="Double the seeds, up to N, until every claim of the paper is decided.",
+        help=(
+            "Double the seeds, up to N, until every claim of the paper is "
+            "decided."
+        ),
     ),
 ]
 Processes = Annotated[
@@ -103,7 +109,10 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         metavar="ADDRESS",
-        help="A Dask cluster: tcp://HOST:PORT, slurm, kubernetes or ssh:HOSTS.",
+        help=(
+            "A Dask cluster: tcp://HOST:PORT, slurm, kubernetes or "
+            "ssh:HOSTS."
+        ),
     ),
 ]
 OutFolder = Annotated[
@@ -121,7 +130,10 @@ Live = Annotated[
     bool,
     typer.Option(
         "--live",
-        help="On the live network, with the simulator's results beside (needs root).",
+        help=(
+            "On the live network, with the simulator's results beside "
+            "(needs root)."
+        ),
     ),
 ]
 Again = Annotated[
@@ -200,8 +212,8 @@ def reproduce(
                     record = _one(figure, request, runs, as_json=as_json)
                 records.append(record)
             except TestbedError as error:
-                # A figure whose logs are not here must not keep the others from
-                # being reproduced.
+                # A figure whose logs are not here must not keep the others
+                # from being reproduced.
                 failures.append(error)
                 console.say(f"{figure.name}: {error.message}")
     # With failures the first one's exit code and hint end the command.
@@ -257,8 +269,8 @@ def _checked_out(out: Path) -> Path:
         raise BadInput(
             f"{out} is a link to itself", "name another folder with --out"
         ) from None
-    # The folder is made when there is a result: the nearest one above it that
-    # exists decides.
+    # The folder is made when there is a result: the nearest one above it
+    # that exists decides.
     existing = folder
     while not existing.exists():
         existing = existing.parent
@@ -363,7 +375,10 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     _print_table(["verdict", "claim", "published", "ours"], claims)
     counts = Counter[str](judged.verdict for judged in done.judged)
     tally = ", ".join(f"{counts[verdict]} {verdict}" for verdict in STYLES)
-    text = f"{number_of(len(done.judged), 'claim')}: {tally}. Figure and tables: {folder.path}"
+    text = (
+        f"{number_of(len(done.judged), 'claim')}: {tally}. Figure and "
+        f"tables: {folder.path}"
+    )
     if done.reduced:
         text = f"{withheld_text(done)} {text}"
     if done.seeds < figure.needed:

@@ -35,8 +35,8 @@ from testbed.sweeps.result_store import (
 )
 from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 
-# The modules of this package that every result depends on; a configuration's
-# own module is added to them.
+# The modules of this package that every result depends on; a
+# configuration's own module is added to them.
 SHARED = (
     "reproductions.configuration",
     "reproductions.extractors",
@@ -100,7 +100,8 @@ def _plain(configuration: Configuration) -> Any:
 
 
 def _kind(configuration: Configuration) -> str:
-    return f"{type(configuration).__module__}.{type(configuration).__qualname__}"
+    kind = type(configuration)
+    return f"{kind.__module__}.{kind.__qualname__}"
 
 
 @dataclass(frozen=True)

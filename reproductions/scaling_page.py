@@ -138,7 +138,8 @@ def picture(files: Iterable[Mapping[str, Any]]) -> bytes:
 
 def _stored_scaling(application: Mapping[str, Any]) -> MeasuredScaling:
     requested_bps = application["bandwidth_bps"]
-    # The picture asks for means alone: what they were taken of is left empty.
+    # The picture asks for means alone: what they were taken of is left
+    # empty.
     points = []
     for means in application["points"]:
         point = _StoredPoint(
@@ -196,7 +197,8 @@ def _columns(
     at_b = point["traffic_at_b"]
     if at_b is not None:
         use = f"{100 * at_b['use']:.0f} %"
-        # The network-limited part takes p·b/b', the rest no longer than at b.
+        # The network-limited part takes p·b/b', the rest no longer than at
+        # b.
         line = f"{at_b['use'] + (1 - at_b['use']) * share:.2f}"
     return [
         f"`{application['application']}`",

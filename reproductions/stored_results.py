@@ -150,7 +150,8 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
         for series, x, by_seed in points:
             # Points that the figure had once are passed over.
             of_point = runs.get((series, float(x)), ())
-            # Grids have values in plain units, records in those of measures.
+            # Grids have values in plain units, records in those of
+            # measures.
             for run, value in zip(of_point, by_seed, strict=False):
                 if value is not None:
                     run[measure.name] = value / measure.factor
@@ -240,8 +241,8 @@ def _revised(result: StoredResult) -> bool:
 
 def write_verdicts(folder: Path = FOLDER) -> None:
     """Judges all stored values again, by the ledger as it is committed."""
-    # Standing depends on the repository's history, which an installed package
-    # does not have: it is stored.
+    # Standing depends on the repository's history, which an installed
+    # package does not have: it is stored.
     found = {}
     for name, result in stored(folder).items():
         found[name] = {

@@ -53,8 +53,14 @@ FIGURE_4 = Figure(
     configuration=_random,
     panels=(Panel(ACCEPTED),),
     also=(CPU,),
-    size=f"{size_words(quick=False)}; random jobs of 8 VMs on average, load 0.5",
-    quick_size=f"{size_words(quick=True)}; random jobs of 8 VMs on average, load 0.5",
+    size=(
+        f"{size_words(quick=False)}; random jobs of 8 VMs on average, load "
+        "0.5"
+    ),
+    quick_size=(
+        f"{size_words(quick=True)}; random jobs of 8 VMs on average, load "
+        "0.5"
+    ),
 )
 
 # -- Figure 5 ------------------------------------------------------------------

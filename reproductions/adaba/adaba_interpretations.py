@@ -72,7 +72,10 @@ def _placed(
 
 INTERPRETATIONS_OF_ADABA = Figure(
     name="adaba-interpretations",
-    title="Accepted jobs under other interpretations of network, load and size",
+    title=(
+        "Accepted jobs under other interpretations of network, load and "
+        "size"
+    ),
     source="AdaBa, Fig. 4",
     x_label="mean bandwidth per VM [Mbit/s]",
     xs=MEANS,
@@ -147,7 +150,10 @@ def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
 
 INTERPRETATIONS_OF_BGMBF = Figure(
     name="bgmbf-interpretations",
-    title="Five schedulers under other interpretations of evictions, migrations and network",
+    title=(
+        "Five schedulers under other interpretations of evictions, "
+        "migrations and network"
+    ),
     source="BgMBF, Figs. 6 and 8",
     x_label="system load",
     xs=LOADS,

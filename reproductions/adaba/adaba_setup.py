@@ -61,7 +61,8 @@ def jobs_of(*, quick: bool) -> int:
 
 def size_words(*, quick: bool) -> str:
     """The size of a run, in words."""
-    return f"fat-tree of 54 servers × 8 slots, links pooled; {jobs_of(quick=quick):,} jobs"
+    jobs = jobs_of(quick=quick)
+    return f"fat-tree of 54 servers × 8 slots, links pooled; {jobs:,} jobs"
 
 
 FULL = f"{size_words(quick=False)} from the beginning of each log"

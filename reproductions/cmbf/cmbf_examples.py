@@ -144,8 +144,8 @@ FIGURE_2 = {
 }
 
 EXAMPLES = {"cmbf-fig1": FIGURE_1, "cmcbf-fig2": FIGURE_2}
-# The delay after an example's moment at which a run is compared: on the live
-# network to act takes a while.
+# The delay after an example's moment at which a run is compared: on the
+# live network to act takes a while.
 DELAY_MIN = 0.5
 
 
@@ -304,7 +304,10 @@ EXAMPLE_1 = LiveFigure(
         WALL,
     ),
     printed=(LATE, MOVED, FIDELITY),
-    size="6 nodes of a tenth of a processor, a minute of the example in 3 s, live",
+    size=(
+        "6 nodes of a tenth of a processor, a minute of the example in 3 s, "
+        "live"
+    ),
     quick_size="the same",
     seeds=1,
 )
@@ -339,8 +342,10 @@ EXAMPLE_2 = LiveFigure(
         WALL,
     ),
     printed=(LATE, MOVED, TIERS, FIDELITY),
-    size="5 nodes of a tenth of a processor, CPU weights 10,000 to 1, a minute of the example in "
-    "3 s, live",
+    size=(
+        "5 nodes of a tenth of a processor, CPU weights 10,000 to 1, a "
+        "minute of the example in 3 s, live"
+    ),
     quick_size="the same",
     seeds=1,
 )

@@ -129,7 +129,10 @@ def _jobs(x: float, wall_s: float, first: str) -> Settings:
     """The file's jobs at ``x`` % CPU use, each of ``wall_s`` of wall time."""
     duration = f"duration: {TIME_SCALE * wall_s:g} s"
     bursts = f'[python3, ./apps/bursts.py, "{x / 100:g}", "{wall_s:g}"]'
-    program = f"{duration}, kind: compute, vms: 1, cpu: {x:g} %, command: {bursts}"
+    program = (
+        f"{duration}, kind: compute, vms: 1, cpu: {x:g} %, "
+        f"command: {bursts}"
+    )
     alone = ""
     both = ", after: alone"
     if first == "front":
@@ -169,8 +172,11 @@ STUDY = LiveFigure(
         SHARE,
         FIDELITY,
     ),
-    size="two VMs on one processor, CPU weights 10,000 to 1; in the foreground bursts "
-    "of computing with waits between, in the background computing all the time; 6 s, live",
+    size=(
+        "two VMs on one processor, CPU weights 10,000 to 1; in the "
+        "foreground bursts of computing with waits between, in the "
+        "background computing all the time; 6 s, live"
+    ),
     quick_size="the same for 3 s, live",
     seeds=1,
 )

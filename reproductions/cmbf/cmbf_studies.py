@@ -159,7 +159,8 @@ def _capacity(
     series: str, x: float, seed: int, quick: bool
 ) -> RunConfiguration:
     case = _COST[series]
-    # A use that is uniform between 2x - 1 and 1 has the mean x; it is never 0.
+    # A use that is uniform between 2x - 1 and 1 has the mean x; it is never
+    # 0.
     low = max(1e-4, round(2 * x - 1, 6))
     return nodes(
         case.model, case.policy, seed, case.load, quick=quick, cpu_low=low

@@ -176,7 +176,9 @@ def _earned(
 
 REVENUE_INTERPRETATIONS = Figure(
     name="dcloud-revenue",
-    title="DCloud's lead in revenue under other placements and distributions",
+    title=(
+        "DCloud's lead in revenue under other placements and distributions"
+    ),
     source="DCloud, Fig. 6 (d)",
     x_label="mean bandwidth per VM b̄ [Mbit/s]",
     xs=EARNING_MBPS,
@@ -200,8 +202,8 @@ def _drawn(
     series: str, times: float, seed: int, quick: bool
 ) -> RunConfiguration:
     policy, reading = DRAWS[series]
-    # Clamped are VMs, bandwidths and durations; deadlines are drawn again in
-    # every interpretation.
+    # Clamped are VMs, bandwidths and durations; deadlines are drawn again
+    # in every interpretation.
     values = {"reading": reading, "deadline_ratio": "{rule: redraw}"}
     return configuration(
         policy, seed, quick=quick, splits=SPLITS[times], workload=values
@@ -221,7 +223,10 @@ def _published(measure: Measure) -> dict[Point, float]:
 
 REQUESTS = Figure(
     name="dcloud-requests",
-    title="DCloud and VC under other interpretations of the requests' distributions",
+    title=(
+        "DCloud and VC under other interpretations of the requests' "
+        "distributions"
+    ),
     source="DCloud, Fig. 7 (a), (b)",
     x_label="oversubscription ratio, n:1",
     xs=TIMES,

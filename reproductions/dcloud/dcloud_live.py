@@ -243,7 +243,10 @@ FIGURE_11 = LiveFigure(
     ),
     also=(*BESIDE, simulated(EARLY), simulated(TRAFFIC)),
     printed=PRINTED,
-    size="16 servers of 2 VMs, every link 1 Gbit/s, 4:1; 24 h of arrivals, live",
+    size=(
+        "16 servers of 2 VMs, every link 1 Gbit/s, 4:1; 24 h of arrivals, "
+        "live"
+    ),
     quick_size="the same with 2 h of arrivals, live",
     seeds=1,
 )
@@ -266,8 +269,13 @@ FIGURE_11_FAT_TREE = LiveFigure(
     ),
     also=(*BESIDE, simulated(TRAFFIC)),
     printed=PRINTED,
-    size="fat-tree of 16 servers of 2 VMs, every link 1 Gbit/s; 8 h of arrivals, live",
+    size=(
+        "fat-tree of 16 servers of 2 VMs, every link 1 Gbit/s; 8 h of "
+        "arrivals, live"
+    ),
     quick_size="the same with 2 h of arrivals, live",
-    reduced="8 hours of arrivals, and a network that the paper does not have.",
+    reduced=(
+        "8 hours of arrivals, and a network that the paper does not have."
+    ),
     seeds=1,
 )

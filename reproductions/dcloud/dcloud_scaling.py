@@ -123,8 +123,9 @@ def figure_10(
     is on the network, so that a program may be far below it.
     """
 
-    def variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001 - all points share a run
-        # Neither program nor bandwidth changes the run: all points are in it.
+    def variant(series: str, x: float, quick: bool) -> Variant:  # noqa: ARG001
+        # Neither program nor bandwidth changes the run: all points are in
+        # it.
         settings = (*network, *enforcement)
         if quick:
             settings = (*settings, *_quick())

@@ -105,7 +105,10 @@ QUICK = Size(
     (4, 10, 10),
     mean_vms=60.0,
     jobs_share=0.1,
-    words="400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of the jobs",
+    words=(
+        "400 servers, 1,600 VM slots, 60 VMs a job on average, a tenth of "
+        "the jobs"
+    ),
 )
 # Jobs that arrive per hour of the day, for 8,000 servers; fewer by night.
 PER_HOUR = 160.0
@@ -131,7 +134,8 @@ def configuration(
     numbers are for 8,000 servers. ``splits``: oversubscription of the racks' and
     of the aggregation switches. ``workload``: other values of that section.
     """
-    # Later values replace earlier ones: a figure's those of the interpretation.
+    # Later values replace earlier ones: a figure's those of the
+    # interpretation.
     size = QUICK if quick else FULL
     values = {
         **DCLOUD_INTERPRETATION.workload,
@@ -154,8 +158,8 @@ def configuration(
     )
     entry = DCLOUD_INTERPRETATION.entry(POLICIES[series], parameters)
     variant = Variant(file, entry, (*topology, *settings(**values)))
-    # A simulation's time grows with the jobs, and with the servers that each
-    # of them is placed among.
+    # A simulation's time grows with the jobs, and with the servers that
+    # each of them is placed among.
     servers = math.prod(size.fanout)
     cost = jobs * servers / 8000 * SECONDS_A_JOB[series]
     return RunConfiguration(variant, seed, DAY_METRICS, weight=cost)

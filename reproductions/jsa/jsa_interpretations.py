@@ -80,7 +80,10 @@ def _under(
 
 INTERPRETATIONS_OF_JSA = Figure(
     name="jsa-interpretations",
-    title="Figure 5 under other interpretations of queues, bandwidths and times",
+    title=(
+        "Figure 5 under other interpretations of queues, bandwidths and "
+        "times"
+    ),
     source="JSA, Fig. 5(a)",
     x_label="jobs (24 machines)",
     xs=COUNTS,

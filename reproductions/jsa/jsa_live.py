@@ -33,12 +33,16 @@ SHORTENED = (
     # The shortest job takes 20 s, five of wall time.
     ("scale.time", "4"),
 )
-SIZE = "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; 5 batches, live"
+SIZE = (
+    "24 machines of one VM slot in 4 racks, 1.2 and 0.48 Gbit/s above them; "
+    "5 batches, live"
+)
 REDUCED = (
-    "Smaller than published: two or three points a curve in place of five, three repetitions in "
-    "place of 20, 50 to 150 jobs in place of 50 to 250, and 3 or 5 VMs a "
-    "job on average (12 at most), since the published 15 to 35 are more than 24 machines of one "
-    "slot have ([35](../decisions/35-jsa-workload.md)); jobs of more than five "
+    "Smaller than published: two or three points a curve in place of "
+    "five, three repetitions in place of 20, 50 to 150 jobs in place of 50 "
+    "to 250, and 3 or 5 VMs a job on average (12 at most), since the "
+    "published 15 to 35 are more than 24 machines of one slot have "
+    "([35](../decisions/35-jsa-workload.md)); jobs of more than five "
     "minutes are left out, 6 % of the trace's."
 )
 

@@ -199,8 +199,8 @@ class _Programme:
         for link, below in self._below().items():
             crossing = self._column(n)
             far = self._column(1.0)
-            # crossing ≥ X where the near side is taken, ≥ N - X where the far
-            # one is.
+            # crossing ≥ X where the near side is taken, ≥ N - X where the
+            # far one is.
             near_side = {crossing: -1.0, far: -n}
             far_side = {crossing: -1.0, far: n}
             for server in below:
@@ -250,7 +250,9 @@ class _Programme:
 
 # -- random cases, and the figure ----------------------------------------------
 
-JSA, SIMPLE, EDF = "JSA", "SimpleJSA", "EDF"
+JSA = "JSA"
+SIMPLE = "SimpleJSA"
+EDF = "EDF"
 POLICIES = {JSA: "jsa", SIMPLE: "simple-jsa", EDF: "edf"}
 CASES = 20
 QUICK_CASES = 6
@@ -423,5 +425,7 @@ OPTIMALITY = Figure(
     printed=(SHARE, WORST, OPTIMAL),
     seeds=5,
     size=f"4 to 6 machines in 2 racks, {CASES} random cases a seed",
-    quick_size=f"4 to 6 machines in 2 racks, {QUICK_CASES} random cases a seed",
+    quick_size=(
+        f"4 to 6 machines in 2 racks, {QUICK_CASES} random cases a seed"
+    ),
 )

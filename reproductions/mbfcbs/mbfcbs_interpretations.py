@@ -68,7 +68,10 @@ ALSO = (AR, IM, BE, USE_EARLY)
 # -- priorities ----------------------------------------------------------------
 
 COUNTS = (100.0, 400.0, 1000.0)
-SIZE = "50 hosts of 6 cores; leases of 1 to 6 cores, the most are a load of 1.5"
+SIZE = (
+    "50 hosts of 6 cores; leases of 1 to 6 cores, the most are a load of "
+    "1.5"
+)
 
 
 def _prioritised(
@@ -233,8 +236,8 @@ def _injected(name: str) -> list[LeaseRecord]:
     require_trace(name)
     path = find_file(name, FOLDER)
     assert path is not None  # noqa: S101 - required above
-    # These files are in order of the starts, and a reader asks for that of the
-    # arrivals.
+    # These files are in order of the starts, and a reader asks for that of
+    # the arrivals.
     lines = path.read_text("utf-8").splitlines(keepends=True)
     lines.sort(key=lambda line: int(line.split()[0]))
     with TemporaryDirectory() as folder:
@@ -268,7 +271,10 @@ def _of_trace(
     return HaizeaConfiguration(ENTRIES[series], SETS[number], seed)
 
 
-HAIZEA_SIZE = "50 hosts of 6 cores with memory; three sets of 1,000 leases, a fifth of the work advance reservations"  # noqa: E501
+HAIZEA_SIZE = (
+    "50 hosts of 6 cores with memory; three sets of 1,000 leases, a fifth "
+    "of the work advance reservations"
+)
 HAIZEA = _of_four(
     name="mbfcbs-haizea",
     title="Haizea's traces with immediate leases interleaved",

@@ -29,7 +29,10 @@ USE_EARLY = Measure(
     "use_early", "core use while leases arrive", unit="%", factor=100.0
 )
 
-SMALL_SIZE = "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 leases are a load of 1.6"  # noqa: E501
+SMALL_SIZE = (
+    "4 hosts of 4 cores, leases of 1, 2 and 4 cores, 1 h on average; 40 "
+    "leases are a load of 1.6"
+)
 
 
 def _few(
@@ -89,7 +92,10 @@ MAKESPAN = Measure("makespan_h", "makespan", "h", digits=2)
 
 COUNTS = (100.0, 200.0, 400.0, 600.0, 800.0, 1000.0)
 
-_WORDS = "leases of 1 to 6 cores, 1 h on average, that arrive in some 7 h; the most are a load of 1.5"  # noqa: E501
+_WORDS = (
+    "leases of 1 to 6 cores, 1 h on average, that arrive in some 7 h; the "
+    "most are a load of 1.5"
+)
 SIZE = f"50 hosts of 6 cores; {_WORDS}"
 QUICK_SIZE = f"10 hosts of 6 cores, a fifth of the leases; {_WORDS}"
 
@@ -128,7 +134,10 @@ def _shares(
     return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(100))
 
 
-_FIGURE_6_SIZE = "5 hosts of 6 cores; 100 leases of 1 to 6 cores, a load of 1.5; IM and BE alike"
+_FIGURE_6_SIZE = (
+    "5 hosts of 6 cores; 100 leases of 1 to 6 cores, a load of 1.5; IM and "
+    "BE alike"
+)
 
 FIGURE_6 = Figure(
     name="mbfcbs-fig6",

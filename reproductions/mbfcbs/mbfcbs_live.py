@@ -111,7 +111,10 @@ LEASES = LiveFigure(
         LATE,
         FIDELITY,
     ),
-    size="4 hosts of 4 cores of a twentieth of a processor, an hour in 5 s, live",
+    size=(
+        "4 hosts of 4 cores of a twentieth of a processor, an hour in 5 s, "
+        "live"
+    ),
     quick_size="the same",
     reduced="Three sets of leases, where the simulated figures have ten.",
     seeds=3,

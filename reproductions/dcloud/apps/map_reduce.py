@@ -69,8 +69,8 @@ def exchanged(
     parts: Sequence[bytes], rank: int, ranks: Sequence[str], port: int
 ) -> list[bytes]:
     """The parts that all ranks have for this one; ``parts`` are its own by rank."""
-    # Sent by another thread while this one receives: two ranks that both only
-    # send would fill each other's buffers, and wait for ever.
+    # Sent by another thread while this one receives: two ranks that both
+    # only send would fill each other's buffers, and wait for ever.
     n = len(ranks)
     got = [parts[rank]]
     with (
