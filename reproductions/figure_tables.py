@@ -171,8 +171,8 @@ def claims_table(done: Reproduced) -> str:
     """A line for each claim of the paper; this project's own checks apart."""
     # No seeds would decide an own check: it is about the runs that were
     # made.
-    papers = []
-    own = []
+    papers: list[JudgedClaim] = []
+    own: list[JudgedClaim] = []
     for judged in done.judged:
         group = own if judged.claim.status == "own check" else papers
         group.append(judged)

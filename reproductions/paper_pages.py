@@ -102,8 +102,8 @@ def generated_parts(folder: Path = FOLDER) -> dict[str, str]:
 
 def _overview(every: Stored) -> str:
     """Counts by paper, then simulated figures and live ones, with links."""
-    simulated = {}
-    live = {}
+    simulated: dict[str, StoredResult] = {}
+    live: dict[str, StoredResult] = {}
     for name, result in every.items():
         group = live if result.live else simulated
         group[name] = result
