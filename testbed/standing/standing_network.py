@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Mapping
 from contextlib import suppress
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from controller.launch import API_PORT, OPENFLOW_PORT
@@ -128,7 +129,12 @@ class StandingNetwork:
     def __enter__(self) -> StandingNetwork:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.down()
 
     @property

@@ -36,11 +36,11 @@ LEVEL = frozen_array([0, 0, 0, 0, 0, 1, 1, 2, 2])
 
 def hanging(root: int, links: list[int]) -> Tree:
     return make_tree(
-        root,
-        LEVEL,
-        [LOWER[k] for k in links],
-        [UPPER[k] for k in links],
-        links,
+        root=root,
+        level=LEVEL,
+        nodes=[LOWER[k] for k in links],
+        parents=[UPPER[k] for k in links],
+        links=links,
     )
 
 

@@ -124,7 +124,12 @@ def test_its_claims_are_in_the_run_folder(
     )
     folder = RunFolder(tmp_path)
     begin_folder(
-        folder, experiment, experiment.policies[0], "simulated", [], {}
+        folder,
+        experiment,
+        experiment.policies[0],
+        backend="simulated",
+        command=[],
+        facts={},
     )
     assert json.loads((tmp_path / RESOLVED).read_text())["claims"] == claims
 
