@@ -20,8 +20,8 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -38,12 +38,14 @@ from testbed import events
 from testbed.backends.emu.cleanup import clean_leftovers
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.live_backend import LiveBackend
+from testbed.backends.emu.live_job import LiveJob
 from testbed.embedding.placement import hose_bps, tree_of
 from testbed.engine.backend import Completion
 from testbed.errors import RunFailed
 from testbed.plan.network_plan import TenantPlan
 from testbed.play.playing import begin_folder, conclude_run, play, tee
 from testbed.record.folder import RESOLVED, DiskReserve, RunFolder
+from testbed.reservation.ledger import Holding
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Policy, View
 from testbed.spec.experiment import Experiment
@@ -52,23 +54,31 @@ from testbed.standing.network_layout import NetworkLayout, TenantPlans
 from testbed.standing.verification import checks
 from topologies.fat_tree import fat_tree
 
-ROUNDS, ROUND_S, TIME_SCALE = 10, 60.0, 6.0
+ROUNDS = 10
+ROUND_S = 60.0
+TIME_SCALE = 6.0
 HORIZON_S = ROUND_S * TIME_SCALE
 LAST_FAILURE_S = HORIZON_S - 30.0
-JOBS, FAILURES = 60, 18
+JOBS = 60
+FAILURES = 18
 OP_EVERY_S = 5.0
-"""Of the experiment: between two of the policy's own interventions."""
+"""Experiment time between two of the policy's own interventions."""
 CHECK_EVERY_S = 0.5
 AGREE_S = 5.0
 """Wall time in which what was stopped, or died, may bring things in order
 again.
 """
-SHARE_KILLED, SHARE_STOPPED = 0.02, 0.06
-"""Steps at which an agent is killed, or a process stopped for a second."""
+SHARE_KILLED = 0.02
+SHARE_STOPPED = 0.06
+"""Shares of the steps at which an agent is killed, or a process stopped for a
+second.
+"""
 FULL_EVERY = 5
 DISK_BYTES = 96 << 20
 GROWTH_MIB = 32.0
-"""Between the ends of the second and of the last round."""
+"""Most that a process may grow between the ends of the second and of the last
+round.
+"""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -90,35 +100,55 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """All rounds; with ``--quick`` one. A round that fails is played again by
     its seed alone.
     """
-    n = 1 if quick else args.rounds
-    progress = Progress(
-        [Step(f"seed {args.seed + k}", ROUND_S * 1.2) for k in range(n)]
-    )
-    tallies: list[Tally] = []
+    n_rounds = args.rounds
+    if quick:
+        n_rounds = 1
+    seeds = range(args.seed, args.seed + n_rounds)
     with _small_disk() as disk:
-        first = _experiment(args.seed)
-        options, logs = LiveOptions(prefix="hc"), disk / "logs"
-        logs.mkdir()
-        room = [8] * first.datacentre.n_servers
-        with emulate(
-            datacentre=first.datacentre,
-            scale=first.scale,
-            options=options,
-            log_dir=logs,
-            name="chaos",
-            narrate=lambda _: None,
-            namespaces_per_server=room,
-        ) as emulation:
-            for k in range(n):
-                with progress.step():
-                    tallies.append(_round(emulation, args.seed + k, disk))
-                    progress.say(tallies[-1].text())
-                    if args.keep is not None and tallies[-1].problems:
-                        shutil.copytree(disk, args.keep, dirs_exist_ok=True)
-    left = [
-        f"{thing.what} {thing.name}" for thing in clean_leftovers()
-    ] + _devices("hc-")
-    return _results(tallies, left)
+        tallies = _rounds(seeds, disk, args.keep)
+    return _results(tallies, _left_behind())
+
+
+def _rounds(
+    seeds: Sequence[int], disk: Path, keep: Path | None
+) -> list[Tally]:
+    """A round for each seed, one after another on one network."""
+    steps = [Step(f"seed {seed}", ROUND_S * 1.2) for seed in seeds]
+    progress = Progress(steps)
+    tallies: list[Tally] = []
+    with _network_up(seeds[0], disk / "logs") as emulation:
+        for seed in seeds:
+            with progress.step():
+                tally = _round(emulation, seed, disk)
+                tallies.append(tally)
+                progress.say(tally.text())
+                if keep is not None and tally.problems:
+                    shutil.copytree(disk, keep, dirs_exist_ok=True)
+    return tallies
+
+
+def _network_up(seed: int, logs: Path) -> AbstractContextManager[Emulation]:
+    """The network of all rounds, which is the same for every seed."""
+    logs.mkdir()
+    experiment = _experiment(seed)
+    return emulate(
+        datacentre=experiment.datacentre,
+        scale=experiment.scale,
+        options=LiveOptions(prefix="hc"),
+        log_dir=logs,
+        name="chaos",
+        narrate=lambda _: None,
+        # Twice the slots: a preempted job keeps its namespaces.
+        namespaces_per_server=[8] * experiment.datacentre.n_servers,
+    )
+
+
+def _left_behind() -> list[str]:
+    """Things of the testbed's that are there after its network is down."""
+    left = []
+    for thing in clean_leftovers():
+        left.append(f"{thing.what} {thing.name}")
+    return left + _devices("hc-")
 
 
 # -- one round -----------------------------------------------------------------
@@ -137,51 +167,61 @@ class Tally:
     memory_mib: dict[str, float] = field(default_factory=dict)
 
     def text(self) -> str:
+        """The round in a line, and its first ten disagreements in one each."""
         done = ", ".join(
             f"{n} {what}" for what, n in sorted(self.done.items())
         )
         lines = [
             f"seed {self.seed}: {self.comparisons} comparisons; {done}"
         ]
+        for problem in self.problems[:10]:
+            lines.append(f"  DISAGREES {problem}")
         if self.problems:
             again = f"python -m bench chaos --seed {self.seed} --rounds 1"
-            lines += [
-                *(f"  DISAGREES {text}" for text in self.problems[:10]),
-                f"  again: {again}",
-            ]
+            lines.append(f"  again: {again}")
         return "\n".join(lines)
 
 
 def _experiment(seed: int) -> Experiment:
     """Jobs and failures of a round, as a file."""
     rng = Random(seed)  # noqa: S311 - no secret
-    jobs = "".join(
-        f"    - {{id: j{k}, at: {rng.uniform(0, 0.85 * HORIZON_S):.3f} s, vms: {rng.randint(2, 8)},"
-        f" bandwidth: {rng.choice((50, 100, 200))} Mbit/s, duration: {rng.uniform(30, 150):.3f} s,"
-        f" pattern: {rng.choice(('ring', 'all-to-all', 'permutation'))}}}\n"
-        for k in range(JOBS)
-    )
+    # All draws are made in the file's order: the seed decides on each.
+    jobs = "".join(_job_line(rng, number) for number in range(JOBS))
     failures = "".join(f"  - {{{text}}}\n" for text in _failures(rng))
+    on_failure = rng.choice(("wait", "kill", "requeue"))
     text = (
         f"name: chaos\nseed: {seed}\n"
         "topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 4}\n"
         f"scale: {{rate: 0.02, time: {TIME_SCALE:g}}}\n"
-        "policies: [{name: fcfs, on_failure: "
-        f"{rng.choice(('wait', 'kill', 'requeue'))}}}]\n"
+        f"policies: [{{name: fcfs, on_failure: {on_failure}}}]\n"
         f"workload:\n  kind: jobs\n  jobs:\n{jobs}failures:\n{failures}"
         "expect: {fidelity: invalid}\n"
     )
     return parse_experiment(text, Path("chaos.yaml"))
 
 
+def _job_line(rng: Random, number: int) -> str:
+    at_s = rng.uniform(0, 0.85 * HORIZON_S)
+    vms = rng.randint(2, 8)
+    mbps = rng.choice((50, 100, 200))
+    duration_s = rng.uniform(30, 150)
+    pattern = rng.choice(("ring", "all-to-all", "permutation"))
+    return (
+        f"    - {{id: j{number}, at: {at_s:.3f} s, vms: {vms},"
+        f" bandwidth: {mbps} Mbit/s, duration: {duration_s:.3f} s,"
+        f" pattern: {pattern}}}\n"
+    )
+
+
 def _failures(rng: Random) -> Iterator[str]:
     """Failures at random times; a part is lost at most once."""
-    names, lost = _parts(), set[str]()
+    names = _parts()
+    lost: set[str] = set()
+    kinds = ("link", "server", "switch", "controller")
     for _ in range(FAILURES):
-        at_s, lasts_s = rng.uniform(5, LAST_FAILURE_S), rng.uniform(10, 60)
-        kind = rng.choices(
-            ("link", "server", "switch", "controller"), (9, 3, 3, 3)
-        )[0]
+        at_s = rng.uniform(5, LAST_FAILURE_S)
+        lasts_s = rng.uniform(10, 60)
+        (kind,) = rng.choices(kinds, (9, 3, 3, 3))
         if kind == "controller":
             yield f"at: {at_s:.3f} s, controller: killed"
             continue
@@ -196,14 +236,13 @@ def _failures(rng: Random) -> Iterator[str]:
 def _parts() -> dict[str, list[str]]:
     """Links, servers and switches by their names in a file."""
     centre = fat_tree(4, 10**9, 4)
-    ends = zip(
+    links = []
+    for low, high in zip(
         centre.link_lower.tolist(), centre.link_upper.tolist(), strict=True
-    )
+    ):
+        links.append(f"{centre.names[low]} - {centre.names[high]}")
     return {
-        "link": [
-            f"{centre.names[low]} - {centre.names[high]}"
-            for low, high in ends
-        ],
+        "link": links,
         "server": list(centre.names[: centre.n_servers]),
         "switch": list(centre.names[centre.n_servers :]),
     }
@@ -213,15 +252,40 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     """A run in a folder of its own. Its last act in every fifth: the disk is
     full.
     """
-    experiment, tally = _experiment(seed), Tally(seed)
-    policy, rng = experiment.policies[0], Random(f"chaos/{seed}")  # noqa: S311
+    experiment = _experiment(seed)
+    tally = Tally(seed)
+    rng = Random(f"chaos/{seed}")  # noqa: S311 - no secret
     folder = RunFolder.create(disk, "chaos", seed)
-    full_s = (
-        rng.uniform(0.3, 0.9) * HORIZON_S
-        if seed % FULL_EVERY == 0
-        else None
-    )
+    full_s = None
+    if seed % FULL_EVERY == 0:
+        full_s = rng.uniform(0.3, 0.9) * HORIZON_S
     began = time.monotonic()
+    _begin(folder, experiment, emulation)
+    stopped = ""
+    try:
+        _play(emulation, experiment, folder, tally, rng=rng, full_s=full_s)
+    except RunFailed as error:
+        stopped = error.message
+    finally:
+        (folder.path / "filled").unlink(missing_ok=True)
+    wall_s = time.monotonic() - began
+    record = conclude_run(
+        folder, experiment, experiment.policies[0], wall_s
+    )
+    if stopped and (full_s is None or "disk" not in stopped):
+        tally.problems.append(f"the run stopped: {stopped}")
+    for result in record.audit.results:
+        if result.status == "failed":
+            finding = result.findings[0]
+            tally.problems.append(f"audit: {result.name}: {finding}")
+    tally.memory_mib = _memory(emulation)
+    return tally
+
+
+def _begin(
+    folder: RunFolder, experiment: Experiment, emulation: Emulation
+) -> None:
+    policy = experiment.policies[0]
     begin_folder(
         folder=folder,
         experiment=experiment,
@@ -235,55 +299,48 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     folder.write_json(RESOLVED, resolved)
     emulation.write_plans_to(folder.write_text)
     emulation.network.forbid_borrowing()
-    stopped = ""
-    try:
-        with (
-            DiskReserve(folder.path) as reserve,
-            folder.open_events() as log,
-        ):
-            sink = reserve.guarded(
-                tee(log, lambda event: tally.done.update([event.name]))
+
+
+def _play(
+    emulation: Emulation,
+    experiment: Experiment,
+    folder: RunFolder,
+    tally: Tally,
+    *,
+    rng: Random,
+    full_s: float | None,
+) -> None:
+    """Plays the experiment with blows and comparisons. Raises RunFailed."""
+    with (
+        DiskReserve(folder.path) as reserve,
+        folder.open_events() as log,
+    ):
+        sink = reserve.guarded(
+            tee(log, lambda event: tally.done.update([event.name]))
+        )
+        live = LiveBackend(emulation, experiment.scale, tally.seed, sink)
+        shaken = Shaken(
+            live=live,
+            emulation=emulation,
+            tally=tally,
+            rng=rng,
+            folder=folder.path,
+            full_s=full_s,
+        )
+        live.begin()
+        try:
+            play(
+                experiment,
+                experiment.policies[0],
+                shaken,
+                tee(shaken.follow, sink),
+                around=shaken.policy,
             )
-            live = LiveBackend(emulation, experiment.scale, seed, sink)
-            watched = Shaken(
-                live=live,
-                emulation=emulation,
-                tally=tally,
-                rng=rng,
-                folder=folder.path,
-                full_s=full_s,
-            )
-            live.begin()
-            try:
-                play(
-                    experiment,
-                    policy,
-                    watched,
-                    tee(watched.follow, sink),
-                    around=watched.policy,
-                )
-            finally:
-                # A run that stops takes its network down; this one stays for
-                # the next round.
-                for job_id in list(live._jobs):  # noqa: SLF001
-                    live.remove(job_id)
-    except RunFailed as error:
-        stopped = error.message
-    finally:
-        (folder.path / "filled").unlink(missing_ok=True)
-    checked = conclude_run(
-        folder, experiment, policy, time.monotonic() - began
-    ).audit
-    if stopped and (full_s is None or "disk" not in stopped):
-        tally.problems.append(f"the run stopped: {stopped}")
-    failed = [
-        result for result in checked.results if result.status == "failed"
-    ]
-    tally.problems += [
-        f"audit: {result.name}: {result.findings[0]}" for result in failed
-    ]
-    tally.memory_mib = _memory(emulation)
-    return tally
+        finally:
+            # A run that stops takes its network down; this one stays for
+            # the next round.
+            for job_id in list(live._jobs):  # noqa: SLF001
+                live.remove(job_id)
 
 
 class Meddling:
@@ -317,53 +374,42 @@ class Meddling:
         """The round is over: everybody out."""
         if isinstance(event, act.Ended) and event.more_at_this_time:
             return []
-        waiting = [
-            act.Kill(job_id, "the round is over")
-            for job_id in view.waiting()
-        ]
-        return [
-            *(
-                act.Kill(job_id, "the round is over")
-                for job_id in view.running()
-            ),
-            *waiting,
-        ]
+        job_ids = (*view.running(), *view.waiting())
+        return [act.Kill(job_id, "the round is over") for job_id in job_ids]
 
     def _meddle(self, view: View) -> list[act.Action]:
+        """An intervention, drawn, into a running job that is drawn too."""
         running = view.running()
         if not running:
             return []
         job_id = self._rng.choice(running)
-        match self._rng.choices(
-            ("preempt", "rerate", "kill", "nothing"), (3, 4, 1, 2)
-        )[0]:
+        kinds = ("preempt", "rerate", "kill", "nothing")
+        (kind,) = self._rng.choices(kinds, (3, 4, 1, 2))
+        match kind:
             case "preempt":
                 return [act.Preempt(job_id, "chaos")]
             case "rerate":
-                rate_bps = self._rate(view, job_id)
-                return [act.Rescale(job_id, rate_bps)] if rate_bps else []
+                return self._rerate(view, job_id)
             case "kill":
                 return [act.Kill(job_id, "chaos")]
         return []
 
-    def _rate(self, view: View, job_id: str) -> int:
-        """Half of its bandwidth; or all of it, where there is room; 0: neither."""
+    def _rerate(self, view: View, job_id: str) -> list[act.Action]:
+        """To half of its bandwidth; or to all of it, where there is room."""
         held = view.ledger.holdings()[job_id]
         full_bps = view.job(job_id).bandwidth_bps
         if held.rate_bps == full_bps:
-            return full_bps // 2
-        more_bps = full_bps - held.rate_bps
+            return [act.Rescale(job_id, full_bps // 2)]
         need = hose_bps(
             tree_of(view.datacentre, held.placement.root),
             held.placement,
-            more_bps,
+            full_bps - held.rate_bps,
         )
         free_bps = view.residual(view.now_s, None).free_bps
-        return (
-            full_bps
-            if all(free_bps[link] >= bps for link, bps in need.items())
-            else 0
-        )
+        for link, bps in need.items():
+            if free_bps[link] < bps:
+                return []
+        return [act.Rescale(job_id, full_bps)]
 
 
 class Shaken:
@@ -441,23 +487,9 @@ class Shaken:
         """SIGSTOP to any process of the run, its own among them; another wakes
         it.
         """
-        testbed = psutil.Process()
-        name, pid = self._rng.choice(
-            [
-                *(
-                    (child.name(), child.pid)
-                    for child in testbed.children(recursive=True)
-                ),
-                *(
-                    ("ovs-vswitchd", pid)
-                    for pid in self._emulation.network.switch_pids
-                    if pid
-                ),
-                *[("the run", testbed.pid)] * 3,
-            ]
-        )
+        name, pid = self._rng.choice(self._stoppable())
         self._tally.done[f"{name} stopped"] += 1
-        if pid == testbed.pid:
+        if pid == os.getpid():
             # By a process that is not stopped with it, as a thread's timer
             # would be.
             waker = f"sleep 1; kill -CONT {pid}"
@@ -470,6 +502,19 @@ class Shaken:
         timer = Timer(1.0, _signal, (pid, signal.SIGCONT))
         timer.daemon = True
         timer.start()
+
+    def _stoppable(self) -> list[tuple[str, int]]:
+        """Names and ids of the run's processes."""
+        testbed = psutil.Process()
+        processes = []
+        for child in testbed.children(recursive=True):
+            processes.append((child.name(), child.pid))
+        for pid in self._emulation.network.switch_pids:
+            if pid:
+                processes.append(("ovs-vswitchd", pid))
+        # Three times, as there are many agents beside the one run.
+        processes += [("the run", testbed.pid)] * 3
+        return processes
 
     def _fill_disk(self) -> None:
         """All that is left of the folder's file system, and a byte more."""
@@ -501,65 +546,80 @@ class Shaken:
         self._tally.agreed_after_s.append(time.monotonic() - began)
 
     def _problems(self) -> list[str]:
-        jobs = self._live._jobs  # noqa: SLF001 - what it believes is what is compared
-        tenants = {
-            job_id: job.tenant
-            for job_id, job in jobs.items()
-            if job.tenant is not None
-        }
+        """All disagreements of this moment."""
+        # What the backend believes is what is compared.
+        jobs = self._live._jobs  # noqa: SLF001
+        tenants = []
+        for job in jobs.values():
+            if job.tenant is not None:
+                tenants.append(job.tenant)
         return [
-            *self._network(tuple(tenants.values())),
+            *self._network(tuple(tenants)),
             *self._groups(),
             *self._ledger(),
         ]
 
     def _network(self, tenants: tuple[TenantPlan, ...]) -> Iterator[str]:
         """Cables by ``ip``, limits by ``tc``, flows by ``ovs-ofctl``."""
-        network, plan = self._emulation.network, self._emulation.plan
-        switches = {
-            name: (str(switch.run_dir), switch.netns)
-            for name, switch in network.switch_of_bridge.items()
-        }
-        layout = NetworkLayout(
-            plan,
-            switches,
-            self._emulation.controller.openflow_port,
-            os.getpid(),
-        )
-        names = {bridge.name: bridge.name for bridge in plan.bridges}
-        names |= {
-            vm.slot.port.name: f"{t.job_id}.{vm.index}"
-            for t in tenants
-            for vm in t.vms
-        }
-        plans = TenantPlans(tenants, names, network.borrowing)
-        lost = {
-            link.lower.name
-            for number, link in enumerate(plan.links)
-            if ("link", number) in self._lost
-            or any(
-                plan.bridge_of_node[part].name == link.lower.bridge
-                for kind, part in self._lost
-                if kind == "server"
-            )
-        }
+        layout = self._layout()
+        plans = self._planned(tenants)
         # Links, limits and flows. The packets that come after them would
         # take bandwidth from the jobs.
         for check in islice(checks(layout, plans), 3):
             self._tally.compared += check.compared
             if check.name == "links":
-                down = {text.split()[0] for text in check.problems}
-                yield from (
-                    f"links: {name} is down" for name in sorted(down - lost)
-                )
-                yield from (
-                    f"links: {name} carries, and is lost"
-                    for name in sorted(lost - down)
-                )
-            else:
-                yield from (
-                    f"{check.name}: {text}" for text in check.problems
-                )
+                yield from self._wrong_links(check.problems)
+                continue
+            for text in check.problems:
+                yield f"{check.name}: {text}"
+
+    def _layout(self) -> NetworkLayout:
+        switches = {}
+        network = self._emulation.network
+        for name, switch in network.switch_of_bridge.items():
+            switches[name] = (str(switch.run_dir), switch.netns)
+        return NetworkLayout(
+            self._emulation.plan,
+            switches,
+            self._emulation.controller.openflow_port,
+            os.getpid(),
+        )
+
+    def _planned(self, tenants: tuple[TenantPlan, ...]) -> TenantPlans:
+        names = {}
+        for bridge in self._emulation.plan.bridges:
+            names[bridge.name] = bridge.name
+        for tenant in tenants:
+            for vm in tenant.vms:
+                names[vm.slot.port.name] = f"{tenant.job_id}.{vm.index}"
+        return TenantPlans(
+            tenants, names, self._emulation.network.borrowing
+        )
+
+    def _wrong_links(self, problems: Sequence[str]) -> Iterator[str]:
+        """Links that are down and should not be, and the other way round."""
+        # A problem begins with the name of the link's lower port.
+        down = {text.split()[0] for text in problems}
+        lost = self._lost_links()
+        for name in sorted(down - lost):
+            yield f"links: {name} is down"
+        for name in sorted(lost - down):
+            yield f"links: {name} carries, and is lost"
+
+    def _lost_links(self) -> set[str]:
+        """Lower ports of links that are lost, or whose server is."""
+        plan = self._emulation.plan
+        bridges = set()
+        for kind, part in self._lost:
+            if kind == "server":
+                bridges.add(plan.bridge_of_node[part].name)
+        lost = set()
+        for number, link in enumerate(plan.links):
+            if ("link", number) in self._lost:
+                lost.add(link.lower.name)
+            if link.lower.bridge in bridges:
+                lost.add(link.lower.name)
+        return lost
 
     def _groups(self) -> Iterator[str]:
         """Each VM's agent is in the VM's own group, which is frozen if its job
@@ -567,17 +627,16 @@ class Shaken:
         """
         cgroup = self._emulation.cgroup
         for job_id, job in self._live._jobs.items():  # noqa: SLF001
-            for vm in (
-                job.tenant.vms
-                if job.tenant is not None and not job.over
-                else ()
-            ):
+            if job.tenant is None or job.over:
+                continue
+            expected = "not frozen"
+            if job.frozen:
+                expected = "frozen"
+            for vm in job.tenant.vms:
                 self._tally.compared += 1
-                if (
-                    cgroup.is_frozen(vm.slot.server, vm.slot.index)
-                    is not job.frozen
-                ):
-                    yield f"cgroups: {job_id}.{vm.index} is {'not ' * job.frozen}frozen"
+                frozen = cgroup.is_frozen(vm.slot.server, vm.slot.index)
+                if frozen is not job.frozen:
+                    yield f"cgroups: {job_id}.{vm.index} is {expected}"
 
     def _ledger(self) -> Iterator[str]:
         """Each running job has on the network what the ledger has of it; nobody
@@ -585,26 +644,32 @@ class Shaken:
         """
         if self.view is None:
             return
-        holdings, jobs = self.view.ledger.holdings(), self._live._jobs  # noqa: SLF001
         self.view.ledger.check()
-        running = {
-            name for name, job in jobs.items() if job.since_ns is not None
-        }
-        for job_id in sorted(running ^ holdings.keys()):
-            yield f"ledger: {job_id} {'runs' if job_id in running else 'is held'} alone"
-        rate = self._live._scale.rate  # noqa: SLF001
+        holdings = self.view.ledger.holdings()
+        jobs = self._live._jobs  # noqa: SLF001
+        running = set()
+        for job_id, job in jobs.items():
+            if job.since_ns is not None:
+                running.add(job_id)
+        for job_id in sorted(running - holdings.keys()):
+            yield f"ledger: {job_id} runs alone"
+        for job_id in sorted(holdings.keys() - running):
+            yield f"ledger: {job_id} is held alone"
         for job_id in sorted(running & holdings.keys()):
-            job, held = jobs[job_id], holdings[job_id]
             self._tally.compared += 1
-            if (job.placement, job.rate_bps) != (
-                held.placement,
-                held.rate_bps,
-            ):
-                yield f"ledger: {job_id} is elsewhere, or at another rate, than on the network"
-            if job.tenant is not None and job.tenant.rate_bps != round(
-                held.rate_bps * rate
-            ):
-                yield f"ledger: {job_id} has {job.tenant.rate_bps} bit/s on the wire"
+            yield from self._against(holdings[job_id], jobs[job_id])
+
+    def _against(self, held: Holding, job: LiveJob) -> Iterator[str]:
+        """Differences of a job on the network from what it holds."""
+        job_id = job.request.id
+        on_network = (job.placement, job.rate_bps)
+        if on_network != (held.placement, held.rate_bps):
+            yield f"ledger: {job_id} is elsewhere, or at another rate, than on the network"
+        if job.tenant is None:
+            return
+        scale = self._live._scale  # noqa: SLF001
+        if job.tenant.rate_bps != round(held.rate_bps * scale.rate):
+            yield f"ledger: {job_id} has {job.tenant.rate_bps} bit/s on the wire"
 
 
 def _signal(pid: int, number: int) -> None:
@@ -620,16 +685,14 @@ def _memory(emulation: Emulation) -> dict[str, float]:
         "testbed": os.getpid(),
         "controller": emulation.controller.process.pid,
         "agents' server": emulation.agents.pid,
-        **{
-            f"switch {k}": pid
-            for k, pid in enumerate(emulation.network.switch_pids)
-            if pid
-        },
     }
-    return {
-        name: psutil.Process(pid).memory_info().rss / 2**20
-        for name, pid in pids.items()
-    }
+    for number, pid in enumerate(emulation.network.switch_pids):
+        if pid:
+            pids[f"switch {number}"] = pid
+    memory_mib = {}
+    for name, pid in pids.items():
+        memory_mib[name] = psutil.Process(pid).memory_info().rss / 2**20
+    return memory_mib
 
 
 @contextmanager
@@ -654,63 +717,87 @@ def _devices(prefix: str) -> list[str]:
     shown = subprocess.run(
         ["ip", "-o", "link"], capture_output=True, text=True, check=True
     ).stdout
-    devices = [line.split(": ")[1] for line in shown.splitlines()]
-    spaces = [path.name for path in Path("/run/netns").glob(f"{prefix}*")]
-    return [name for name in devices if name.startswith(prefix)] + spaces
+    names = []
+    for line in shown.splitlines():
+        device = line.split(": ")[1]
+        if device.startswith(prefix):
+            names.append(device)
+    for path in Path("/run/netns").glob(f"{prefix}*"):
+        names.append(path.name)
+    return names
 
 
 def _results(tallies: list[Tally], left: list[str]) -> list[Result]:
-    done: Counter[str] = Counter()
+    waited: list[float] = []
     for tally in tallies:
-        done.update(tally.done)
-    problems = [
-        f"seed {tally.seed}: {text}"
-        for tally in tallies
-        for text in tally.problems
-    ]
-    waited = tuple(s for tally in tallies for s in tally.agreed_after_s)
-    first, last = (
-        tallies[min(1, len(tallies) - 1)].memory_mib,
-        tallies[-1].memory_mib,
-    )
-    grown = {
-        name: last[name] - first[name]
-        for name in first.keys() & last.keys()
-    }
-    counts = tuple(float(len(tally.problems)) for tally in tallies)
-    things = sum(tally.compared for tally in tallies)
+        waited += tally.agreed_after_s
+    extra_left = {}
+    if left:
+        extra_left = {"left": left}
+    # Memory is compared from the second round on: in the first much is
+    # loaded and made once.
+    second = tallies[min(1, len(tallies) - 1)]
     return [
+        _disagreements(tallies),
         Result(
-            "disagreements a round",
-            "",
-            samples=counts,
-            target="none",
-            meets=not problems,
-            extra={
-                "comparisons": sum(t.comparisons for t in tallies),
-                "things compared": things,
-                **dict(sorted(done.items())),
-                **({"problems": problems[:20]} if problems else {}),
-            },
+            "a comparison, until it agrees", "s", tuple(waited) or (0.0,)
         ),
-        Result("a comparison, until it agrees", "s", waited or (0.0,)),
         Result(
             "left behind",
             "",
             samples=(float(len(left)),),
             target="nothing",
             meets=not left,
-            extra={"left": left} if left else {},
+            extra=extra_left,
         ),
-        Result(
-            "memory grown since the second round",
-            "MiB",
-            samples=tuple(grown.values()) or (0.0,),
-            target=f"at most {GROWTH_MIB:g} MiB each",
-            meets=all(g <= GROWTH_MIB for g in grown.values()),
-            extra={
-                name: f"{first[name]:.0f} -> {last[name]:.0f}"
-                for name in sorted(grown)
-            },
-        ),
+        _growth(second.memory_mib, tallies[-1].memory_mib),
     ]
+
+
+def _disagreements(tallies: list[Tally]) -> Result:
+    done: Counter[str] = Counter()
+    problems: list[str] = []
+    counts = []
+    comparisons = 0
+    compared = 0
+    for tally in tallies:
+        done.update(tally.done)
+        for text in tally.problems:
+            problems.append(f"seed {tally.seed}: {text}")
+        counts.append(float(len(tally.problems)))
+        comparisons += tally.comparisons
+        compared += tally.compared
+    extra: dict[str, Any] = {
+        "comparisons": comparisons,
+        "things compared": compared,
+        **dict(sorted(done.items())),
+    }
+    if problems:
+        extra["problems"] = problems[:20]
+    return Result(
+        "disagreements a round",
+        "",
+        samples=tuple(counts),
+        target="none",
+        meets=not problems,
+        extra=extra,
+    )
+
+
+def _growth(
+    first_mib: Mapping[str, float], last_mib: Mapping[str, float]
+) -> Result:
+    """Growth of each process that was there in both rounds."""
+    grown_mib = []
+    extra = {}
+    for name in sorted(first_mib.keys() & last_mib.keys()):
+        grown_mib.append(last_mib[name] - first_mib[name])
+        extra[name] = f"{first_mib[name]:.0f} -> {last_mib[name]:.0f}"
+    return Result(
+        "memory grown since the second round",
+        "MiB",
+        samples=tuple(grown_mib) or (0.0,),
+        target=f"at most {GROWTH_MIB:g} MiB each",
+        meets=max(grown_mib, default=0.0) <= GROWTH_MIB,
+        extra=extra,
+    )
