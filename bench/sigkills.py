@@ -16,7 +16,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -25,13 +26,23 @@ import psutil
 
 from bench.progress import Progress, Step
 from bench.samples import Result
+from testbed.backends.emu.open_vswitch import datapath_type
 
-KILLS, LONGEST_S = 100, 8.0
+KILLS = 100
+LONGEST_S = 8.0
 """A run of the file takes some 7 s: its preflight, its network, its jobs, its
 end.
 """
 RUN_TIMEOUT_S = 120.0
 GROUPS = ("freezer", "cpu", "memory", "unified", "")
+OWN_PROCESS = re.compile(
+    r"jobs\.live|controller\.launch|hosenet|testbed\.cli"
+)
+"""A command line of the testbed's."""
+BRIDGE = "hn-zz-others"
+SPACES = ("others-ns", "hn-others")
+DEVICE = "oth-a"
+"""Things of other people's, some under names like the testbed's."""
 FILE = """\
 name: to-be-killed
 topology: {kind: tree, fanout: [2, 2], links: [1 Gbit/s, 1 Gbit/s], slots_per_server: 2}
@@ -59,12 +70,13 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """Of four kills three are followed by ``clean``, one by a run that is let
     to its end.
     """
-    n, rng = (4 if quick else args.kills), Random(args.seed)  # noqa: S311 - no secret
-    progress = Progress([Step(f"kill {k + 1}", 10.0) for k in range(n)])
-    problems: list[str] = []
-    moments: list[float] = []
-    cleaned: list[float] = []
-    ran: list[float] = []
+    n_kills = args.kills
+    if quick:
+        n_kills = 4
+    rng = Random(args.seed)  # noqa: S311 - no secret
+    steps = [Step(f"kill {k + 1}", 10.0) for k in range(n_kills)]
+    progress = Progress(steps)
+    tally = Tally()
     with (
         TemporaryDirectory(prefix="hosenet-kills-") as folder,
         _others() as others,
@@ -72,55 +84,85 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         file = Path(folder) / "run.yaml"
         file.write_text(FILE)
         before = _everything()
-        for k in range(n):
+        for k in range(n_kills):
             moment_s = rng.uniform(0.0, LONGEST_S)
             with progress.step():
-                moments.append(_killed(file, moment_s))
-                began = time.monotonic()
-                runs = k % 4 == 3
-                argv = (
-                    ["run", str(file), "--out", folder]
-                    if runs
-                    else ["clean"]
+                wrong = _kill(
+                    file, moment_s, before, tally, rerun=k % 4 == 3
                 )
-                done = _testbed(*argv)
-                (ran if runs else cleaned).append(time.monotonic() - began)
-                wrong = (
-                    []
-                    if done.returncode == 0
-                    else [f"exit code {done.returncode}: {done.stderr}"]
-                )
-                after = _everything()
-                wrong += [
-                    f"left: {name}" for name in sorted(after - before)
-                ]
-                wrong += [
-                    f"gone: {name}" for name in sorted(before - after)
-                ]
-                problems += [
-                    f"killed after {moment_s:.3f} s, then {argv[0]}: {w}"
-                    for w in wrong
-                ]
                 if wrong:
-                    progress.say(problems[-1])
-        problems += others()
-    return [
+                    progress.say(wrong[-1])
+        tally.problems += others()
+    return _results(tally)
+
+
+@dataclass
+class Tally:
+    """All kills: when they came, in s, how long the command after each took,
+    and what was wrong.
+    """
+
+    moments: list[float] = field(default_factory=list)
+    cleaned: list[float] = field(default_factory=list)
+    ran: list[float] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def _kill(
+    file: Path,
+    moment_s: float,
+    before: set[str],
+    tally: Tally,
+    *,
+    rerun: bool,
+) -> list[str]:
+    """A kill and the command after it; returns the problems found then."""
+    tally.moments.append(_killed(file, moment_s))
+    argv = ["clean"]
+    durations = tally.cleaned
+    if rerun:
+        argv = ["run", str(file), "--out", str(file.parent)]
+        durations = tally.ran
+    began = time.monotonic()
+    done = _testbed(*argv)
+    durations.append(time.monotonic() - began)
+    wrong = []
+    if done.returncode != 0:
+        wrong.append(f"exit code {done.returncode}: {done.stderr}")
+    wrong += _changed(before, _everything())
+    killed = f"killed after {moment_s:.3f} s, then {argv[0]}"
+    problems = [f"{killed}: {text}" for text in wrong]
+    tally.problems += problems
+    return problems
+
+
+def _changed(before: set[str], after: set[str]) -> list[str]:
+    """Things that are left, then those that are gone."""
+    left = [f"left: {name}" for name in sorted(after - before)]
+    gone = [f"gone: {name}" for name in sorted(before - after)]
+    return left + gone
+
+
+def _results(tally: Tally) -> list[Result]:
+    extra = {}
+    if tally.problems:
+        extra = {"problems": tally.problems[:20]}
+    rows = [
         Result(
             "left behind, or of others touched",
             "",
-            samples=(float(len(problems)),),
+            samples=(float(len(tally.problems)),),
             target="nothing",
-            meets=not problems,
-            extra={"problems": problems[:20]} if problems else {},
+            meets=not tally.problems,
+            extra=extra,
         ),
-        Result("killed after", "s", tuple(moments)),
-        Result("clean, afterwards", "s", tuple(cleaned or [0.0])),
-        *(
-            [Result("the next run, to its end", "s", tuple(ran))]
-            if ran
-            else []
-        ),
+        Result("killed after", "s", tuple(tally.moments)),
+        Result("clean, afterwards", "s", tuple(tally.cleaned or [0.0])),
     ]
+    if tally.ran:
+        ran = tuple(tally.ran)
+        rows.append(Result("the next run, to its end", "s", ran))
+    return rows
 
 
 def _testbed(*argv: str) -> subprocess.CompletedProcess[str]:
@@ -162,31 +204,38 @@ def _killed(file: Path, moment_s: float) -> float:
 
 def _everything() -> set[str]:
     """All that a run makes, by the machine's own tools, whoever it belongs to."""
-    shown = _out("ip", "-o", "link")
-    things = {
-        f"device {line.split(': ')[1].split('@')[0]}"
-        for line in shown.splitlines()
-    }
-    things |= {
-        f"namespace {path.name}" for path in Path("/run/netns").glob("*")
-    }
-    for kind in ("list-br", "show"):
-        things |= {
-            f"switch {line.strip()}"
-            for line in _out("ovs-vsctl", kind).splitlines()
-        }
-    things |= {
-        f"queueing {line}"
-        for line in _out("tc", "qdisc", "show").splitlines()
-    }
+    return _network_things() | _group_things() | _process_things()
+
+
+def _network_things() -> set[str]:
+    things = set()
+    for line in _out("ip", "-o", "link").splitlines():
+        # A veth is shown as NAME@PEER.
+        device = line.split(": ")[1].split("@")[0]
+        things.add(f"device {device}")
+    for path in Path("/run/netns").glob("*"):
+        things.add(f"namespace {path.name}")
+    for verb in ("list-br", "show"):
+        for line in _out("ovs-vsctl", verb).splitlines():
+            things.add(f"switch {line.strip()}")
+    for line in _out("tc", "qdisc", "show").splitlines():
+        things.add(f"queueing {line}")
+    return things
+
+
+def _group_things() -> set[str]:
+    things = set()
     for group in GROUPS:
         for path in Path("/sys/fs/cgroup", group).glob("hosenet*/*"):
             things.add(f"group {path}")
+    return things
+
+
+def _process_things() -> set[str]:
+    things = set()
     for process in psutil.process_iter(["name", "cmdline"]):
         words = " ".join(process.info["cmdline"] or [])
-        if re.search(
-            r"jobs\.live|controller\.launch|hosenet|testbed\.cli", words
-        ):
+        if OWN_PROCESS.search(words):
             things.add(f"process {process.pid} {words[:80]}")
     return things
 
@@ -199,77 +248,64 @@ def _out(*argv: str) -> str:
 
 @contextmanager
 def _others() -> Iterator[Callable[[], list[str]]]:
-    """Things of other people; yields what tells which of them are not as they
+    """Things of other people; yields what finds which of them are not as they
     were.
     """
-    bridge, spaces = "hn-zz-others", ("others-ns", "hn-others")
-    made: list[tuple[str, ...]] = []
-
-    def make(undo: tuple[str, ...], *argv: str) -> None:
-        subprocess.run(argv, check=True, capture_output=True)
-        made.append(undo)
-
     sleeper = subprocess.Popen(["sleep", "100000"])
     group = Path("/sys/fs/cgroup/freezer/others")
-    try:
-        for space in spaces:
-            make(("ip", "netns", "del", space), "ip", "netns", "add", space)
-        pair = ("type", "veth", "peer", "name", "oth-b")
-        make(
-            ("ip", "link", "del", "oth-a"),
-            "ip",
-            "link",
-            "add",
-            "oth-a",
-            *pair,
-        )
-        make(("true",), "tc", "qdisc", "add", "dev", "oth-a", "root", "tbf", "rate", "1mbit",
-             "burst", "15k", "latency", "50ms")  # fmt: skip
-        kind = (
-            "system"
-            if Path("/sys/module/openvswitch").exists()
-            else "netdev"
-        )
-        set_kind = ("--", "set", "bridge", bridge, f"datapath_type={kind}")
-        make(
-            ("ovs-vsctl", "del-br", bridge),
-            "ovs-vsctl",
-            "add-br",
-            bridge,
-            *set_kind,
-        )
-        make(
-            ("true",),
-            "ovs-ofctl",
-            "add-flow",
-            bridge,
-            "priority=7,actions=drop",
-        )
+    with ExitStack() as undoing:
+        # Callbacks run backwards: the group is removed at the very end, when
+        # the process in it is gone.
+        undoing.callback(_remove_group, group)
+        made = undoing.enter_context(ExitStack())
+        undoing.callback(sleeper.wait)
+        undoing.callback(sleeper.kill)
+        _make_network(made)
         if group.parent.is_dir():
             group.mkdir(exist_ok=True)
             (group / "cgroup.procs").write_text(str(sleeper.pid))
+        yield lambda: _faults(sleeper, group)
 
-        def faults() -> list[str]:
-            out = (
-                []
-                if sleeper.poll() is None
-                else ["the others' process is gone"]
-            )
-            if "priority=7" not in _out("ovs-ofctl", "dump-flows", bridge):
-                out.append("the others' rule is gone")
-            if (
-                group.is_dir()
-                and str(sleeper.pid)
-                not in (group / "cgroup.procs").read_text()
-            ):
-                out.append("the others' process is in another group")
-            return out
 
-        yield faults
-    finally:
-        sleeper.kill()
-        sleeper.wait()
-        for undo in reversed(made):
-            subprocess.run(undo, check=False, capture_output=True)
-        if group.is_dir():
-            group.rmdir()
+def _remove_group(group: Path) -> None:
+    if group.is_dir():
+        group.rmdir()
+
+
+def _make_network(made: ExitStack) -> None:
+    """Namespaces, a pair of devices with a limit, and a bridge with a rule."""
+    for space in SPACES:
+        _call("ip", "netns", "add", space)
+        made.callback(_undo, "ip", "netns", "del", space)
+    pair = ("type", "veth", "peer", "name", "oth-b")
+    _call("ip", "link", "add", DEVICE, *pair)
+    made.callback(_undo, "ip", "link", "del", DEVICE)
+    limit = ("tbf", "rate", "1mbit", "burst", "15k", "latency", "50ms")
+    _call("tc", "qdisc", "add", "dev", DEVICE, "root", *limit)
+    kind = f"datapath_type={datapath_type()}"
+    set_kind = ("--", "set", "bridge", BRIDGE, kind)
+    _call("ovs-vsctl", "add-br", BRIDGE, *set_kind)
+    made.callback(_undo, "ovs-vsctl", "del-br", BRIDGE)
+    _call("ovs-ofctl", "add-flow", BRIDGE, "priority=7,actions=drop")
+
+
+def _call(*argv: str) -> None:
+    subprocess.run(argv, check=True, capture_output=True)
+
+
+def _undo(*argv: str) -> None:
+    subprocess.run(argv, check=False, capture_output=True)
+
+
+def _faults(sleeper: subprocess.Popen[bytes], group: Path) -> list[str]:
+    """The others' things that are not as they were."""
+    faults = []
+    if sleeper.poll() is not None:
+        faults.append("the others' process is gone")
+    if "priority=7" not in _out("ovs-ofctl", "dump-flows", BRIDGE):
+        faults.append("the others' rule is gone")
+    if group.is_dir():
+        members = (group / "cgroup.procs").read_text()
+        if str(sleeper.pid) not in members:
+            faults.append("the others' process is in another group")
+    return faults
