@@ -25,8 +25,13 @@ import psutil
 from testbed import events
 
 KINDS = (
-    "testbed", "switches", "switch databases", "controller", "agents", "fork server",
-)  # fmt: skip
+    "testbed",
+    "switches",
+    "switch databases",
+    "controller",
+    "agents",
+    "fork server",
+)
 BUSIEST = "busiest switch"
 MACHINE = "whole machine"
 AFTER_S = 2.0
@@ -66,7 +71,8 @@ class CostSampler:
             str(os.getpid()),
             str(pieces),
         ]
-        self._waiting_for, self._ended = n_jobs, 0
+        self._waiting_for = n_jobs
+        self._ended = 0
         self._process: subprocess.Popen[str] | None = None
         self.cost = Cost()
 
@@ -108,16 +114,13 @@ def cpu_s(pid: int) -> float:
     From the scheduler's nanoseconds: hundreds of agents would each round to
     ticks of 10 ms.
     """
-    total = 0
+    total_ns = 0
     with suppress(OSError):
         for thread in (PROC / str(pid) / "task").iterdir():
             with suppress(OSError):
-                total += int(
-                    (thread / "schedstat")
-                    .read_text(encoding="ascii")
-                    .split()[0]
-                )
-    return total / 1e9
+                text = (thread / "schedstat").read_text(encoding="ascii")
+                total_ns += int(text.split()[0])
+    return total_ns / 1e9
 
 
 def pss_bytes(pid: int) -> int:
@@ -125,11 +128,8 @@ def pss_bytes(pid: int) -> int:
     where it has ended.
     """
     with suppress(OSError):
-        for line in (
-            (PROC / str(pid) / "smaps_rollup")
-            .read_text(encoding="ascii")
-            .splitlines()
-        ):
+        text = (PROC / str(pid) / "smaps_rollup").read_text("ascii")
+        for line in text.splitlines():
             if line.startswith("Pss:"):
                 return int(line.split()[1]) << 10
     return 0
@@ -170,28 +170,27 @@ def shares(
     """Processor time between two samples of each process that was in both, in
     s.
     """
-    return [
-        max(0.0, after[pid] - before[pid])
-        for pid in pids
-        if pid in before and pid in after
-    ]
+    used_s = []
+    for pid in pids:
+        if pid in before and pid in after:
+            # It falls where a thread has ended between the two.
+            used_s.append(max(0.0, after[pid] - before[pid]))
+    return used_s
 
 
 def main(testbed_pid: int, pieces: int) -> None:
     """Sample, and print a :class:`Cost` as JSON."""
     time.sleep(AFTER_S)
     of_kind = processes_of(testbed_pid)
-    everybody = [pid for pids in of_kind.values() for pid in pids]
     cores: dict[str, list[float]] = defaultdict(list)
     # The first call begins the interval of the next one.
     psutil.cpu_times_percent(interval=None)
-    at, before = time.monotonic(), {pid: cpu_s(pid) for pid in everybody}
+    at = time.monotonic()
+    before = _used_s(of_kind)
     for _ in range(pieces):
         time.sleep(PIECE_S)
-        now, after = (
-            time.monotonic(),
-            {pid: cpu_s(pid) for pid in everybody},
-        )
+        now = time.monotonic()
+        after = _used_s(of_kind)
         for kind, pids in of_kind.items():
             used = shares(pids, before, after)
             cores[kind].append(sum(used) / (now - at))
@@ -199,15 +198,32 @@ def main(testbed_pid: int, pieces: int) -> None:
                 cores[BUSIEST].append(max(used, default=0.0) / (now - at))
         idle = psutil.cpu_times_percent(interval=None).idle
         cores[MACHINE].append((1 - idle / 100) * (os.cpu_count() or 1))
-        at, before = now, after
-    agents_pss = [pss_bytes(pid) for pid in of_kind["agents"]]
-    counts = {kind: len(pids) for kind, pids in of_kind.items()}
+        at = now
+        before = after
     cost = {
         "cores": cores,
-        "processes": counts,
-        "agents_pss_bytes": [pss for pss in agents_pss if pss],
+        "processes": {kind: len(pids) for kind, pids in of_kind.items()},
+        "agents_pss_bytes": _present_pss(of_kind["agents"]),
     }
     sys.stdout.write(json.dumps(cost) + "\n")
+
+
+def _used_s(of_kind: dict[str, list[int]]) -> dict[int, float]:
+    """Processor time so far of each process."""
+    used_s = {}
+    for pids in of_kind.values():
+        for pid in pids:
+            used_s[pid] = cpu_s(pid)
+    return used_s
+
+
+def _present_pss(pids: Iterable[int]) -> list[int]:
+    """Proportional set sizes of the processes that have not ended."""
+    sizes = []
+    for pid in pids:
+        if size := pss_bytes(pid):
+            sizes.append(size)
+    return sizes
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ receiver-timed.
 from __future__ import annotations
 
 import re
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,7 +37,8 @@ from topologies.datacentre import DataCentre
 from topologies.tree import tree
 
 PORT = 5001
-PINGS, PING_EVERY_S = 60, 0.1
+PINGS = 60
+PING_EVERY_S = 0.1
 
 
 def five_switches(link_bps: int, slots: int) -> DataCentre:
@@ -126,10 +128,8 @@ def spread(
     """A tenant with a VM on each of the first servers, in their first slots."""
     by_server = emulation.plan.slots_of_server
     servers = range(n_vms)
-    placement = Placement(
-        emulation.datacentre.trees[0].root,
-        tuple((server, 1) for server in servers),
-    )
+    vms_on = tuple((server, 1) for server in servers)
+    placement = Placement(emulation.datacentre.trees[0].root, vms_on)
     return tenant_plan(
         datacentre=emulation.datacentre,
         network=emulation.plan,
@@ -141,6 +141,23 @@ def spread(
     )
 
 
+def start_in_namespace(
+    processes: ExitStack, netns: str, *command: str
+) -> None:
+    """Starts a program whose output nobody reads; it is killed when
+    ``processes`` closes.
+    """
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", netns, *command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    # Callbacks run backwards: it is killed, then waited for.
+    processes.callback(process.wait)
+    processes.callback(process.kill)
+
+
 def play(
     emulation: Emulation,
     tenant: TenantPlan,
@@ -150,11 +167,7 @@ def play(
     """Seconds from the start to the last byte that a VM receives, and the
     VMs' reports.
     """
-    names = []
-    for vm, plan in zip(tenant.vms, plans, strict=True):
-        name = f"{tenant.job_id}.{vm.index}"
-        emulation.spawn(name, vm.slot, plan)
-        names.append(name)
+    names = spawn_agents(emulation, tenant, plans)
     reports, begin_ns = collect(emulation, names, timeout_s)
     last_ns = begin_ns
     for name in names:
@@ -198,9 +211,8 @@ def ping_ms(netns: str, address: str) -> tuple[float, ...]:
     done = run_command(
         ["ip", "netns", "exec", netns, "ping", *pings, address]
     )
-    return tuple(map(float, re.findall(r"time=([\d.]+) ms", done.stdout)))[
-        3:
-    ]
+    times_ms = re.findall(r"time=([\d.]+) ms", done.stdout)
+    return tuple(map(float, times_ms[3:]))
 
 
 @dataclass(frozen=True)
@@ -223,50 +235,64 @@ def transfer(
     """All tenants send for ``duration_s`` at their rates, starting at one
     instant.
     """
-    sizes = {
-        t.tenant_id: payload_bytes(t.rate_bps * duration_s) for t in tenants
-    }
     names: list[str] = []
     for tenant in tenants:
-        size = sizes[tenant.tenant_id]
-        sender, receiver = tenant.vms
-        plans = (
-            TransferPlan(
-                index=0,
-                ip=str(sender.ip),
-                port=PORT,
-                sends=(Outgoing(1, str(receiver.ip), PORT, size),),
-                receives=(),
-            ),
-            TransferPlan(
-                index=1,
-                ip=str(receiver.ip),
-                port=PORT,
-                sends=(),
-                receives=(Incoming(0, size),),
-            ),
-        )
-        for vm, plan in zip(tenant.vms, plans, strict=True):
-            name = f"{tenant.job_id}.{vm.index}"
-            emulation.spawn(name, vm.slot, plan)
-            names.append(name)
+        names += _spawn_pair(emulation, tenant, duration_s)
     reports, begin_ns = collect(emulation, names, 20 * duration_s + 30)
-    out = []
+    transfers = []
     for tenant in tenants:
         received = reports[f"{tenant.job_id}.1"]
         last_ns = received.last_byte_ns
         if last_ns is None:
             raise RunFailed(f"{tenant.job_id}: {received.error}")
-        ideal_s = ideal_transfer_s(sizes[tenant.tenant_id], tenant.rate_bps)
-        again = sum(
-            flow.retransmits for flow in reports[f"{tenant.job_id}.0"].sent
-        )
-        out.append(
+        size = payload_bytes(tenant.rate_bps * duration_s)
+        sent = reports[f"{tenant.job_id}.0"].sent
+        transfers.append(
             Transfer(
-                tenant.rate_bps, ideal_s, (last_ns - begin_ns) / 1e9, again
+                rate_bps=tenant.rate_bps,
+                ideal_s=ideal_transfer_s(size, tenant.rate_bps),
+                measured_s=(last_ns - begin_ns) / 1e9,
+                retransmits=sum(flow.retransmits for flow in sent),
             )
         )
-    return out
+    return transfers
+
+
+def _spawn_pair(
+    emulation: Emulation, tenant: TenantPlan, duration_s: float
+) -> list[str]:
+    """Agents of a sender and a receiver; returns their names."""
+    size = payload_bytes(tenant.rate_bps * duration_s)
+    sender, receiver = tenant.vms
+    plans = (
+        TransferPlan(
+            index=0,
+            ip=str(sender.ip),
+            port=PORT,
+            sends=(Outgoing(1, str(receiver.ip), PORT, size),),
+            receives=(),
+        ),
+        TransferPlan(
+            index=1,
+            ip=str(receiver.ip),
+            port=PORT,
+            sends=(),
+            receives=(Incoming(0, size),),
+        ),
+    )
+    return spawn_agents(emulation, tenant, plans)
+
+
+def spawn_agents(
+    emulation: Emulation, tenant: TenantPlan, plans: Sequence[Plan]
+) -> list[str]:
+    """An agent in each VM of a tenant; returns their names, in the VMs' order."""
+    names = []
+    for vm, plan in zip(tenant.vms, plans, strict=True):
+        name = f"{tenant.job_id}.{vm.index}"
+        emulation.spawn(name, vm.slot, plan)
+        names.append(name)
+    return names
 
 
 def collect(
@@ -275,7 +301,8 @@ def collect(
     """Start all agents together once they are ready; their reports and the
     start instant.
     """
-    unready, alive = set(names), set(names)
+    unready = set(names)
+    alive = set(names)
     reports: dict[str, AgentReport] = {}
     begin_ns = 0
     give_up = time.monotonic() + timeout_s
