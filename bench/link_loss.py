@@ -51,8 +51,10 @@ workload: {{kind: jobs, jobs: [{{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 1
 RATES = {4: 0.05, 6: 0.05}
 """k -> rates times this: what two processors carry with room to spare."""
 BANDWIDTH = "400 Mbit/s"
-DOWN_S, UP_S = 1.2, 0.4
-WINDOW_NS, STEP_NS = 100_000_000, 1_000_000
+DOWN_S = 1.2
+UP_S = 0.4
+WINDOW_NS = 100_000_000
+STEP_NS = 1_000_000
 SHARE = 0.95
 SEED = 5
 WITHIN_S = 1.0
@@ -93,7 +95,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """Rows of each k: moved and goodput, in ms, and what iperf3 saw."""
-    n = min(options.losses, 5) if quick else options.losses
+    n = options.losses
+    if quick:
+        n = min(n, 5)
     sizes = options.k or sorted(RATES)
     results = []
     progress = Progress(
@@ -101,7 +105,7 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     )
     for k in sizes:
         with progress.step():
-            results += _losses(k, n)
+            results += _rows(k, _losses(k, n))
     return results
 
 
@@ -113,52 +117,81 @@ class Loss:
     at_unix_s: float
 
 
-def _losses(k: int, n: int) -> list[Result]:
+@dataclass(frozen=True)
+class Noted:
+    """All losses of a network, and what was written meanwhile.
+
+    ``stamps``: instants in ns, and bytes that TCP had received until then;
+    ``received``, ``sent``: words of the lines that iperf3's two sides print.
+    """
+
+    losses: list[Loss]
+    wire_bps: int
+    log: str
+    stamps: list[tuple[int, int]]
+    received: list[list[str]]
+    sent: list[list[str]]
+
+
+def _losses(k: int, n: int) -> Noted:
+    """A network, its tenant and ``n`` losses, one after another."""
     draw = random.Random(SEED)  # noqa: S311 - which link
-    with TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        file = Path(folder) / "link-loss.yaml"
+    with TemporaryDirectory(prefix="hosenet-bench-") as name:
+        folder = Path(name)
+        file = folder / "link-loss.yaml"
         file.write_text(
             EXPERIMENT.format(k=k, rate=RATES[k]), encoding="utf-8"
         )
         with testbed.up(file) as net:
             at = {"server 0": 2, f"server {k**3 // 4 - 1}": 2}
             tenant = net.tenants.add("a", bandwidth=BANDWIDTH, at=at)
-            with _steady(tenant.vms, Path(folder), n):
+            with _steady(tenant.vms, folder, n):
                 losses = [_lose(draw, net) for _ in range(n)]
         log = (standing_dir() / "keeper.log").read_text(encoding="utf-8")
-        stamps = _stamps(Path(folder) / "received.txt")
-        received, sent = (
-            _intervals(Path(folder) / name)
-            for name in ("server.txt", "client.txt")
+        return Noted(
+            losses=losses,
+            wire_bps=tenant.wire_bps,
+            log=log,
+            stamps=_stamps(folder / "received.txt"),
+            received=_intervals(folder / "server.txt"),
+            sent=_intervals(folder / "client.txt"),
         )
-    moved = [_moved_ms(log, loss) for loss in losses]
-    least = payload_bytes(tenant.wire_bps * WINDOW_NS / 1e9) * SHARE
-    goodput = [_recovered_ms(stamps, loss, least) for loss in losses]
-    extra = {
-        "losses": n,
-        "wire_mbps": tenant.wire_bps / 1e6,
-        "iperf3_silent_ms_per_loss": 100
-        * sum(float(line[4]) == 0 for line in received)
-        / n,
-        "iperf3_sent_again_per_loss": sum(int(line[8]) for line in sent)
-        / n,
-    }
-    target, within = f"within {WITHIN_S:g} s", WITHIN_S * 1000
+
+
+def _rows(k: int, noted: Noted) -> list[Result]:
+    least = payload_bytes(noted.wire_bps * WINDOW_NS / 1e9) * SHARE
+    moved_ms = []
+    goodput_ms = []
+    for loss in noted.losses:
+        moved_ms.append(_moved_ms(noted.log, loss))
+        goodput_ms.append(_recovered_ms(noted.stamps, loss, least))
+    n = len(noted.losses)
+    # Of an interval's words the fifth is the bytes received, and the ninth
+    # the segments sent again.
+    silent = sum(float(line[4]) == 0 for line in noted.received)
+    sent_again = sum(int(line[8]) for line in noted.sent)
+    target = f"within {WITHIN_S:g} s"
+    within_ms = WITHIN_S * 1000
     return [
         Result(
             f"k = {k}: moved",
             "ms",
-            samples=tuple(moved),
+            samples=tuple(moved_ms),
             target=target,
-            meets=max(moved) <= within,
+            meets=max(moved_ms) <= within_ms,
         ),
         Result(
             f"k = {k}: goodput",
             "ms",
-            samples=tuple(goodput),
+            samples=tuple(goodput_ms),
             target=target,
-            meets=max(goodput) <= within,
-            extra=extra,
+            meets=max(goodput_ms) <= within_ms,
+            extra={
+                "losses": n,
+                "wire_mbps": noted.wire_bps / 1e6,
+                "iperf3_silent_ms_per_loss": 100 * silent / n,
+                "iperf3_sent_again_per_loss": sent_again / n,
+            },
         ),
     ]
 
@@ -167,94 +200,100 @@ def _lose(draw: random.Random, net: StandingNetwork) -> Loss:
     """Take down a link of the tenant's tree above its edge switches, and bring
     it back.
     """
-    layout = ask(ShowLayout(), NetworkLayout)
-    links = ask(ShowLinks(), tuple[LinkState, ...])
-    way = [
-        part
-        for part in links
-        if part.tenants and not part.name.startswith(("server", "a."))
-    ]
-    port = draw.choice(draw.choice(way).ports)
-    bridge = next(
-        part.bridge for part in layout.plan.ports if part.name == port
-    )
-    netns = layout.switches[bridge][1]
-    inside = ("-n", netns) if netns else ()
+    port = _drawn_port(draw)
+    netns = _namespace_of(port)
     loss = Loss(time.monotonic_ns(), time.time())
-    subprocess.run(
-        ["ip", *inside, "link", "set", port, "down"], check=True, timeout=10
-    )
+    _set_link(port, netns, "down")
     time.sleep(DOWN_S)
-    subprocess.run(
-        ["ip", *inside, "link", "set", port, "up"], check=True, timeout=10
-    )
+    _set_link(port, netns, "up")
     time.sleep(UP_S)
     if trouble := net.tenants.show("a").trouble:
         raise RunFailed(trouble)
     return loss
 
 
+def _drawn_port(draw: random.Random) -> str:
+    """A port of a link that carries the tenant, between two switches."""
+    ports = []
+    for link in ask(ShowLinks(), tuple[LinkState, ...]):
+        # A server's own link has no other beside it, and "a." are the VMs'.
+        if link.tenants and not link.name.startswith(("server", "a.")):
+            ports.append(link.ports)
+    return draw.choice(draw.choice(ports))
+
+
+def _namespace_of(port: str) -> str | None:
+    """The namespace of the switch that has a port; None: the machine's own."""
+    layout = ask(ShowLayout(), NetworkLayout)
+    for planned in layout.plan.ports:
+        if planned.name == port:
+            return layout.switches[planned.bridge][1]
+    raise RunFailed(f"no bridge has the port {port}")
+
+
+def _set_link(port: str, netns: str | None, state: str) -> None:
+    command = ["ip", "link", "set", port, state]
+    if netns:
+        command = ["ip", "-n", netns, "link", "set", port, state]
+    subprocess.run(command, check=True, timeout=10)
+
+
 @contextmanager
 def _steady(vms: Sequence[VmPlace], folder: Path, n: int) -> Iterator[None]:
     """TCP from the first server's VMs to the last one's: our own, and iperf3."""
     near_one, near_two, far_one, far_two = vms
+    own_receiver = (sys.executable, "-c", RECEIVE)
+    own_sender = (sys.executable, "-c", SEND, far_one.ip)
+    intervals = ("-i", "0.1", "-f", "k", "--forceflush")
+    server = ("iperf3", "-s", "-1", *intervals)
+    # Longer than all losses are expected to take: it ends with the block.
+    lasts_s = round(n * (DOWN_S + UP_S + 1.0)) + 10
+    duration = ("-t", str(lasts_s))
+    client = ("iperf3", "-c", far_two.ip, *duration, *intervals)
     with ExitStack() as stack:
-
-        def start(
-            vm: VmPlace, file: str, *command: str
-        ) -> subprocess.Popen[bytes]:
-            out = stack.enter_context((folder / file).open("wb"))
-            inside = ["ip", "netns", "exec", Path(vm.netns).name, *command]
-            process = subprocess.Popen(
-                inside, stdin=subprocess.DEVNULL, stdout=out
-            )
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            return process
-
-        start(far_one, "received.txt", sys.executable, "-c", RECEIVE)
-        intervals = ("-i", "0.1", "-f", "k", "--forceflush")
-        start(far_two, "server.txt", "iperf3", "-s", "-1", *intervals)
+        _start(stack, far_one, folder / "received.txt", own_receiver)
+        _start(stack, far_two, folder / "server.txt", server)
         time.sleep(1.0)
-        start(near_one, "sent.txt", sys.executable, "-c", SEND, far_one.ip)
-        lasts_s = round(n * (DOWN_S + UP_S + 1.0)) + 10
-        start(
-            near_two,
-            "client.txt",
-            "iperf3",
-            "-c",
-            far_two.ip,
-            "-t",
-            str(lasts_s),
-            *intervals,
-        )
+        _start(stack, near_one, folder / "sent.txt", own_sender)
+        _start(stack, near_two, folder / "client.txt", client)
         time.sleep(2.0)
         yield
 
 
+def _start(
+    stack: ExitStack, vm: VmPlace, file: Path, command: Sequence[str]
+) -> None:
+    """A program in a VM's namespace that prints to a file, until the stack
+    closes.
+    """
+    out = stack.enter_context(file.open("wb"))
+    inside = ["ip", "netns", "exec", Path(vm.netns).name, *command]
+    process = subprocess.Popen(inside, stdin=subprocess.DEVNULL, stdout=out)
+    # Callbacks run backwards: it is ended, then waited for.
+    stack.callback(process.wait)
+    stack.callback(process.terminate)
+
+
 def _intervals(file: Path) -> list[list[str]]:
     """The words of each line of 100 ms that iperf3 prints, its sums left out."""
-    lines = (
-        line.split()
-        for line in file.read_text("utf-8").splitlines()
-        if "sec" in line
-    )
-    return [
-        line for line in lines if line[-1] not in ("sender", "receiver")
-    ]
+    intervals = []
+    for line in file.read_text("utf-8").splitlines():
+        words = line.split()
+        if "sec" in line and words[-1] not in ("sender", "receiver"):
+            intervals.append(words)
+    return intervals
 
 
 def _stamps(file: Path) -> list[tuple[int, int]]:
     """Instants in ns and bytes received until then; a last line cut short is
     left out.
     """
-    lines = (
-        file.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
-    )
-    return [
-        (int(at), int(total))
-        for at, total in (line.split() for line in lines)
-    ]
+    whole_lines = file.read_text(encoding="ascii").rpartition("\n")[0]
+    stamps = []
+    for line in whole_lines.splitlines():
+        at_ns, total = line.split()
+        stamps.append((int(at_ns), int(total)))
+    return stamps
 
 
 def _recovered_ms(
@@ -264,29 +303,39 @@ def _recovered_ms(
     longest pause of the receiver that begins in the 100 ms after the loss.
     """
     until_ns = loss.at_ns + int(DOWN_S * 1e9)
-    # With the last before the loss: the pause may begin with it.
-    first = max(0, bisect_left(stamps, (loss.at_ns, 0)) - 1)
-    within = stamps[first : bisect_left(stamps, (until_ns, 0))]
-    hit_ns = loss.at_ns + WINDOW_NS
-    pauses = [
-        (b[0] - a[0], b[0]) for a, b in pairwise(within) if a[0] < hit_ns
-    ]
-    for end_ns in (
-        range(max(pauses)[1] + WINDOW_NS, until_ns, STEP_NS)
-        if pauses
-        else ()
-    ):
-        received = _received_until(stamps, end_ns) - _received_until(
-            stamps, end_ns - WINDOW_NS
-        )
-        if received >= least_bytes:
+    pause_end_ns = _pause_end_ns(stamps, loss, until_ns)
+    if pause_end_ns is None:
+        return float("inf")
+    for end_ns in range(pause_end_ns + WINDOW_NS, until_ns, STEP_NS):
+        before = _received_until(stamps, end_ns - WINDOW_NS)
+        if _received_until(stamps, end_ns) - before >= least_bytes:
             return (end_ns - loss.at_ns) / 1e6
     return float("inf")
 
 
+def _pause_end_ns(
+    stamps: Sequence[tuple[int, int]], loss: Loss, until_ns: int
+) -> int | None:
+    """The end of the receiver's longest pause, of equal ones the last's; None
+    where there is none.
+    """
+    # With the last before the loss: the pause may begin with it.
+    first = max(0, bisect_left(stamps, (loss.at_ns, 0)) - 1)
+    within = stamps[first : bisect_left(stamps, (until_ns, 0))]
+    pauses = []
+    for (begin_ns, _), (end_ns, _) in pairwise(within):
+        if begin_ns < loss.at_ns + WINDOW_NS:
+            pauses.append((end_ns - begin_ns, end_ns))
+    if not pauses:
+        return None
+    return max(pauses)[1]
+
+
 def _received_until(stamps: Sequence[tuple[int, int]], at_ns: int) -> int:
     place = bisect_left(stamps, (at_ns, 0))
-    return stamps[place - 1][1] if place else 0
+    if place == 0:
+        return 0
+    return stamps[place - 1][1]
 
 
 def _moved_ms(log: str, loss: Loss) -> float:
