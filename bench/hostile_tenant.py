@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from unittest import mock
 
-from bench.live_network import network, pair, transfer
+from bench.live_network import network, pair, start_in_namespace, transfer
 from bench.samples import Result
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.limiter_counters import Limiter
@@ -30,6 +30,7 @@ from topologies.datacentre import up
 from topologies.tree import tree
 
 LINKS_MBPS = (50, 100, 200, 350, 500)
+QUICK_LINKS_MBPS = (50, 200, 500)
 DURATION_S = 4.0
 KEEPS = 0.99
 ATTACKER_SHARE = 0.6
@@ -92,16 +93,21 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """
     if args.loops:
         return loop_rows(HOGS_AT_MBPS, args.loops)
-    repeats = 1 if quick else 3
+    links_mbps: Sequence[int] = LINKS_MBPS
+    repeats = 3
+    many = MANY
+    if quick:
+        links_mbps = QUICK_LINKS_MBPS
+        repeats = 1
+        many = 1
     results = []
-    for mbps in LINKS_MBPS if not quick else LINKS_MBPS[::2]:
-        floods = MANY_UDP if mbps == MANY_AT_MBPS else (UDP,)
-        tries = MANY if mbps == MANY_AT_MBPS and not quick else repeats
-        results += rows(
-            mbps,
-            [(TCP, repeats), *((flood, tries) for flood in floods)],
-            repeats,
-        )
+    for mbps in links_mbps:
+        attacks = [(TCP, repeats)]
+        if mbps == MANY_AT_MBPS:
+            attacks += [(flood, many) for flood in MANY_UDP]
+        else:
+            attacks.append((UDP, repeats))
+        results += rows(mbps, attacks, repeats)
     made = [beside_loops(HOGS_AT_MBPS, LOOPS) for _ in range(repeats)]
     results.append(alone_row(HOGS_AT_MBPS, made))
     results.append(loops_row(loops_name(HOGS_AT_MBPS), made))
@@ -120,30 +126,37 @@ def rows(
     """
     link_bps = mbps * 1_000_000
     with network(tree([2], [link_bps], 5)) as emulation:
-        victim = pair(emulation, 1, 0, link_bps * 2 // 5)
+        victim = _victim(emulation, link_bps)
         attacker = _attacker(emulation, link_bps)
         emulation.admit(victim)
         emulation.admit(attacker)
-        results = [
-            _row(f"{mbps} Mbit/s, alone", _kept(emulation, victim, alone))
-        ]
+        kept = _kept(emulation, victim, alone)
+        results = [_row(f"{mbps} Mbit/s, alone", kept)]
         for attack, tries in attacks:
             with _attack(attacker, attack, mbps):
                 before = _sent(emulation, attacker, attack)
                 kept = _kept(emulation, victim, tries)
                 sent = _sent(emulation, attacker, attack)
-            name = f"{mbps} Mbit/s, {attack.name}"
-            results.append(
-                _attacked(
-                    name=name,
-                    kept=kept,
-                    sent=sent.since(before),
-                    tenant=attacker,
-                    attack=attack,
-                    link_bps=link_bps,
-                )
+            row = _attacked(
+                name=f"{mbps} Mbit/s, {attack.name}",
+                kept=kept,
+                sent=sent.since(before),
+                tenant=attacker,
+                attack=attack,
+                link_bps=link_bps,
             )
+            results.append(row)
     return results
+
+
+def _victim(emulation: Emulation, link_bps: int) -> TenantPlan:
+    """Tenant A, which reserves 40 % of the link."""
+    return pair(
+        emulation=emulation,
+        tenant_id=1,
+        slot=0,
+        rate_bps=link_bps * 2 // 5,
+    )
 
 
 @dataclass(frozen=True)
@@ -160,13 +173,17 @@ class LoopRound:
     def ratio(self) -> float:
         """Beside the loops, of what is kept alone; 0 where nothing is."""
         alone = (self.before + self.after) / 2
-        return self.beside / alone if alone else 0.0
+        if alone == 0.0:
+            return 0.0
+        return self.beside / alone
 
     @property
     def drift(self) -> float:
         """The smaller of the two shares alone, of the larger one."""
         larger = max(self.before, self.after)
-        return min(self.before, self.after) / larger if larger else 0.0
+        if larger == 0.0:
+            return 0.0
+        return min(self.before, self.after) / larger
 
 
 def loop_rows(mbps: int, rounds: int) -> list[Result]:
@@ -189,15 +206,26 @@ def loop_rows(mbps: int, rounds: int) -> list[Result]:
                 vm_limits, "VM_PROCESSES_PER_CPU", weight
             ):
                 made.append(beside_loops(mbps, LOOPS))
-    weighs = f"; VMs weigh {ONCE_PER_CPU} processes a processor"
-    former = loops_row(loops_name(mbps) + weighs, once)
-    verdict = "met" if former.meets else "MISSED"
-    extra = {**former.extra, "by the same rule": verdict}
+    name = loops_name(mbps)
     return [
         alone_row(mbps, [*today, *once]),
-        loops_row(loops_name(mbps), today),
-        replace(former, target="", meets=None, extra=extra),
+        loops_row(name, today),
+        _former_weights_row(name, once),
     ]
+
+
+def _former_weights_row(name: str, once: Sequence[LoopRound]) -> Result:
+    """A row without a target: its verdict stands beside it."""
+    weighs = f"; VMs weigh {ONCE_PER_CPU} processes a processor"
+    row = loops_row(name + weighs, once)
+    extra = {**row.extra, "by the same rule": _verdict(bool(row.meets))}
+    return replace(row, target="", meets=None, extra=extra)
+
+
+def _verdict(met: bool) -> str:
+    if met:
+        return "met"
+    return "MISSED"
 
 
 def alone_row(mbps: int, rounds: Sequence[LoopRound]) -> Result:
@@ -239,7 +267,7 @@ def loops_row(name: str, rounds: Sequence[LoopRound]) -> Result:
 
 def former_rule(kept: Sequence[float]) -> dict[str, str]:
     """The verdict by the rule before pairs, which took no notice of the machine."""
-    verdict = "met" if min(kept) >= KEEPS else "MISSED"
+    verdict = _verdict(min(kept) >= KEEPS)
     return {f"by the former rule, each at least {KEEPS:g}": verdict}
 
 
@@ -252,8 +280,13 @@ def beside_loops(mbps: int, loops: int) -> LoopRound:
     """
     link_bps = mbps * 1_000_000
     with network(tree([2], [link_bps], 5)) as emulation:
-        victim = pair(emulation, 1, 0, link_bps * 2 // 5)
-        hogs = pair(emulation, 2, 1, link_bps // 10)
+        victim = _victim(emulation, link_bps)
+        hogs = pair(
+            emulation=emulation,
+            tenant_id=2,
+            slot=1,
+            rate_bps=link_bps // 10,
+        )
         emulation.admit(victim)
         emulation.admit(hogs)
         (before,) = _kept(emulation, victim, 1)
@@ -269,9 +302,23 @@ def beside_loops(mbps: int, loops: int) -> LoopRound:
 def _start_loops(
     processes: ExitStack, emulation: Emulation, vm: TenantVm, n: int
 ) -> None:
+    """Busy loops in a VM; none without a shell for them."""
     if not n:
         return
-    place = VmPlace(
+    loops = f"for i in $(seq {n}); do while :; do :; done & done; wait"
+    nothing = subprocess.DEVNULL
+    streams = ProgramStreams(nothing, nothing, nothing)
+    place = _hog_place(emulation, vm)
+    shell = start_process(place, ["sh", "-c", loops], streams)
+    # Callbacks run backwards: the VM's processes are ended, then the shell
+    # is waited for.
+    processes.callback(shell.wait)
+    cgroup = emulation.cgroup
+    processes.callback(cgroup.end_vm, vm.slot.server, vm.slot.index)
+
+
+def _hog_place(emulation: Emulation, vm: TenantVm) -> VmPlace:
+    return VmPlace(
         name=f"hog.{vm.index}",
         server=emulation.datacentre.names[vm.slot.server],
         ip=str(vm.ip),
@@ -280,15 +327,6 @@ def _start_loops(
         hosts=str(HOSTS),
         user=emulation.users.of_program(vm.slot),
     )
-    loops = f"for i in $(seq {n}); do while :; do :; done & done; wait"
-    nothing = subprocess.DEVNULL
-    streams = ProgramStreams(nothing, nothing, nothing)
-    shell = start_process(place, ["sh", "-c", loops], streams)
-    # Callbacks run backwards: the VM's processes are ended, then the shell
-    # is waited for.
-    processes.callback(shell.wait)
-    cgroup = emulation.cgroup
-    processes.callback(cgroup.end_vm, vm.slot.server, vm.slot.index)
 
 
 def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
@@ -317,31 +355,21 @@ def _attack(
     own handle.
     """
     options = [text.format(mbps=mbps) for text in attack.options]
-    pairs = [
-        (attacker.vms[i], attacker.vms[4 + i % 2], str(PORT + i))
-        for i in range(attack.senders)
-    ]
+    senders = attacker.vms[: attack.senders]
+    receivers = attacker.vms[4:]
     with ExitStack() as processes:
-        for _, receiver, port in pairs:
-            _started(processes, receiver, "-s", "-p", port)
+        for i in range(len(senders)):
+            netns = receivers[i % 2].slot.netns
+            server = ("iperf3", "-s", "-p", str(PORT + i))
+            start_in_namespace(processes, netns, *server)
         # iperf3's client does not wait for a server.
         time.sleep(0.3)
-        for sender, receiver, port in pairs:
-            to = ("-c", str(receiver.ip), "-p", port)
-            _started(processes, sender, *to, "-t", "600", *options)
+        for i, sender in enumerate(senders):
+            to = ("-c", str(receivers[i % 2].ip), "-p", str(PORT + i))
+            client = ("iperf3", *to, "-t", "600", *options)
+            start_in_namespace(processes, sender.slot.netns, *client)
         time.sleep(WARM_UP_S)
         yield
-
-
-def _started(processes: ExitStack, vm: TenantVm, *arguments: str) -> None:
-    process = subprocess.Popen(
-        ["ip", "netns", "exec", vm.slot.netns, "iperf3", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    processes.callback(process.wait)
-    processes.callback(process.kill)
 
 
 def _kept(
@@ -351,11 +379,11 @@ def _kept(
     kept = []
     for _ in range(repeats):
         try:
-            kept.append(
-                1 / transfer(emulation, [victim], DURATION_S)[0].ratio
-            )
+            (sent,) = transfer(emulation, [victim], DURATION_S)
         except RunFailed:
             kept.append(0.0)
+        else:
+            kept.append(1 / sent.ratio)
     return kept
 
 
@@ -372,47 +400,35 @@ class Sent:
     def since(self, before: Sent) -> Sent:
         """Bytes and packets a second, in the seconds since an earlier one."""
         passed_s = self.at_s - before.at_s
-        per_s = (
-            self.n_bytes - before.n_bytes,
-            self.packets - before.packets,
-        )
         return Sent(
-            round(per_s[0] / passed_s), round(per_s[1] / passed_s), passed_s
+            n_bytes=round((self.n_bytes - before.n_bytes) / passed_s),
+            packets=round((self.packets - before.packets) / passed_s),
+            at_s=passed_s,
         )
 
 
 def _sent(emulation: Emulation, tenant: TenantPlan, attack: Attack) -> Sent:
     shared = up(int(emulation.datacentre.trees[0].uplink[0]))
-    at = Limiter(
-        None, emulation.plan.sending_port(shared).name, tenant.tenant_id
-    )
-    n_bytes = int(
-        emulation.network.counter_reader([at]).read()["sent_bytes"][0]
-    )
+    port = emulation.plan.sending_port(shared).name
+    at = Limiter(None, port, tenant.tenant_id)
+    (row,) = emulation.network.counter_reader([at]).read()
     packets = sum(_packets(vm) for vm in tenant.vms[: attack.senders])
-    return Sent(n_bytes, packets, time.monotonic())
+    return Sent(int(row["sent_bytes"]), packets, time.monotonic())
 
 
 def _packets(vm: TenantVm) -> int:
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        vm.slot.netns,
-        "tc",
-        "-s",
-        "-json",
-        "qdisc",
-        "show",
-    ]
-    shown = json.loads(
-        subprocess.run(
-            command, capture_output=True, check=True, timeout=10
-        ).stdout
+    """Packets that left a VM, by the counter of its own limit."""
+    inside = ("ip", "netns", "exec", vm.slot.netns)
+    shown = subprocess.run(
+        [*inside, "tc", "-s", "-json", "qdisc", "show"],
+        capture_output=True,
+        check=True,
+        timeout=10,
     )
-    return int(
-        next(row["packets"] for row in shown if row["kind"] == "htb")
-    )
+    for row in json.loads(shown.stdout):
+        if row["kind"] == "htb":
+            return int(row["packets"])
+    raise RunFailed(f"{vm.slot.netns} has no limit")
 
 
 def _row(name: str, kept: list[float]) -> Result:
