@@ -4,16 +4,23 @@ enforcement.
 
 from __future__ import annotations
 
-import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import Event, Thread
 
 import numpy as np
 
-from bench.live_network import PORT, collect, network, pair, transfer
+from bench.live_network import (
+    PORT,
+    collect,
+    network,
+    pair,
+    spawn_agents,
+    start_in_namespace,
+    transfer,
+)
 from bench.samples import Result
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.request import ENFORCEMENTS, Enforcement
@@ -25,15 +32,22 @@ from topologies.tree import tree
 
 LINKS_MBPS = (100, 500)
 REPEATS = 3
-LENDER, BORROWER = 0.4, 0.6
+LENDER = 0.4
+BORROWER = 0.6
 """Shares of the link that the two tenants reserve: together all of it."""
 FLOWS = 8
-ALONE_S, LENDER_S, WARM_UP_S = 3.0, 5.0, 1.5
+ALONE_S = 3.0
+LENDER_S = 5.0
+WARM_UP_S = 1.5
 """Wall time at the reserved rate: of the lone tenant, of the lender (half of it
 where nothing is enforced); of the borrower before it.
 """
-KEEPS, LENDS, STAYS = 0.97, 0.95, 0.02
-BIN_S, STEP_S, POLL_S = 0.1, 0.01, 0.004
+KEEPS = 0.97
+LENDS = 0.95
+STAYS = 0.02
+BIN_S = 0.1
+STEP_S = 0.01
+POLL_S = 0.004
 WITHIN_S = 0.1
 
 
@@ -53,14 +67,18 @@ def run(quick: bool) -> list[Result]:
     in which the lender's bytes had come, both ways, over the estimate at its
     guarantee.
     """
+    links_mbps: Sequence[int] = LINKS_MBPS
+    repeats = REPEATS
+    if quick:
+        links_mbps = LINKS_MBPS[:1]
+        repeats = 1
     results = []
-    for mbps in LINKS_MBPS[: 1 if quick else None]:
+    for mbps in links_mbps:
         with network(tree([2], [mbps * 1_000_000], 2)) as emulation:
             for mode in ENFORCEMENTS:
-                tries = [
-                    _try(emulation, mbps, mode)
-                    for _ in range(1 if quick else REPEATS)
-                ]
+                tries = []
+                for _ in range(repeats):
+                    tries.append(_try(emulation, mbps, mode))
                 results += _rows(f"{mbps} Mbit/s, {mode}", mode, tries)
     return results
 
@@ -82,98 +100,94 @@ class Try:
 
 
 def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
-    lent = tuple(attempt.lent for attempt in tries)
+    """The rows of a mode; where nothing is enforced there is no guarantee, so
+    only what is lent has a target.
+    """
     back_ms = tuple(1e3 * attempt.back_s for attempt in tries)
-    behind_ms = tuple(1e3 * attempt.behind_s for attempt in tries)
     kept = tuple(100 * attempt.kept for attempt in tries)
     ratios = tuple(attempt.ratio for attempt in tries)
     least = [round(100 * attempt.least, 1) for attempt in tries]
-    target, meets = "at least 0.95", min(lent) >= LENDS
-    if mode == "strict":
-        target, meets = "at most 0.02", max(lent) <= STAYS
-    rows = [
-        Result(
-            f"{name}: lent",
-            "share",
-            samples=lent,
-            target=target,
-            meets=meets,
-        )
-    ]
     extra = {"least_in_100_ms": least}
-    if mode == "none":  # no guarantee, and no target
-        rows.append(Result(f"{name}: given back", "ms", back_ms))
-        rows.append(Result(f"{name}: kept", "%", kept, extra=extra))
+    if mode == "none":
         return [
-            *rows,
+            _lent_row(name, mode, tries),
+            Result(f"{name}: given back", "ms", back_ms),
+            Result(f"{name}: kept", "%", kept, extra=extra),
             Result(f"{name}: transfer", "measured/estimate", ratios),
         ]
-    for what, samples in (("given back", back_ms), ("behind", behind_ms)):
-        good = max(samples) <= 1e3 * WITHIN_S
-        rows.append(
-            Result(
-                f"{name}: {what}",
-                "ms",
-                samples=samples,
-                target="within 100 ms",
-                meets=good,
-            )
-        )
-    good = min(kept) >= 100 * KEEPS
-    rows.append(
+    behind_ms = tuple(1e3 * attempt.behind_s for attempt in tries)
+    return [
+        _lent_row(name, mode, tries),
+        _within_row(f"{name}: given back", back_ms),
+        _within_row(f"{name}: behind", behind_ms),
         Result(
             f"{name}: kept",
             "%",
             samples=kept,
             target="at least 97 %",
-            meets=good,
+            meets=min(kept) >= 100 * KEEPS,
             extra=extra,
-        )
-    )
-    target, good = f"at most {1 / KEEPS:.3f}", max(ratios) <= 1 / KEEPS
-    return [
-        *rows,
+        ),
         Result(
             f"{name}: transfer",
             "measured/estimate",
             samples=ratios,
-            target=target,
-            meets=good,
+            target=f"at most {1 / KEEPS:.3f}",
+            meets=max(ratios) <= 1 / KEEPS,
         ),
     ]
 
 
+def _lent_row(name: str, mode: Enforcement, tries: list[Try]) -> Result:
+    """The share of what is idle; a strict guarantee lends nothing of it."""
+    lent = tuple(attempt.lent for attempt in tries)
+    target = "at least 0.95"
+    meets = min(lent) >= LENDS
+    if mode == "strict":
+        target = "at most 0.02"
+        meets = max(lent) <= STAYS
+    return Result(
+        f"{name}: lent", "share", samples=lent, target=target, meets=meets
+    )
+
+
+def _within_row(name: str, samples_ms: tuple[float, ...]) -> Result:
+    return Result(
+        name,
+        "ms",
+        samples=samples_ms,
+        target="within 100 ms",
+        meets=max(samples_ms) <= 1e3 * WITHIN_S,
+    )
+
+
 def _try(emulation: Emulation, mbps: int, mode: Enforcement) -> Try:
     link_bps = mbps * 1_000_000
-    plans = [
-        enforced(
-            emulation.plan,
-            pair(emulation, number, number - 1, round(link_bps * share)),
-            mode,
-        )
-        for number, share in ((1, LENDER), (2, BORROWER))
-    ]
-    lender, borrower = plans
+    lender = enforced(
+        emulation.plan,
+        pair(emulation, 1, 0, round(link_bps * LENDER)),
+        mode,
+    )
+    borrower = enforced(
+        emulation.plan,
+        pair(emulation, 2, 1, round(link_bps * BORROWER)),
+        mode,
+    )
+    duration_s = LENDER_S
     with ExitStack() as stack:
         if mode == "none":
+            duration_s = LENDER_S / 2
             emulation.network.allow_borrowing()
             stack.callback(emulation.network.forbid_borrowing)
-        for tenant in plans:
+        for tenant in (lender, borrower):
             emulation.admit(tenant)
             stack.callback(emulation.dismiss, tenant)
-        alone_bps = (
-            borrower.rate_bps
-            / transfer(emulation, [borrower], ALONE_S)[0].ratio
-        )
-        lent = (alone_bps - borrower.rate_bps) / lender.rate_bps
+        (alone,) = transfer(emulation, [borrower], ALONE_S)
+        lent_bps = borrower.rate_bps / alone.ratio - borrower.rate_bps
         with _borrowing(borrower):
             received = Received(emulation, lender)
-            begin_s = received.during(
-                LENDER_S / 2 if mode == "none" else LENDER_S
-            )
-    return Try(
-        lent, *received.judged(begin_s, lender.rate_bps), received.ratio
-    )
+            begin_s = received.during(duration_s)
+    return received.judged(begin_s, lent_bps / lender.rate_bps)
 
 
 @contextmanager
@@ -184,26 +198,11 @@ def _borrowing(tenant: TenantPlan) -> Iterator[None]:
     sender, receiver = tenant.vms
     to = ("-c", str(receiver.ip), "-t", "600", "-P", str(FLOWS), "--bidir")
     with ExitStack() as processes:
-        for vm, arguments in ((receiver, ("-s",)), (sender, to)):
-            process = subprocess.Popen(
-                [
-                    "ip",
-                    "netns",
-                    "exec",
-                    vm.slot.netns,
-                    "iperf3",
-                    *arguments,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            # Callbacks run backwards: it is killed, then waited for.
-            processes.callback(process.wait)
-            processes.callback(process.kill)
-            # iperf3's client does not wait for a server.
-            time.sleep(0.3)
-        time.sleep(WARM_UP_S)
+        start_in_namespace(processes, receiver.slot.netns, "iperf3", "-s")
+        # iperf3's client does not wait for a server.
+        time.sleep(0.3)
+        start_in_namespace(processes, sender.slot.netns, "iperf3", *to)
+        time.sleep(0.3 + WARM_UP_S)
         yield
 
 
@@ -222,25 +221,8 @@ class Received:
 
     def during(self, duration_s: float) -> float:
         """Send for so long at the reserved rate; returns when it began."""
-        sender, receiver = self.tenant.vms
         size = payload_bytes(self.tenant.rate_bps * duration_s)
-        plans = [
-            TransferPlan(
-                index=vm.index,
-                ip=str(vm.ip),
-                port=PORT,
-                sends=(Outgoing(other.index, str(other.ip), PORT, size),),
-                receives=(Incoming(other.index, size),),
-            )
-            for vm, other in ((sender, receiver), (receiver, sender))
-        ]
-        names = [
-            f"{self.tenant.job_id}.{vm.index}" for vm in self.tenant.vms
-        ]
-        for name, vm, plan in zip(
-            names, self.tenant.vms, plans, strict=True
-        ):
-            self.emulation.spawn(name, vm.slot, plan)
+        names = spawn_agents(self.emulation, self.tenant, self._plans(size))
         enough = Event()
         watch = Thread(target=self._watch, args=(enough,))
         watch.start()
@@ -251,13 +233,29 @@ class Received:
         finally:
             enough.set()
             watch.join()
-        last_s = [
-            (reports[name].last_byte_ns or begin_ns) / 1e9 for name in names
-        ]
+        last_s = []
+        for name in names:
+            last_ns = reports[name].last_byte_ns or begin_ns
+            last_s.append(last_ns / 1e9)
         self.last_s = last_s[1]
         ideal_s = ideal_transfer_s(size, self.tenant.rate_bps)
         self.ratio = (max(last_s) - begin_ns / 1e9) / ideal_s
         return begin_ns / 1e9
+
+    def _plans(self, size: int) -> list[TransferPlan]:
+        """Each of the two VMs sends ``size`` bytes to the other."""
+        first, second = self.tenant.vms
+        plans = []
+        for vm, other in ((first, second), (second, first)):
+            plan = TransferPlan(
+                index=vm.index,
+                ip=str(vm.ip),
+                port=PORT,
+                sends=(Outgoing(other.index, str(other.ip), PORT, size),),
+                receives=(Incoming(other.index, size),),
+            )
+            plans.append(plan)
+        return plans
 
     def _watch(self, enough: Event) -> None:
         at = Limiter(None, self.tenant.vms[1].slot.port.name)
@@ -268,40 +266,35 @@ class Received:
                 self.times_s.append(float(row["at_s"]))
                 self.counts.append(int(row["sent_bytes"]))
 
-    def judged(
-        self, begin_s: float, rate_bps: int
-    ) -> tuple[float, float, float, float]:
-        """Until it is given back, and the most behind, in s; kept, and in the
-        worst 100 ms.
+    def judged(self, begin_s: float, lent: float) -> Try:
+        """The lender's shares of its guarantee from ``begin_s`` on, beside what
+        was lent before.
         """
-        last_s = self.last_s - BIN_S
-        starts = np.arange(begin_s, last_s, STEP_S)
-        shares = (
-            (self._bytes(starts + BIN_S) - self._bytes(starts))
-            * 8
-            / BIN_S
-            / rate_bps
-        )
-        first = (
-            int(np.argmax(shares >= KEEPS))
-            if (shares >= KEEPS).any()
-            else len(shares) - 1
-        )
+        rate_bps = self.tenant.rate_bps
+        starts_s = np.arange(begin_s, self.last_s - BIN_S, STEP_S)
+        shares = self._bits(starts_s, starts_s + BIN_S) / BIN_S / rate_bps
+        # The first window that is full enough; the last of all if none is.
+        first = len(shares) - 1
+        if (shares >= KEEPS).any():
+            first = int(np.argmax(shares >= KEEPS))
         from_s = begin_s + WITHIN_S
-        kept = (
-            (self._bytes(last_s) - self._bytes(from_s))
-            * 8
-            / (last_s - from_s)
-            / rate_bps
-        )
-        came_s = (self._bytes(starts) - self._bytes(begin_s)) * 8 / rate_bps
-        behind_s = float((starts - begin_s - came_s).max())
-        return (
-            float(starts[first] - begin_s),
-            behind_s,
-            float(kept),
-            float(shares[first:].min()),
+        until_s = self.last_s - BIN_S
+        kept_bps = self._bits(from_s, until_s) / (until_s - from_s)
+        # Time that the bytes so far take at the guarantee.
+        came_s = self._bits(begin_s, starts_s) / rate_bps
+        return Try(
+            lent=lent,
+            back_s=float(starts_s[first] - begin_s),
+            behind_s=float((starts_s - begin_s - came_s).max()),
+            kept=float(kept_bps / rate_bps),
+            least=float(shares[first:].min()),
+            ratio=self.ratio,
         )
 
-    def _bytes(self, at_s: np.ndarray | float) -> np.ndarray:
-        return np.asarray(np.interp(at_s, self.times_s, self.counts))
+    def _bits(
+        self, from_s: np.ndarray | float, until_s: np.ndarray | float
+    ) -> np.ndarray:
+        """Bits received between instants, interpolated between samples."""
+        before = np.interp(from_s, self.times_s, self.counts)
+        after = np.interp(until_s, self.times_s, self.counts)
+        return np.asarray((after - before) * 8)
