@@ -14,7 +14,6 @@ daemon's allocator.
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -27,7 +26,7 @@ import numpy as np
 import psutil
 
 from bench.live_cost import cpu_s
-from bench.live_network import ping_ms
+from bench.live_network import ping_ms, start_in_namespace
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.backends.emu import part_switches, switch_preload
@@ -65,9 +64,11 @@ ALLOCATORS: dict[str, dict[str, str]] = {
         "MALLOC_CONF": "dirty_decay_ms:0,muzzy_decay_ms:0,narenas:1",
     },
 }
-TCP_MBPS, TCP_S = 500, 4
+TCP_MBPS = 500
+TCP_S = 4
 IDLE_S = 2.0
-CASE_S, TCP_CASE_S = 15.0, 21.0
+CASE_S = 15.0
+TCP_CASE_S = 21.0
 
 
 @dataclass(frozen=True)
@@ -96,45 +97,37 @@ def run(quick: bool) -> list[Result]:
         raise MachineCannot(
             "this benchmark is about the userspace datapath"
         )
-    cases = QUICK_CASES if quick else CASES
-    allocators = {} if quick else ALLOCATORS
+    cases: Sequence[tuple[int, int]] = CASES
+    allocators = ALLOCATORS
+    if quick:
+        cases = QUICK_CASES
+        allocators = {}
     steps = [Step(_named(*case), CASE_S) for case in cases]
-    progress = Progress(
-        [*steps, *(Step(name, TCP_CASE_S) for name in allocators)]
-    )
-    taken, rows = [], []
+    steps += [Step(name, TCP_CASE_S) for name in allocators]
+    progress = Progress(steps)
+    taken = []
+    rows = []
     for case in cases:
         with progress.step():
-            taken.append(measured(*case))
-            rows.append(_row(_named(*case), taken[-1]))
+            taken_pass = measured(*case)
+            taken.append(taken_pass)
+            rows.append(_row(_named(*case), taken_pass))
             progress.say(
-                f"{taken[-1].ms_per_ping:.2f} ms of the daemon a ping"
+                f"{taken_pass.ms_per_ping:.2f} ms of the daemon a ping"
             )
     rows += fit(taken)
     for name, environment in allocators.items():
         with progress.step(), _allocator(environment):
-            taken_pass = measured(*ALLOCATOR_CASE, tcp=True)
-            about = {
-                "daemon, ms a ping": round(taken_pass.ms_per_ping, 3),
-                "daemon, cores": round(taken_pass.tcp_cores, 3),
-                "page faults a second": round(taken_pass.faults_per_s),
-                "daemon's memory, MiB": taken_pass.memory_mib,
-            }
-            stream = f"{name}: TCP at {TCP_MBPS} Mbit/s"
             rows.append(
-                Result(
-                    stream, "Mbit/s", (taken_pass.tcp_mbps,), extra=about
-                )
+                _stream_row(name, measured(*ALLOCATOR_CASE, tcp=True))
             )
     return rows
 
 
 def _named(bridges: int, ports: int) -> str:
-    return (
-        f"{bridges} idle bridges of {ports} ports"
-        if bridges
-        else "no idle bridges"
-    )
+    if bridges == 0:
+        return "no idle bridges"
+    return f"{bridges} idle bridges of {ports} ports"
 
 
 def _row(name: str, taken_pass: Pass) -> Result:
@@ -148,37 +141,49 @@ def _row(name: str, taken_pass: Pass) -> Result:
     )
 
 
+def _stream_row(name: str, taken_pass: Pass) -> Result:
+    about = {
+        "daemon, ms a ping": round(taken_pass.ms_per_ping, 3),
+        "daemon, cores": round(taken_pass.tcp_cores, 3),
+        "page faults a second": round(taken_pass.faults_per_s),
+        "daemon's memory, MiB": taken_pass.memory_mib,
+    }
+    stream = f"{name}: TCP at {TCP_MBPS} Mbit/s"
+    return Result(stream, "Mbit/s", (taken_pass.tcp_mbps,), extra=about)
+
+
 def fit(taken: Sequence[Pass]) -> list[Result]:
     """Least squares: the daemon's time per ping, by idle ports and bridges; and
     its memory.
     """
-    matrix = np.array(
-        [
-            [1.0, taken_pass.bridges * taken_pass.ports, taken_pass.bridges]
-            for taken_pass in taken
-        ]
-    )
-    us = np.array([1e3 * taken_pass.ms_per_ping for taken_pass in taken])
-    (alone, port, bridge), *_ = np.linalg.lstsq(matrix, us, rcond=None)
-    off = {
-        "largest residual, µs": round(
-            float(np.abs(us - matrix @ (alone, port, bridge)).max())
-        )
-    }
-    mib = np.array([float(taken_pass.memory_mib) for taken_pass in taken])
-    (empty, port_mib, bridge_mib), *_ = np.linalg.lstsq(
-        matrix, mib, rcond=None
-    )
+    # A row for each pass: the constant, idle ports, idle bridges.
+    idle = []
+    ping_us = []
+    memory_mib = []
+    for taken_pass in taken:
+        n_ports = taken_pass.bridges * taken_pass.ports
+        idle.append([1.0, n_ports, taken_pass.bridges])
+        ping_us.append(1e3 * taken_pass.ms_per_ping)
+        memory_mib.append(float(taken_pass.memory_mib))
+    matrix = np.array(idle)
+    us, *_ = np.linalg.lstsq(matrix, np.array(ping_us), rcond=None)
+    mib, *_ = np.linalg.lstsq(matrix, np.array(memory_mib), rcond=None)
+    residual = round(float(np.abs(ping_us - matrix @ us).max()))
+    alone, port, bridge = map(float, us)
+    empty, port_mib, bridge_mib = map(float, mib)
     return [
         Result(
-            "a ping, without idle bridges", "µs", (float(alone),), extra=off
+            "a ping, without idle bridges",
+            "µs",
+            (alone,),
+            extra={"largest residual, µs": residual},
         ),
-        Result("a port adds to a ping", "µs", (float(port),)),
-        Result("a bridge adds to a ping", "µs", (float(bridge),)),
-        Result("a bridge, in ports", "ratio", (float(bridge / port),)),
-        Result("daemon's memory, two bridges", "MiB", (float(empty),)),
-        Result("a port adds to the memory", "MiB", (float(port_mib),)),
-        Result("a bridge adds to the memory", "MiB", (float(bridge_mib),)),
+        Result("a port adds to a ping", "µs", (port,)),
+        Result("a bridge adds to a ping", "µs", (bridge,)),
+        Result("a bridge, in ports", "ratio", (bridge / port,)),
+        Result("daemon's memory, two bridges", "MiB", (empty,)),
+        Result("a port adds to the memory", "MiB", (port_mib,)),
+        Result("a bridge adds to the memory", "MiB", (bridge_mib,)),
     ]
 
 
@@ -191,15 +196,12 @@ def _allocator(environment: dict[str, str]) -> Iterator[None]:
 def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
     """One daemon with its idle bridges, up and down again."""
     with one_daemon(bridges, ports) as (pid, netns):
-        began, before = time.monotonic(), cpu_s(pid)
+        idle = Usage(pid)
         time.sleep(IDLE_S)
-        idle_cores = (cpu_s(pid) - before) / (time.monotonic() - began)
-        began, before = time.monotonic(), cpu_s(pid)
+        idle_cores = idle.cores()
+        pinging = Usage(pid)
         trips = ping_ms(netns[0], ADDRESSES[1])
-        spent_s = (
-            cpu_s(pid) - before - idle_cores * (time.monotonic() - began)
-        )
-        memory = psutil.Process(pid).memory_info().rss >> 20
+        spent_s = pinging.cpu_s() - idle_cores * pinging.wall_s()
         taken_pass = Pass(
             bridges=bridges,
             ports=ports,
@@ -207,51 +209,55 @@ def measured(bridges: int, ports: int, *, tcp: bool = False) -> Pass:
             # The three pings that find their way cost the daemon as much.
             ms_per_ping=1e3 * spent_s / (len(trips) + 3),
             idle_cores=idle_cores,
-            memory_mib=memory,
+            memory_mib=psutil.Process(pid).memory_info().rss >> 20,
         )
-        return _with_tcp(taken_pass, pid, netns) if tcp else taken_pass
+        if tcp:
+            return _with_tcp(taken_pass, pid, netns)
+        return taken_pass
+
+
+class Usage:
+    """Processor time and page faults of a process from now on."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._faults = _minor_faults(pid)
+        self._began_s = time.monotonic()
+        self._cpu_s = cpu_s(pid)
+
+    def wall_s(self) -> float:
+        return time.monotonic() - self._began_s
+
+    def cpu_s(self) -> float:
+        return cpu_s(self._pid) - self._cpu_s
+
+    def cores(self) -> float:
+        return self.cpu_s() / self.wall_s()
+
+    def faults_per_s(self) -> float:
+        return (_minor_faults(self._pid) - self._faults) / self.wall_s()
 
 
 def _with_tcp(taken_pass: Pass, pid: int, netns: tuple[str, str]) -> Pass:
-    inside = [("ip", "netns", "exec", name) for name in netns]
-    server = subprocess.Popen(
-        [*inside[1], "iperf3", "-s", "-1"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
+    """The pass with the figures of a TCP stream between the two VMs."""
+    to = ("iperf3", "-c", ADDRESSES[1])
+    stream = ("-t", str(TCP_S), "-b", f"{TCP_MBPS}M", "-J")
+    with ExitStack() as processes:
+        start_in_namespace(processes, netns[1], "iperf3", "-s", "-1")
         time.sleep(0.3)
-        client = (
-            "iperf3",
-            "-c",
-            ADDRESSES[1],
-            "-t",
-            str(TCP_S),
-            "-b",
-            f"{TCP_MBPS}M",
-            "-J",
-        )
-        began, before, faults = (
-            time.monotonic(),
-            cpu_s(pid),
-            _minor_faults(pid),
-        )
-        done = json.loads(run_command([*inside[0], *client]).stdout)
-        lasted_s = time.monotonic() - began
-        cores, faults = (
-            (cpu_s(pid) - before) / lasted_s,
-            _minor_faults(pid) - faults,
-        )
-    finally:
-        server.terminate()
-        server.wait()
-    received = done["end"]["sum_received"]["bits_per_second"] / 1e6
+        usage = Usage(pid)
+        shown = run_command(
+            ["ip", "netns", "exec", netns[0], *to, *stream]
+        ).stdout
+        cores = usage.cores()
+        faults_per_s = usage.faults_per_s()
+    received = json.loads(shown)["end"]["sum_received"]
     return replace(
         taken_pass,
         memory_mib=psutil.Process(pid).memory_info().rss >> 20,
-        tcp_mbps=received,
+        tcp_mbps=received["bits_per_second"] / 1e6,
         tcp_cores=cores,
-        faults_per_s=faults / lasted_s,
+        faults_per_s=faults_per_s,
     )
 
 
@@ -272,30 +278,34 @@ def idle_plan(bridges: int, ports: int) -> NetworkPlan:
     part at all.
     """
     names = ["x", "y", *(f"i{i}" for i in range(bridges)), "o"]
-    made = [
-        Bridge(f"{PREFIX}-{name}", i, i + 1, "rack")
-        for i, name in enumerate(names)
-    ]
-    x, y, other = made[0].name, made[1].name, made[-1].name
-    slots = tuple(
-        Slot(
-            i, 0, Port(name, f"{name}v0", 1), f"02:48:4e:00:00:{i + 1:02x}"
-        )
-        for i, name in enumerate((x, y, other))
+    planned = []
+    for i, name in enumerate(names):
+        planned.append(Bridge(f"{PREFIX}-{name}", i, i + 1, "rack"))
+    first, second, *idle, other = planned
+    cable = Link(
+        Port(first.name, f"{first.name}-u0", 2),
+        Port(second.name, f"{second.name}-d0", 2),
+        LINK_BPS,
+        LINK_BPS,
     )
-    links = [
-        Link(
-            Port(x, f"{x}-u0", 2), Port(y, f"{y}-d0", 2), LINK_BPS, LINK_BPS
-        )
-    ]
-    for bridge in made[2:-1]:
-        for i in range(1, ports + 1, 2):
-            lower, upper = (
-                Port(bridge.name, f"{bridge.name}p{n}", n)
-                for n in (i, i + 1)
-            )
-            links.append(Link(lower, upper, LINK_BPS, LINK_BPS))
-    return NetworkPlan(PREFIX, tuple(made), tuple(links), slots)
+    links = [cable]
+    for bridge in idle:
+        links += _looped(bridge.name, ports)
+    slots = []
+    for i, bridge in enumerate((first, second, other)):
+        port = Port(bridge.name, f"{bridge.name}v0", 1)
+        slots.append(Slot(i, 0, port, f"02:48:4e:00:00:{i + 1:02x}"))
+    return NetworkPlan(PREFIX, tuple(planned), tuple(links), tuple(slots))
+
+
+def _looped(bridge: str, ports: int) -> list[Link]:
+    """Cables from each odd port of a bridge to its next one."""
+    links = []
+    for odd in range(1, ports + 1, 2):
+        lower = Port(bridge, f"{bridge}p{odd}", odd)
+        upper = Port(bridge, f"{bridge}p{odd + 1}", odd + 1)
+        links.append(Link(lower, upper, LINK_BPS, LINK_BPS))
+    return links
 
 
 @contextmanager
@@ -306,26 +316,17 @@ def one_daemon(
     addresses.
     """
     plan = idle_plan(bridges, ports)
-    *watched, other = [bridge.node for bridge in plan.bridges]
-    planned = (
-        SwitchPart(f"{PREFIX}-part0", tuple(watched)),
-        SwitchPart(f"{PREFIX}-part1", (other,)),
-    )
     with ExitStack() as stack:
         stack.enter_context(machine_lock("benchmark switch-pass"))
         clean_leftovers()
         journal = CleanupJournal.create("benchmark switch-pass")
         stack.callback(remove_run, journal)
-        cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add(
-            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
-        )
-        cgroup.create()
-        stack.callback(cgroup.leave)
-        cgroup.enter()
+        _enter_cgroup(stack, journal)
         stack.enter_context(
             mock.patch.object(
-                part_switches, "switch_parts", return_value=planned
+                part_switches,
+                "switch_parts",
+                return_value=_two_parts(plan),
             )
         )
         parts = stack.enter_context(
@@ -344,27 +345,37 @@ def one_daemon(
         yield pid, (plan.slots[0].netns, plan.slots[1].netns)
 
 
+def _two_parts(plan: NetworkPlan) -> tuple[SwitchPart, SwitchPart]:
+    """All bridges but the last, which is a part by itself."""
+    *watched, other = [bridge.node for bridge in plan.bridges]
+    return (
+        SwitchPart(f"{PREFIX}-part0", tuple(watched)),
+        SwitchPart(f"{PREFIX}-part1", (other,)),
+    )
+
+
+def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> None:
+    cgroup = RunCgroup(probe_layout(), journal.tag.run)
+    # In the journal first: what is made is found after a crash, too.
+    journal.add(
+        [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+    )
+    cgroup.create()
+    stack.callback(cgroup.leave)
+    cgroup.enter()
+
+
 def _forward(switch: SwitchDaemons, plan: NetworkPlan) -> None:
     """Two learning bridges, no controller that the daemon would call again and
     again.
     """
-    alone = [
-        part
-        for bridge in plan.bridges[:-1]
-        for part in ("--", "del-controller", bridge.name)
-    ]
+    alone: list[str] = []
+    for bridge in plan.bridges[:-1]:
+        alone += ("--", "del-controller", bridge.name)
     switch.vsctl(alone)
+    add_flow = ("ovs-ofctl", "-O", "OpenFlow13", "add-flow")
     for bridge in plan.bridges[:2]:
         at = f"unix:{switch.run_dir}/{bridge.name}.mgmt"
-        run_command(
-            [
-                "ovs-ofctl",
-                "-O",
-                "OpenFlow13",
-                "add-flow",
-                at,
-                "actions=normal",
-            ]
-        )
+        run_command([*add_flow, at, "actions=normal"])
     for slot, address in zip(plan.slots, ADDRESSES, strict=False):
         ip_batch([f"addr add {address}/24 dev eth0"], slot.netns)
