@@ -15,11 +15,15 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from bench.samples import Result
 from jobs.request import JobRequest
@@ -33,15 +37,23 @@ from testbed.schedulers.policy import View
 from testbed.spec.generated_sections import SyntheticLeases
 from topologies.flat import flat
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 FIGURE = (
     Path(__file__).parents[1] / "docs" / "figures" / "mbfcbs-growth.png"
 )
-CORES, MEMORY_MIB, LOAD = 6, 11_520, 1.2
+CORES = 6
+MEMORY_MIB = 11_520
+LOAD = 1.2
 TARGET_S = 60.0
 SIZES = (62, 125, 250, 500, 1_000, 2_000, 4_000, 8_000)
-LEASES_A_HOST, REPEATS = 15, 2
+QUICK_SIZES = (62, 125, 250, 500, 1_000)
+LEASES_A_HOST = 15
+REPEATS = 2
 EVERY = 8
-WHOLE, COLLECTOR = "whole_run_us_per_lease", "collector_us_per_lease"
+WHOLE = "whole_run_us_per_lease"
+COLLECTOR = "collector_us_per_lease"
 
 
 class _Collector:
@@ -83,7 +95,8 @@ class _Timed:
         if self._decisions % EVERY:
             actions = self._policy.decide(view, event)
         else:
-            began_s, collector_s = time.process_time(), self.collector.cpu_s
+            collector_s = self.collector.cpu_s
+            began_s = time.process_time()
             actions = self._policy.decide(view, event)
             self._measured_s += (
                 time.process_time() - began_s - self._clock_s
@@ -108,15 +121,14 @@ class _Count:
     """An event sink that remembers how leases ended."""
 
     def __init__(self) -> None:
-        self.outcomes: dict[str, int] = {}
+        self.outcomes: Counter[str] = Counter()
         self.preempted = 0
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, JobEnded):
-            self.outcomes[event.outcome] = (
-                self.outcomes.get(event.outcome, 0) + 1
-            )
-        self.preempted += isinstance(event, JobPreempted)
+            self.outcomes[event.outcome] += 1
+        elif isinstance(event, JobPreempted):
+            self.preempted += 1
 
 
 def leases(hosts: int, count: int) -> tuple[JobRequest, ...]:
@@ -137,13 +149,14 @@ class Played(NamedTuple):
 
 
 def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
-    policy, count = _Timed(), _Count()
+    policy = _Timed()
+    ends = _Count()
     engine = Engine(
         datacentre=flat(hosts, CORES, MEMORY_MIB),
         jobs=jobs,
         policy=policy,
         backend=SimulatedBackend(),
-        sink=count,
+        sink=ends,
     )
     # What was left by drawing the leases is not to be collected in the
     # run's time.
@@ -155,10 +168,10 @@ def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
     finally:
         gc.callbacks.remove(policy.collector)
     return Played(
-        time.process_time() - began_s,
-        policy.cpu_s,
-        policy.collector.cpu_s,
-        count,
+        whole_s=time.process_time() - began_s,
+        policy_s=policy.cpu_s,
+        collector_s=policy.collector.cpu_s,
+        ends=ends,
     )
 
 
@@ -168,67 +181,88 @@ def run(quick: bool) -> list[Result]:
     """
     # Once before: imports, compiled code.
     play(50, leases(50, 500))
-    hosts, count = 1_000, 10_000 if quick else 100_000
-    whole_s, policy_s, collector_s, ends = play(hosts, leases(hosts, count))
-    large = Result(
+    if quick:
+        large = _large(1_000, 10_000)
+        growth = _growth(QUICK_SIZES)
+        return [large, *growth.values(), *_verdicts(growth)]
+    large = _large(1_000, 100_000)
+    large = replace(
+        large,
+        target=f"<= {TARGET_S:g} s",
+        meets=max(large.samples) <= TARGET_S,
+    )
+    growth = _growth(SIZES)
+    _plot(growth)
+    return [large, *growth.values(), *_verdicts(growth)]
+
+
+def _large(hosts: int, count: int) -> Result:
+    """The whole run of one cluster, without a target."""
+    played = play(hosts, leases(hosts, count))
+    return Result(
         f"{count:,} leases on {hosts:,} hosts",
         "s",
-        samples=(whole_s,),
-        target=f"<= {TARGET_S:g} s" if not quick else "",
-        meets=whole_s <= TARGET_S if not quick else None,
+        samples=(played.whole_s,),
         extra={
-            "policy_s": round(policy_s, 2),
-            "policy_us_per_lease": round(1e6 * policy_s / count, 1),
-            COLLECTOR: round(1e6 * collector_s / count, 1),
-            **ends.outcomes,
-            "preemptions": ends.preempted,
+            "policy_s": round(played.policy_s, 2),
+            "policy_us_per_lease": _us_per_lease(played.policy_s, count),
+            COLLECTOR: _us_per_lease(played.collector_s, count),
+            **played.ends.outcomes,
+            "preemptions": played.ends.preempted,
         },
     )
-    rows = _growth([n for n in SIZES if not quick or n <= 1_000])
-    if not quick:
-        _plot(rows)
-    whole = {n: row.extra[WHOLE] for n, row in rows.items()}
-    policy = {n: row.samples[0] for n, row in rows.items()}
-    with_collector = {
-        n: policy[n] + row.extra[COLLECTOR] for n, row in rows.items()
-    }
-    return [
-        large,
-        *rows.values(),
-        _verdict("policy", policy),
-        _verdict("policy, collector", with_collector),
-        _verdict("whole run", whole),
-    ]
 
 
-def _growth(sizes: list[int]) -> dict[int, Result]:
+def _us_per_lease(took_s: float, count: int) -> float:
+    return round(1e6 * took_s / count, 1)
+
+
+def _growth(sizes: Sequence[int]) -> dict[int, Result]:
+    """A row a cluster, by its number of hosts."""
     rows = {}
     for hosts in sizes:
         count = LEASES_A_HOST * hosts
         jobs = leases(hosts, count)
         runs = [play(hosts, jobs) for _ in range(REPEATS)]
-        whole_s, policy_s = (
-            min(run.whole_s for run in runs),
-            min(run.policy_s for run in runs),
-        )
+        whole_s = min(run.whole_s for run in runs)
+        policy_s = min(run.policy_s for run in runs)
         collector_s = min(run.collector_s for run in runs)
         rows[hosts] = Result(
             f"policy, per lease, {hosts:,} hosts",
             "us",
             (1e6 * policy_s / count,),
             extra={
-                COLLECTOR: round(1e6 * collector_s / count, 1),
-                WHOLE: round(1e6 * whole_s / count, 1),
+                COLLECTOR: _us_per_lease(collector_s, count),
+                WHOLE: _us_per_lease(whole_s, count),
             },
         )
     return rows
+
+
+def _verdicts(rows: Mapping[int, Result]) -> list[Result]:
+    """The growth of the policy, alone and with the collector, and of the whole
+    run.
+    """
+    policy = {}
+    with_collector = {}
+    whole = {}
+    for hosts, row in rows.items():
+        policy[hosts] = row.samples[0]
+        with_collector[hosts] = row.samples[0] + row.extra[COLLECTOR]
+        whole[hosts] = row.extra[WHOLE]
+    return [
+        _verdict("policy", policy),
+        _verdict("policy, collector", with_collector),
+        _verdict("whole run", whole),
+    ]
 
 
 def _verdict(of: str, cost_us: Mapping[int, float]) -> Result:
     """From the smallest to the largest: growth of the cost per lease over that
     of log2(hosts).
     """
-    first, last = min(cost_us), max(cost_us)
+    first = min(cost_us)
+    last = max(cost_us)
     cost = cost_us[last] / cost_us[first]
     logarithm = math.log2(last) / math.log2(first)
     return Result(
@@ -248,21 +282,26 @@ def _plot(rows: dict[int, Result]) -> None:
     drawn = Figure(figsize=(5.2, 3.2), layout="constrained")
     FigureCanvasAgg(drawn)
     axes = drawn.subplots()
-    hosts = list(rows)
-    policy = [rows[n].samples[0] for n in hosts]
+    hosts = np.array(list(rows))
+    policy = [row.samples[0] for row in rows.values()]
+    whole = [row.extra[WHOLE] for row in rows.values()]
     axes.plot(hosts, policy, marker="o", label="MBFCBS")
-    whole = [rows[n].extra[WHOLE] for n in hosts]
     axes.plot(hosts, whole, marker="s", label="whole run")
-    scaled = [policy[0] * math.log2(n) / math.log2(hosts[0]) for n in hosts]
     axes.plot(
         hosts,
-        scaled,
+        policy[0] * np.log2(hosts) / np.log2(hosts[0]),
         linestyle="--",
         color="#888888",
         label="log₂ of the hosts",
     )
+    _decorate(axes, rows)
+    FIGURE.parent.mkdir(exist_ok=True)
+    drawn.savefig(FIGURE, dpi=110)
+
+
+def _decorate(axes: Axes, hosts: Iterable[int]) -> None:
     axes.set_xscale("log")
-    axes.set_xticks(hosts, [f"{n:,}" for n in hosts])
+    axes.set_xticks(list(hosts), [f"{n:,}" for n in hosts])
     axes.minorticks_off()
     axes.set_ylim(0)
     axes.set_xlabel("hosts, equally loaded")
@@ -270,5 +309,3 @@ def _plot(rows: dict[int, Result]) -> None:
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False)
-    FIGURE.parent.mkdir(exist_ok=True)
-    drawn.savefig(FIGURE, dpi=110)
