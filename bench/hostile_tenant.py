@@ -222,8 +222,8 @@ def _former_weights_row(name: str, once: Sequence[LoopRound]) -> Result:
     return replace(row, target="", meets=None, extra=extra)
 
 
-def _verdict(met: bool) -> str:
-    if met:
+def _verdict(meets: bool) -> str:
+    if meets:
         return "met"
     return "MISSED"
 
