@@ -123,7 +123,7 @@ def _rows(series: Series) -> list[Result]:
 
 
 def _growth(series: Series) -> Result:
-    """What there is more of after the last job than after the tenth."""
+    """Growth of all that is counted, from the tenth job to the last."""
     flat = True
     grown_percent = []
     extra = {}
