@@ -43,9 +43,12 @@ from topologies.fat_tree import fat_tree
 
 K = 8
 SLOTS_PER_SERVER = 32
-TENANTS, VMS, MOVED = 1_000, 4, 100
+TENANTS = 1_000
+VMS = 4
+MOVED = 100
 RATE_BPS = 1_000_000
-RECONCILE_TARGET_S, MOVE_TARGET_S = 2.0, 1.0
+RECONCILE_TARGET_S = 2.0
+MOVE_TARGET_S = 1.0
 MOVES_AT_ONCE = 32
 """As in ``testbed.backends.emu.emulation``."""
 TIMEOUT_S = 60.0
@@ -53,7 +56,9 @@ TIMEOUT_S = 60.0
 
 def run(quick: bool) -> list[Result]:
     """Three cases of what the switches still have, and two of a lost core."""
-    repeats = 3 if quick else 10
+    repeats = 10
+    if quick:
+        repeats = 3
     datacentre = fat_tree(K, 1_000_000_000, SLOTS_PER_SERVER)
     network = network_plan(datacentre)
     tenants, moved = spread_tenants(datacentre, network)
@@ -73,38 +78,56 @@ def _reconciling(
     place: Path, state: DesiredState, repeats: int
 ) -> list[Result]:
     switches = FakeSwitches(desired_flows(state))
-    wanted = switches.rules
+    dpids = sorted(switches.rules)
     cases: dict[str, list[int]] = {
         "all switches have their rules": [],
-        "a tenth have lost all": sorted(wanted)[::10],
-        "all have lost all": sorted(wanted),
+        "a tenth have lost all": dpids[::10],
+        "all have lost all": dpids,
     }
     rows = []
     for name, lost in cases.items():
-        took_s, ready_s = [], []
-        due = sum(len(wanted[dpid]) for dpid in lost)
+        took_s = []
+        ready_s = []
         for number in range(repeats):
             sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
-            switches.forget(lost)
-            begin_s = time.perf_counter()
-            with controller(place) as process:
-                ready_s.append(time.perf_counter() - begin_s)
-                took_s.append(reconciled(process, switches))
-                process.process.send_signal(signal.SIGKILL)
-                switches.disconnect()
-            sent = switches.settle()
-            # That the rules are right shows little: those that were there
-            # are not to be sent again.
-            if switches.rules != wanted or sent != due:
-                raise RuntimeError(
-                    f"{name}: {sent} changes were sent, not {due}"
-                )
+            ready, took = _reconciled_after(name, place, switches, lost)
+            ready_s.append(ready)
+            took_s.append(took)
         extra = {
-            "rules_sent": due,
+            "rules_sent": _rules_of(switches, lost),
             "started_median_s": round(median(ready_s), 3),
         }
         rows.append(_row(name, took_s, RECONCILE_TARGET_S, extra))
     return rows
+
+
+def _reconciled_after(
+    name: str, place: Path, switches: FakeSwitches, lost: Sequence[int]
+) -> tuple[float, float]:
+    """Seconds of a controller's start, and until all switches are right.
+
+    Raises RuntimeError where other rules were sent than those that were lost.
+    """
+    wanted = switches.rules
+    due = _rules_of(switches, lost)
+    switches.forget(lost)
+    begin_s = time.perf_counter()
+    with controller(place) as process:
+        ready_s = time.perf_counter() - begin_s
+        took_s = reconciled(process, switches)
+        process.process.send_signal(signal.SIGKILL)
+        switches.disconnect()
+    sent = switches.settle()
+    # That the rules are right shows little: those that were there are not to
+    # be sent again.
+    if switches.rules != wanted or sent != due:
+        raise RuntimeError(f"{name}: {sent} changes were sent, not {due}")
+    return ready_s, took_s
+
+
+def _rules_of(switches: FakeSwitches, dpids: Sequence[int]) -> int:
+    rules = switches.rules
+    return sum(len(rules[dpid]) for dpid in dpids)
 
 
 def _moving(
@@ -114,32 +137,17 @@ def _moving(
     wanted = desired_flows(
         DesiredState(state.switches, tuple(after.values()))
     )
-    core = next(
-        switch.dpid for switch in state.switches if switch.role == "core"
-    )
+    cases = {
+        "its links are lost": [],
+        "it is lost itself": [_first_core(state)],
+    }
     rows = []
-    for name, gone in (
-        ("its links are lost", []),
-        ("it is lost itself", [core]),
-    ):
+    for name, gone in cases.items():
         took_s = []
         for number in range(repeats):
             sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
             switches = FakeSwitches(desired_flows(state))
-            again = place.with_name("again")
-            # A copy: a move is saved, and each repetition begins from the
-            # same state.
-            shutil.copytree(place, again)
-            with controller(again) as process:
-                reconciled(process, switches, gone)
-                begin_s = time.perf_counter()
-                with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
-                    list(pool.map(partial(_move, process), moved))
-                took_s.append(time.perf_counter() - begin_s)
-                process.process.send_signal(signal.SIGKILL)
-                switches.disconnect()
-            shutil.rmtree(again)
-            switches.settle()
+            took_s.append(_moved_s(place, switches, gone, moved))
             for dpid, rules in switches.rules.items():
                 if dpid not in gone and rules != frozenset(wanted[dpid]):
                     raise RuntimeError(
@@ -148,6 +156,36 @@ def _moving(
         extra = {"moved": len(moved), "at_once": MOVES_AT_ONCE}
         rows.append(_row(f"core: {name}", took_s, MOVE_TARGET_S, extra))
     return rows
+
+
+def _first_core(state: DesiredState) -> int:
+    for switch in state.switches:
+        if switch.role == "core":
+            return switch.dpid
+    raise RuntimeError("the network has no core switch")
+
+
+def _moved_s(
+    place: Path,
+    switches: FakeSwitches,
+    gone: Sequence[int],
+    moved: Sequence[Tenant],
+) -> float:
+    """Seconds until a fresh controller has moved all these tenants."""
+    again = place.with_name("again")
+    # A copy: a move is saved, and each repetition begins from the same state.
+    shutil.copytree(place, again)
+    with controller(again) as process:
+        reconciled(process, switches, gone)
+        begin_s = time.perf_counter()
+        with ThreadPoolExecutor(MOVES_AT_ONCE) as pool:
+            list(pool.map(partial(_move, process), moved))
+        took_s = time.perf_counter() - begin_s
+        process.process.send_signal(signal.SIGKILL)
+        switches.disconnect()
+    shutil.rmtree(again)
+    switches.settle()
+    return took_s
 
 
 def _move(process: ControllerProcess, tenant: Tenant) -> None:
@@ -167,53 +205,58 @@ def spread_tenants(
         for server, slots in network.slots_of_server.items()
     }
     first, *others = (tree.root for tree in datacentre.trees)
-    tenants, moved = [], []
+    tenants = []
+    moved = []
     for number in range(1, TENANTS + 1):
-        open_servers = [server for server, slots in free.items() if slots]
-        servers = sorted(draw.sample(open_servers, VMS))
-        slots = tuple(free[server].pop() for server in servers)
-
-        def below(
-            root: int,
-            number: int = number,
-            servers: Sequence[int] = servers,
-            slots: tuple[Slot, ...] = slots,
-        ) -> Tenant:
-            placement = Placement(
-                root, tuple((server, 1) for server in servers)
-            )
-            plan = tenant_plan(
-                datacentre=datacentre,
-                network=network,
-                placement=placement,
-                slots=slots,
-                tenant_id=number,
-                job_id=f"t{number}",
-                rate_bps=RATE_BPS,
-            )
-            return controller_tenant(network, plan)
-
+        slots = _drawn_slots(draw, free)
+        below = partial(_tenant, datacentre, network, number, slots)
         root = others[number % len(others)]
-        leaves = number % (TENANTS // MOVED) == 0
-        tenants.append(below(first if leaves else root))
-        moved += [below(root)] if leaves else []
+        if number % (TENANTS // MOVED) == 0:
+            tenants.append(below(first))
+            moved.append(below(root))
+        else:
+            tenants.append(below(root))
     return tuple(tenants), tuple(moved)
+
+
+def _drawn_slots(
+    draw: random.Random, free: dict[int, list[Slot]]
+) -> dict[int, Slot]:
+    """A free slot on each of the drawn servers, which is free no more."""
+    open_servers = [server for server, slots in free.items() if slots]
+    servers = sorted(draw.sample(open_servers, VMS))
+    return {server: free[server].pop() for server in servers}
+
+
+def _tenant(
+    datacentre: DataCentre,
+    network: NetworkPlan,
+    number: int,
+    slots: dict[int, Slot],
+    root: int,
+) -> Tenant:
+    vms_on = tuple((server, 1) for server in slots)
+    plan = tenant_plan(
+        datacentre=datacentre,
+        network=network,
+        placement=Placement(root, vms_on),
+        slots=tuple(slots.values()),
+        tenant_id=number,
+        job_id=f"t{number}",
+        rate_bps=RATE_BPS,
+    )
+    return controller_tenant(network, plan)
 
 
 @contextmanager
 def controller(place: Path) -> Iterator[ControllerProcess]:
     """A controller with the state saved in ``place``."""
-    with tempfile.TemporaryFile() as log:
-        options = (
-            "--openflow-port",
-            "0",
-            "--api-port",
-            "0",
-            "--state-dir",
-            str(place),
-        )
-        with start_controller(log, *options) as process:
-            yield process
+    ports = ("--openflow-port", "0", "--api-port", "0")
+    with (
+        tempfile.TemporaryFile() as log,
+        start_controller(log, *ports, "--state-dir", str(place)) as process,
+    ):
+        yield process
 
 
 def saved_by_the_api(place: Path, state: DesiredState) -> None:
@@ -248,15 +291,11 @@ def _row(
     target_s: float,
     extra: Mapping[str, object],
 ) -> Result:
-    target, facts = (
-        f"median at most {target_s:g} s",
-        {"tenants": TENANTS, **extra},
-    )
     return Result(
         name,
         "s",
         samples=tuple(took_s),
-        target=target,
+        target=f"median at most {target_s:g} s",
         meets=median(took_s) <= target_s,
-        extra=facts,
+        extra={"tenants": TENANTS, **extra},
     )
