@@ -120,7 +120,8 @@ workload:
 RATE = "0.05"
 TOO_MUCH = "5"
 """Values of ``scale.rate``; no machine keeps up with the second."""
-OFF, NEAR = 0.02, 0.01
+OFF = 0.02
+NEAR = 0.01
 """Distances of a run from the truth: above the first no verdict should be ok,
 and up to the second none should be anything else.
 """
@@ -136,7 +137,9 @@ BATCHES = {
 UNDISTURBED = 3
 MILD_RUNS = SEVERE_RUNS = 3
 """Runs on each of these networks."""
-RUN_S, LONG_RUN_S, NETWORK_S = 9.0, 13.0, 12.0
+RUN_S = 9.0
+LONG_RUN_S = 13.0
+NETWORK_S = 12.0
 LONG = ("leases", "preempted")
 """Workloads whose jobs come one after another: a run takes LONG_RUN_S."""
 POLITE_S = 1.0
@@ -213,17 +216,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=1, help="which set of disturbances (1)"
     )
     parser.add_argument(
-        "--to", type=Path, metavar="FILE",
+        "--to",
+        type=Path,
+        metavar="FILE",
         help="a line for each run that has ended; those in it are not repeated",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--most", type=int, metavar="N",
+        "--most",
+        type=int,
+        metavar="N",
         help="play N networks in this call, 0: only print the table of FILE",
-    )  # fmt: skip
+    )
     parser.add_argument(
-        "--lock", type=Path, metavar="FILE",
+        "--lock",
+        type=Path,
+        metavar="FILE",
         help="lock FILE while a network is there, for others who use it too",
-    )  # fmt: skip
+    )
 
 
 def planned(seed: int) -> list[Batch]:
@@ -239,17 +248,25 @@ def planned(seed: int) -> list[Batch]:
     batches = []
     number = 0
     for workload, rate in shapes:
-        disturbances = [NOTHING] * UNDISTURBED
-        if rate == TOO_MUCH:
-            disturbances = [replace(NOTHING, name="too much rate")] * 2
-        else:
-            disturbances += islice(mild, MILD_RUNS)
-            disturbances += islice(severe, SEVERE_RUNS)
+        disturbances = _disturbances(rate, mild, severe)
         stream.shuffle(disturbances)
         numbered = tuple(enumerate(disturbances, number))
         number += len(disturbances)
         batches.append(Batch(workload, rate, numbered))
     return batches
+
+
+def _disturbances(
+    rate: str, mild: Iterator[Disturbance], severe: Iterator[Disturbance]
+) -> list[Disturbance]:
+    """Those of a network: at a rate that is too much nothing else disturbs."""
+    if rate == TOO_MUCH:
+        return [replace(NOTHING, name="too much rate")] * 2
+    return [
+        *[NOTHING] * UNDISTURBED,
+        *islice(mild, MILD_RUNS),
+        *islice(severe, SEVERE_RUNS),
+    ]
 
 
 def _quick() -> list[Batch]:
@@ -276,15 +293,26 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     played = []
     if options.to is not None:
         played = kept_rows(options.to, Played)
-    done = {run_.number for run_ in played}
-    left = [batch.without(done) for batch in batches]
-    left = [batch for batch in left if batch.runs][: options.most]
+    left = _left(batches, played)[: options.most]
     steps = [Step(batch.workload, batch.expected_s) for batch in left]
     progress = Progress(steps)
     for batch in left:
         with progress.step(), _locked(options.lock):
             played += _play(batch, options.to)
     return results(played)
+
+
+def _left(
+    batches: Sequence[Batch], played: Sequence[Played]
+) -> list[Batch]:
+    """The batches without the runs that have ended; whole ones left out."""
+    done = {run_.number for run_ in played}
+    left = []
+    for batch in batches:
+        rest = batch.without(done)
+        if rest.runs:
+            left.append(rest)
+    return left
 
 
 @contextmanager
@@ -303,25 +331,33 @@ def _locked(path: Path | None) -> Iterator[None]:
 def _play(batch: Batch, to: Path | None) -> list[Played]:
     """The runs of a batch on one network, one after another."""
     left = iter(batch.runs)
+    recorded: list[RunRecord] = []
     played: list[Played] = []
+
+    def note_ended() -> None:
+        for place in range(len(played), len(recorded)):
+            row = _played(
+                batch.workload, batch.runs[place], recorded[place]
+            )
+            played.append(row)
+            write(row, to)
 
     @contextmanager
     def spoiling(*_: object) -> Iterator[Sink]:
         """Takes the place of the progress bar, which is shown beside the jobs."""
         # The run before this one is over, and is written down before this
         # one can fail.
-        note(recorded)
+        note_ended()
         disturbance = next(left)[1]
         with disturbance.spoilt():
             yield _nothing
 
-    def note(ended: Sequence[RunRecord]) -> None:
-        for place in range(len(played), len(ended)):
-            row = _played(batch.workload, batch.runs[place], ended[place])
-            played.append(row)
-            write(row, to)
+    _run_live(batch, LiveRun(lambda _: None, spoiling, recorded))
+    note_ended()
+    return played
 
-    recorded: list[RunRecord] = []
+
+def _run_live(batch: Batch, show: LiveRun) -> None:
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "verdicts.yaml"
         file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
@@ -335,11 +371,9 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
             experiment=experiment,
             top=top,
             options=LiveOptions(prefix="hv", force=True),
-            show=LiveRun(lambda _: None, spoiling, recorded),
+            show=show,
             command=["bench"],
         )
-        note(recorded)
-    return played
 
 
 def _nothing(_: events.Event) -> None:
@@ -418,21 +452,15 @@ def results(played: Sequence[Played]) -> list[Result]:
 
     Runs are left out where none of their workload is undisturbed yet.
     """
-    rows: dict[str, list[tuple[float, str]]] = {}
-    calm = {run_.workload for run_ in played if run_.name == NOTHING.name}
-    for run_ in played:
-        if run_.workload not in calm:
-            continue
-        rows.setdefault(run_.kind or run_.name, []).append(
-            (_off(run_, played), run_.verdict)
-        )
+    outcomes_of = _outcomes(played)
     table = []
-    for name, outcomes in sorted(rows.items()):
+    known: list[tuple[float, str]] = []
+    for name, outcomes in sorted(outcomes_of.items()):
+        known += outcomes
         verdicts = " ".join(verdict for _, verdict in outcomes)
         off = tuple(100 * off for off, _ in outcomes)
         extra = {"verdicts": verdicts, "off": _figures(off)}
         table.append(Result(name, "% off", off, extra=extra))
-    known = [outcome for outcomes in rows.values() for outcome in outcomes]
     wrong = [verdict for off, verdict in known if off > OFF]
     right = [verdict for off, verdict in known if off <= NEAR]
     table.append(_share("off by over 2 %, ok", wrong, "ok", 0.0))
@@ -441,17 +469,26 @@ def results(played: Sequence[Played]) -> list[Result]:
     return table
 
 
+def _outcomes(
+    played: Sequence[Played],
+) -> dict[str, list[tuple[float, str]]]:
+    """Distance from the truth and verdict of each run, by kind of disturbance."""
+    calm = {run_.workload for run_ in played if run_.name == NOTHING.name}
+    outcomes_of: dict[str, list[tuple[float, str]]] = {}
+    for run_ in played:
+        if run_.workload in calm:
+            outcomes = outcomes_of.setdefault(run_.kind or run_.name, [])
+            outcomes.append((_off(run_, played), run_.verdict))
+    return outcomes_of
+
+
 def _figures(off: Sequence[float]) -> str:
     return " ".join(f"{value:.1f}" for value in off)
 
 
 def _off(run_: Played, played: Sequence[Played]) -> float:
     """The distance of a run's worst job from its undisturbed median."""
-    calm = [
-        other.ratios
-        for other in played
-        if other.name == NOTHING.name and other.workload == run_.workload
-    ]
+    calm = _calm_ratios(run_.workload, played)
     distances = [0.0]
     for job_id, ratio in run_.ratios.items():
         usual = [ratios[job_id] for ratios in calm if job_id in ratios]
@@ -465,6 +502,17 @@ def _off(run_: Played, played: Sequence[Played]) -> float:
     if not ended <= _jobs(run_.ratios):
         distances.append(1.0)
     return max(distances)
+
+
+def _calm_ratios(
+    workload: str, played: Sequence[Played]
+) -> list[dict[str, float]]:
+    """The ratios of each undisturbed run of a workload, by job."""
+    calm = []
+    for run_ in played:
+        if run_.workload == workload and run_.name == NOTHING.name:
+            calm.append(run_.ratios)
+    return calm
 
 
 def _jobs(ratios: Mapping[str, float]) -> set[str]:
