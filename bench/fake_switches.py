@@ -63,42 +63,38 @@ class _Switch:
         body = data[openflow13.HEADER.size :]
         match kind:
             case openflow13.OFPT_FEATURES_REQUEST:
-                reply = _FEATURES_REPLY.pack(self.dpid, 0, 254, 0, 0, 0)
-                return openflow13.message(
-                    openflow13.OFPT_FEATURES_REPLY, xid, reply
-                )
+                # Its id, no buffers, 254 tables, and no capabilities.
+                body = _FEATURES_REPLY.pack(self.dpid, 0, 254, 0, 0, 0)
+                kind = openflow13.OFPT_FEATURES_REPLY
+                return openflow13.message(kind, xid, body)
             case openflow13.OFPT_ECHO_REQUEST:
-                return openflow13.message(
-                    openflow13.OFPT_ECHO_REPLY, xid, body
-                )
+                kind = openflow13.OFPT_ECHO_REPLY
+                return openflow13.message(kind, xid, body)
             case openflow13.OFPT_BARRIER_REQUEST:
-                return openflow13.message(
-                    openflow13.OFPT_BARRIER_REPLY, xid
-                )
+                kind = openflow13.OFPT_BARRIER_REPLY
+                return openflow13.message(kind, xid)
             case openflow13.OFPT_MULTIPART_REQUEST:
-                # The library's handshake asks for the ports, too.
-                asked, _ = openflow13.MULTIPART.unpack_from(body)
-                empty = openflow13.MULTIPART.pack(asked, 0)
-                nothing = [
-                    openflow13.message(
-                        openflow13.OFPT_MULTIPART_REPLY, 0, empty
-                    )
-                ]
-                parts = (
-                    self.report
-                    if asked == openflow13.OFPMP_FLOW
-                    else nothing
-                )
-                number = xid.to_bytes(4, "big")
-                return b"".join(
-                    part[: _XID.start] + number + part[_XID.stop :]
-                    for part in parts
-                )
+                return self._multipart(xid, body)
             case openflow13.OFPT_FLOW_MOD:
                 self.changes.append(data)
             case openflow13.OFPT_EXPERIMENTER:
                 return self._bundle(xid, body)
         return b""
+
+    def _multipart(self, xid: int, body: bytes) -> bytes:
+        """The rules, or nothing: the library's handshake asks for the ports,
+        too.
+        """
+        asked, _ = openflow13.MULTIPART.unpack_from(body)
+        if asked != openflow13.OFPMP_FLOW:
+            empty = openflow13.MULTIPART.pack(asked, 0)
+            kind = openflow13.OFPT_MULTIPART_REPLY
+            return openflow13.message(kind, xid, empty)
+        number = xid.to_bytes(4, "big")
+        parts = []
+        for part in self.report:
+            parts.append(part[: _XID.start] + number + part[_XID.stop :])
+        return b"".join(parts)
 
     def _bundle(self, xid: int, body: bytes) -> bytes:
         _, kind, bundle_id, request, flags = (
@@ -128,24 +124,26 @@ class _Switch:
             elif isinstance(change, RemoveFlow):
                 self.rules.pop(change.flow.key, None)
             else:
-                self.rules = {
-                    key: flow
-                    for key, flow in self.rules.items()
-                    if (flow.cookie ^ change.cookie) & change.mask
-                }
+                self._remove(change)
         self.changes.clear()
         self.report = list(encode_flow_stats_reply(self.rules.values(), 0))
         return count
+
+    def _remove(self, change: RemoveByCookie) -> None:
+        """Keep the rules whose cookie differs in a bit of the mask."""
+        for key, flow in list(self.rules.items()):
+            if (flow.cookie ^ change.cookie) & change.mask == 0:
+                del self.rules[key]
 
 
 class FakeSwitches:
     """Switches with these rules, by dpid."""
 
     def __init__(self, rules: Mapping[int, Iterable[Flow]]) -> None:
-        self._switches = {
-            dpid: _Switch(dpid, {flow.key: flow for flow in flows})
-            for dpid, flows in rules.items()
-        }
+        self._switches: dict[int, _Switch] = {}
+        for dpid, flows in rules.items():
+            by_key = {flow.key: flow for flow in flows}
+            self._switches[dpid] = _Switch(dpid, by_key)
         self._sockets: list[socket.socket] = []
         self._thread: threading.Thread | None = None
         self.settle()
@@ -219,13 +217,14 @@ def _serve(selector: selectors.BaseSelector) -> None:
 
 def decode_change(flow_mod: bytes) -> Change:
     """The change that a flow-mod (header included) of `encode_change` stands
-    for.
+    for. Raises ValueError.
     """
+    start = openflow13.HEADER.size
     cookie, mask, table, command, _, _, priority, *_ = (
-        openflow13.FLOW_MOD.unpack_from(flow_mod, openflow13.HEADER.size)
+        openflow13.FLOW_MOD.unpack_from(flow_mod, start)
     )
-    match, rest = openflow13.decode_match(
-        flow_mod[openflow13.HEADER.size + openflow13.FLOW_MOD.size :]
+    match, actions = openflow13.decode_match(
+        flow_mod[start + openflow13.FLOW_MOD.size :]
     )
     if command == openflow13.OFPFC_DELETE:
         if match != Match() or table != openflow13.OFPTT_ALL:
@@ -235,7 +234,7 @@ def decode_change(flow_mod: bytes) -> Change:
         table=table,
         priority=priority,
         match=match,
-        action=openflow13.decode_action(rest),
+        action=openflow13.decode_action(actions),
         cookie=cookie,
     )
     if command == openflow13.OFPFC_ADD:
@@ -253,22 +252,32 @@ def encode_flow_stats_reply(
     """
     entries = b""
     for flow in flows:
-        tail = openflow13.encode_match(
-            flow.match
-        ) + openflow13.encode_action(flow.action)
         if len(entries) > 60_000:
-            yield _flow_stats_part(
-                entries, openflow13.OFPMPF_REPLY_MORE, xid
-            )
+            more = openflow13.OFPMPF_REPLY_MORE
+            yield _flow_stats_part(entries, more, xid)
             entries = b""
-        entries += (
-            openflow13.FLOW_STATS.pack(
-                openflow13.FLOW_STATS.size + len(tail), flow.table, 0, 0, flow.priority, 0, 0, 0,
-                flow.cookie, 0, 0,
-            )
-            + tail
-        )  # fmt: skip
+        entries += _flow_stats(flow)
     yield _flow_stats_part(entries, 0, xid)
+
+
+def _flow_stats(flow: Flow) -> bytes:
+    """A rule's entry, with all times and counters 0."""
+    match = openflow13.encode_match(flow.match)
+    tail = match + openflow13.encode_action(flow.action)
+    length = openflow13.FLOW_STATS.size + len(tail)
+    no_duration = (0, 0)
+    no_timeouts_and_flags = (0, 0, 0)
+    no_counters = (0, 0)
+    head = openflow13.FLOW_STATS.pack(
+        length,
+        flow.table,
+        *no_duration,
+        flow.priority,
+        *no_timeouts_and_flags,
+        flow.cookie,
+        *no_counters,
+    )
+    return head + tail
 
 
 def _flow_stats_part(entries: bytes, flags: int, xid: int) -> bytes:
