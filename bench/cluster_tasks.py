@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -24,7 +24,8 @@ from testbed.sweeps.tasks import Context, Executor, FileRef
 
 COUNTS = (1_000, 10_000)
 MESSAGES = 500
-STARTS, QUICK_STARTS = 5, 2
+STARTS = 5
+QUICK_STARTS = 2
 TARGET_MS = 5.0
 
 
@@ -44,12 +45,8 @@ class Nothing:
         return {}
 
     def run(self, _context: Context) -> Mapping[str, Any]:
-        return {
-            "result": {
-                "number": self.number,
-                "summary": {str(n): 0.5 for n in range(20)},
-            }
-        }
+        summary = {str(n): 0.5 for n in range(20)}
+        return {"result": {"number": self.number, "summary": summary}}
 
 
 def drawn(count: int) -> Iterator[Nothing]:
@@ -93,10 +90,12 @@ def local(count: int) -> dict[str, float]:
 
 
 def _timed(runs: Executor, count: int, began_s: float) -> dict[str, float]:
-    # The first two tasks are those for which processes are started here.
-    n_back = sum(1 for _ in runs.results(drawn(2)))
+    # The first two tasks are those for which processes are started.
+    n_back = len(list(runs.results(drawn(2))))
     ready_s = time.perf_counter()
-    n_back += sum(1 for _ in runs.results(drawn(count)))
+    # Counted one by one: the driver's memory is measured, too.
+    for _ in runs.results(drawn(count)):
+        n_back += 1
     done_s = time.perf_counter()
     if n_back != count + 2:
         raise AssertionError(f"{n_back - 2} of {count} tasks came back")
@@ -107,25 +106,32 @@ def run(quick: bool) -> list[Result]:
     """Per task in batches, at both counts with the driver's peak memory; per
     batch; the start; the same without Dask.
     """
-    most = dask_executor.MOST_IN_BATCH
+    counts: Sequence[int] = COUNTS
+    starts = STARTS
+    if quick:
+        counts = COUNTS[:1]
+        starts = QUICK_STARTS
     results = []
-    for count in COUNTS[: 1 if quick else 2]:
-        dask = measured(spread, {"count": count, "most_in_batch": most})
-        results.append(_per_task(f"per task of {count:,}", count, dask))
-        without_dask = measured(local, {"count": count})
-        results.append(
-            _per_task(f"without Dask, of {count:,}", count, without_dask)
-        )
+    for count in counts:
+        results += _tasks(count)
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
     single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
     results.append(Result("per batch of one task", "ms", (single_ms,)))
-    times = range(QUICK_STARTS if quick else STARTS)
     single_task = {"count": 1, "most_in_batch": 1}
-    dask_starts = [measured(spread, single_task).returned for _ in times]
-    results += _ends("two workers", dask_starts)
-    starts = [measured(local, {"count": 1}).returned for _ in times]
-    results += _ends("two processes", starts)
+    results += _ends("two workers", starts, spread, single_task)
+    results += _ends("two processes", starts, local, {"count": 1})
     return results
+
+
+def _tasks(count: int) -> list[Result]:
+    """So many tasks with Dask and without, in batches of the product's size."""
+    most = dask_executor.MOST_IN_BATCH
+    dask = measured(spread, {"count": count, "most_in_batch": most})
+    without_dask = measured(local, {"count": count})
+    return [
+        _per_task(f"per task of {count:,}", count, dask),
+        _per_task(f"without Dask, of {count:,}", count, without_dask),
+    ]
 
 
 def _per_task(name: str, count: int, took: Measured) -> Result:
@@ -141,10 +147,20 @@ def _per_task(name: str, count: int, took: Measured) -> Result:
     )
 
 
-def _ends(of: str, starts: list[dict[str, float]]) -> list[Result]:
-    began = tuple(start["start_s"] for start in starts)
-    ended = tuple(start["end_s"] for start in starts)
+def _ends(
+    of: str,
+    repeats: int,
+    function: Callable[..., dict[str, float]],
+    arguments: dict[str, int],
+) -> list[Result]:
+    """Times from nothing to the first tasks, and from the last one's end."""
+    began_s = []
+    ended_s = []
+    for _ in range(repeats):
+        times = measured(function, arguments).returned
+        began_s.append(times["start_s"])
+        ended_s.append(times["end_s"])
     return [
-        Result(f"start of {of}", "s", began),
-        Result(f"end of {of}", "s", ended),
+        Result(f"start of {of}", "s", tuple(began_s)),
+        Result(f"end of {of}", "s", tuple(ended_s)),
     ]
