@@ -110,12 +110,7 @@ class Case:
     @property
     def history(self) -> list[events.Event]:
         """Its events as planned."""
-        (policy,) = [
-            policy
-            for policy in self.experiment.policies
-            if policy.label == self.policy
-        ]
-        return dry_run(self.experiment, policy)
+        return dry_run(self.experiment, self.experiment.policies[self._at])
 
     @property
     def wall_s(self) -> float:
@@ -125,13 +120,20 @@ class Case:
     @property
     def entry(self) -> Any:
         """Its policy as the file has it: with units."""
-        labels = [policy.label for policy in self.experiment.policies]
         document = yaml.safe_load(self.experiment.source_text)
-        return document["policies"][labels.index(self.policy)]
+        return document["policies"][self._at]
+
+    @property
+    def _at(self) -> int:
+        """The place of its policy in the file."""
+        labels = [policy.label for policy in self.experiment.policies]
+        return labels.index(self.policy)
 
     @property
     def command(self) -> list[str]:
-        verb = "run" if self.experiment.sweep is None else "profile"
+        verb = "run"
+        if self.experiment.sweep is not None:
+            verb = "profile"
         words = [verb, str(EXAMPLES / f"{self.example}.yaml")]
         if len(self.experiment.policies) > 1:
             entry = json.dumps([self.entry])
@@ -199,18 +201,10 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
 def _play_missing(
     wanted: list[Case], known: list[Outcome], options: argparse.Namespace
 ) -> list[Outcome]:
-    done = {(outcome.example, outcome.policy) for outcome in known}
-    left_s = options.within
-    chosen = []
-    for case in wanted:
-        is_new = (case.example, case.policy) not in done
-        if is_new and case.wall_s <= left_s:
-            left_s -= case.wall_s
-            chosen.append(case)
-    steps = [
-        Step(f"{case.example}, {case.policy}", case.wall_s)
-        for case in chosen
-    ]
+    chosen = _chosen(wanted, known, options.within)
+    steps = []
+    for case in chosen:
+        steps.append(Step(f"{case.example}, {case.policy}", case.wall_s))
     progress = Progress(steps)
     played: list[Outcome] = []
     for case in chosen:
@@ -221,10 +215,26 @@ def _play_missing(
     return played
 
 
+def _chosen(
+    wanted: list[Case], known: list[Outcome], within_s: float
+) -> list[Case]:
+    """Cases without an outcome that together take no longer than the time."""
+    done = {(outcome.example, outcome.policy) for outcome in known}
+    left_s = within_s
+    chosen = []
+    for case in wanted:
+        is_new = (case.example, case.policy) not in done
+        # One that is too long leaves room for shorter ones after it.
+        if is_new and case.wall_s <= left_s:
+            left_s -= case.wall_s
+            chosen.append(case)
+    return chosen
+
+
 @contextmanager
-def busy_loop() -> Generator[None]:
-    """A process beside the run that never stops."""
-    process = subprocess.Popen([sys.executable, "-c", BUSY_LOOP])
+def busy_loop(program: str = BUSY_LOOP) -> Generator[None]:
+    """A Python program beside the block that never stops."""
+    process = subprocess.Popen([sys.executable, "-c", program])
     try:
         yield
     finally:
@@ -250,16 +260,11 @@ def _outcome(
 ) -> Outcome:
     history = read_events(folder / EVENTS).events
     summary = _summary(folder)
-    preflight: dict[str, Any] = {}
-    for event in history:
-        if (
-            isinstance(event, events.FidelityNoted)
-            and event.check == "preflight"
-        ):
-            preflight = event.figures
+    preflight = _preflight(history)
     scale = case.experiment.scale
     slots = int(case.experiment.datacentre.slots.sum())
     computes = computing_processors(history, slots, scale.cpu)
+    # A run that was stopped has a summary without these.
     ratio = summary.get("estimate_ratio") or {}
     fidelity = summary.get("fidelity") or {}
     return Outcome(
@@ -276,6 +281,16 @@ def _outcome(
         load_average=load_average,
         complaints=_complaints(summary),
     )
+
+
+def _preflight(history: Sequence[events.Event]) -> dict[str, Any]:
+    """The figures that the last preflight found; none without one."""
+    figures: dict[str, Any] = {}
+    for event in history:
+        match event:
+            case events.FidelityNoted(check="preflight"):
+                figures = event.figures
+    return figures
 
 
 def _complaints(summary: dict[str, Any]) -> list[str]:

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import sys
 import time
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -76,12 +74,13 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """Rows per lab: times of its checks, live marks, the least margin, wrong
     answers.
     """
-    times = 2 if quick else args.repetitions
-    chosen = [
-        lab
-        for lab in labs()
-        if live_checks(lab) and (not args.lab or lab.number in args.lab)
-    ]
+    times = args.repetitions
+    if quick:
+        times = 2
+    beside = noise
+    if args.busy:
+        beside = busy_loop
+    chosen = _chosen(args.lab)
     progress = Progress([Step(f"lab {lab.number}", 60.0) for lab in chosen])
     results = []
     for lab in chosen:
@@ -90,52 +89,59 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
             if not args.live_alone:
                 results += times_of(lab)
                 wrong_ones = live_wrong_answers(lab)
-            with busy_loop() if args.busy else noise():
+            with beside():
                 rounds, found_wrong = live_rounds(lab, times, wrong_ones)
         results += _rows(lab, rounds, found_wrong)
-        for outcome in [
-            outcome
-            for outcomes in rounds
-            for outcome in outcomes
-            if outcome.verdict != "passed"
-        ]:
-            progress.say(
-                f"lab {lab.number}: {outcome.check}: {outcome.sentence}"
-            )
-        for wrong, outcome in found_wrong:
-            progress.say(
-                f"lab {lab.number}: {wrong.name}: {outcome.verdict}: {outcome.sentence}"
-            )
+        for text in _remarks(rounds, found_wrong):
+            progress.say(f"lab {lab.number}: {text}")
     return results
+
+
+def _chosen(numbers: Sequence[int] | None) -> list[Lab]:
+    """Labs with live checks; of these numbers, if there are any."""
+    chosen = []
+    for lab in labs():
+        is_asked_for = not numbers or lab.number in numbers
+        if is_asked_for and live_checks(lab):
+            chosen.append(lab)
+    return chosen
+
+
+def _remarks(
+    rounds: Sequence[Sequence[CheckOutcome]],
+    found_wrong: Sequence[tuple[WrongAnswer, CheckOutcome]],
+) -> Iterator[str]:
+    """Live checks that the solution did not pass, and all wrong answers."""
+    for outcomes in rounds:
+        for outcome in outcomes:
+            if outcome.verdict != "passed":
+                yield f"{outcome.check}: {outcome.sentence}"
+    for wrong, outcome in found_wrong:
+        yield f"{wrong.name}: {outcome.verdict}: {outcome.sentence}"
 
 
 def times_of(lab: Lab) -> list[Result]:
     """Times of the solution's checks: of those without a network, and of all
     with a fresh one.
     """
+    submission = Submission(lab.path("solution"), lab.files)
     rows = []
     for what, network, most_s in (
         ("functions and text", "left out", 10),
         ("whole check", live_network(lab), 180),
     ):
         since = time.monotonic()
-        outcomes = list(run_checks(lab.checks, Submission(lab.path("solution"), lab.files),
-                                   network=network))  # fmt: skip
+        outcomes = list(run_checks(lab.checks, submission, network=network))
         took_s = time.monotonic() - since
-        extra = {
-            "checks": sum(
-                outcome.verdict == "passed" for outcome in outcomes
-            )
-        }
-        good, name = took_s <= most_s, f"{_title(lab)}: {what}"
+        n_passed = sum(outcome.verdict == "passed" for outcome in outcomes)
         rows.append(
             Result(
-                name,
+                f"{_title(lab)}: {what}",
                 "s",
                 samples=(took_s,),
                 target=f"at most {most_s} s",
-                meets=good,
-                extra=extra,
+                meets=took_s <= most_s,
+                extra={"checks": n_passed},
             )
         )
     return rows
@@ -165,14 +171,25 @@ def live_rounds(
         found_wrong = []
         for k, wrong in enumerate(wrong_ones):
             handed_in = answered(lab, folder / f"wrong-{k}", wrong)
-            due = checks_up_to(lab, wrong)
-            outcomes = []
-            for outcome in live_checked(lab, handed_in, network, due):
-                outcomes.append(outcome)
-                if outcome.verdict == "failed":
-                    break
-            found_wrong.append((wrong, outcomes[-1]))
+            outcome = _first_failure(lab, handed_in, network, wrong)
+            found_wrong.append((wrong, outcome))
     return rounds, found_wrong
+
+
+def _first_failure(
+    lab: Lab,
+    folder: Path,
+    network: StandingNetwork | None,
+    wrong: WrongAnswer,
+) -> CheckOutcome:
+    """The first failed check; where none fails, the last."""
+    due = checks_up_to(lab, wrong)
+    outcomes = []
+    for outcome in live_checked(lab, folder, network, due):
+        outcomes.append(outcome)
+        if outcome.verdict == "failed":
+            break
+    return outcomes[-1]
 
 
 def live_checked(
@@ -195,11 +212,9 @@ def checks_up_to(lab: Lab, wrong: WrongAnswer) -> list[Check]:
     and that one.
     """
     (finder,) = [check for check in lab.checks if check.name == wrong.fails]
-    before = LIVE[: LIVE.index(finder.layer)]
-    return [
-        *(check for check in lab.checks if check.layer in before),
-        finder,
-    ]
+    layers_before = LIVE[: LIVE.index(finder.layer)]
+    before = [check for check in lab.checks if check.layer in layers_before]
+    return [*before, finder]
 
 
 def answered(
@@ -228,33 +243,25 @@ def live_wrong_answers(lab: Lab) -> list[WrongAnswer]:
 
 def network_of(lab: Lab) -> StandingNetwork | nullcontext[None]:
     """The lab's network, up; None for a lab whose checks build their own."""
-    return (
-        nullcontext() if lab.network is None else up(lab.path(lab.network))
-    )
+    if lab.network is None:
+        return nullcontext()
+    return up(lab.path(lab.network))
 
 
 def least_margin(rounds: list[list[CheckOutcome]]) -> float | None:
     """The least margin of all outcomes, as a share of its band's half width;
     None without any.
     """
-    margins = [
-        margin.share
-        for outcomes in rounds
-        for outcome in outcomes
-        for margin in outcome.margins
-    ]
-    return min(margins, default=None)
+    shares = []
+    for outcomes in rounds:
+        for outcome in outcomes:
+            shares += [margin.share for margin in outcome.margins]
+    return min(shares, default=None)
 
 
-@contextmanager
-def noise() -> Generator[None]:
+def noise() -> AbstractContextManager[None]:
     """Half a processor is busy meanwhile."""
-    process = subprocess.Popen([sys.executable, "-c", NOISE])
-    try:
-        yield
-    finally:
-        process.kill()
-        process.wait()
+    return busy_loop(NOISE)
 
 
 def _title(lab: Lab) -> str:
@@ -267,21 +274,16 @@ def _rows(
     found_wrong: list[tuple[WrongAnswer, CheckOutcome]],
 ) -> list[Result]:
     title = _title(lab)
-    earned = tuple(
-        float(sum(outcome.earned for outcome in outcomes))
-        for outcomes in rounds
-    )
+    earned = []
+    for outcomes in rounds:
+        points = sum(outcome.earned for outcome in outcomes)
+        earned.append(float(points))
     full = float(sum(outcome.points for outcome in rounds[0]))
-    missed = [
-        wrong.name
-        for wrong, outcome in found_wrong
-        if outcome.verdict != "failed" or outcome.check != wrong.fails
-    ]
     rows = [
         Result(
             f"{title}: live points",
             "",
-            samples=earned,
+            samples=tuple(earned),
             target=f"{full:g} each time",
             meets={full} == set(earned),
         )
@@ -296,16 +298,26 @@ def _rows(
                 meets=margin > 0,
             )
         )
-    what = f"{title}: wrong answers not found where they should"
-    more = {"missed": missed} if missed else {}
-    rows.append(
-        Result(
-            what,
-            "",
-            samples=(float(len(missed)),),
-            target=f"0 of {len(found_wrong)}",
-            meets=not missed,
-            extra=more,
-        )
-    )
+    rows.append(_wrong_answers_row(title, found_wrong))
     return rows
+
+
+def _wrong_answers_row(
+    title: str, found_wrong: list[tuple[WrongAnswer, CheckOutcome]]
+) -> Result:
+    missed = []
+    for wrong, outcome in found_wrong:
+        # A check before the one that is to find it is no right finder.
+        if outcome.verdict != "failed" or outcome.check != wrong.fails:
+            missed.append(wrong.name)
+    extra = {}
+    if missed:
+        extra = {"missed": missed}
+    return Result(
+        f"{title}: wrong answers not found where they should",
+        "",
+        samples=(float(len(missed)),),
+        target=f"0 of {len(found_wrong)}",
+        meets=not missed,
+        extra=extra,
+    )
