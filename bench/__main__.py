@@ -190,12 +190,33 @@ BENCHMARKS = {
 }
 
 FIGURES = ("median", "mean", "p99", "min", "max")
+VERDICTS = {None: "", True: "  met", False: "  MISSED"}
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one benchmark; exit 1 where a stated target was missed, else the exit
     code of the error that ended it.
     """
+    common = _common_options()
+    # Parsed twice: which options there are depends on the benchmark that is
+    # named.
+    name = common.parse_known_args(argv)[0].name
+    if name is None:
+        _parser(__doc__, common).parse_args(argv)
+        _show_list()
+        return 0
+    module = importlib.import_module(BENCHMARKS[name][0])
+    parser = _parser(module.__doc__, common)
+    if hasattr(module, "add_options"):
+        module.add_options(parser)
+    args = parser.parse_args(argv)
+    if args.list:
+        _show_list()
+        return 0
+    return _run(module, args)
+
+
+def _common_options() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument(
         "name", nargs="?", choices=sorted(BENCHMARKS), metavar="NAME"
@@ -211,21 +232,20 @@ def main(argv: list[str] | None = None) -> int:
         action="store_true",
         help="one JSON object on standard output",
     )
-    # Parsed twice: which options there are depends on the benchmark that is
-    # named.
-    name = common.parse_known_args(argv)[0].name
-    module = importlib.import_module(BENCHMARKS[name][0]) if name else None
-    about = __doc__ if module is None else module.__doc__
-    parser = argparse.ArgumentParser(
+    return common
+
+
+def _parser(
+    about: str | None, common: argparse.ArgumentParser
+) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
         prog="python -m bench", description=about, parents=[common]
     )
-    if module is not None and hasattr(module, "add_options"):
-        module.add_options(parser)
-    args = parser.parse_args(argv)
-    if args.list or module is None:
-        for benchmark, (_, what) in BENCHMARKS.items():
-            sys.stdout.write(f"{benchmark:20} {what}\n")
-        return 0
+
+
+def _run(module: ModuleType, args: argparse.Namespace) -> int:
+    """Run and show a benchmark; returns the exit code."""
+    # Before the run, as its load is part of it.
     where = machine()
     try:
         results = _results(module, args)
@@ -233,51 +253,59 @@ def main(argv: list[str] | None = None) -> int:
         print_error(error, as_json=args.json)
         return error.exit_code
     if args.json:
-        head = results[0].to_json() if results else {}
-        rows = [result.to_json() for result in results]
-        document = {
-            **head,
-            "name": args.name,
-            "machine": where,
-            "rows": rows,
-        }
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        _show_json(args.name, where, results)
     elif hasattr(module, "table"):
         sys.stdout.write(module.table(results) + "\n")
     else:
         _show(args.name, where, results)
-    return 1 if any(result.meets is False for result in results) else 0
+    for result in results:
+        if result.meets is False:
+            return 1
+    return 0
 
 
 def _results(module: ModuleType, args: argparse.Namespace) -> list[Result]:
     """A benchmark that has options of its own gets them beside ``quick``."""
-    options = (args,) if hasattr(module, "add_options") else ()
+    options: tuple[argparse.Namespace, ...] = ()
+    if hasattr(module, "add_options"):
+        options = (args,)
     # Ended by a word, it removes what it made, as after Ctrl-C.
     with terminated_as_interrupt():
         results: list[Result] = module.run(args.quick, *options)
     return results
 
 
+def _show_list() -> None:
+    for benchmark, (_, what) in BENCHMARKS.items():
+        sys.stdout.write(f"{benchmark:20} {what}\n")
+
+
+def _show_json(
+    name: str, where: dict[str, object], results: list[Result]
+) -> None:
+    """The first row's fields at the top, then machine and all rows."""
+    rows = [result.to_json() for result in results]
+    document: dict[str, object] = {}
+    if rows:
+        document.update(rows[0])
+    document.update(name=name, machine=where, rows=rows)
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
 def _show(
     name: str, where: dict[str, object], results: list[Result]
 ) -> None:
-    lines = [
-        name,
-        *(f"  {key}: {value}" for key, value in where.items()),
-        "",
-    ]
-    lines.append(
-        f"{'':44} {'n':>5}"
-        + "".join(f" {key:>9}" for key in FIGURES)
-        + "  unit   target"
-    )
+    lines = [name]
+    for key, value in where.items():
+        lines.append(f"  {key}: {value}")
+    headings = "".join(f" {key:>9}" for key in FIGURES)
+    lines += ["", f"{'':44} {'n':>5}{headings}  unit   target"]
     for result in results:
         row = result.to_json()
-        verdict = {None: "", True: "  met", False: "  MISSED"}[result.meets]
+        figures = "".join(f" {row[key]:>9.4g}" for key in FIGURES)
         lines.append(
-            f"{result.name:44} {row['n']:>5}"
-            + "".join(f" {row[key]:>9.4g}" for key in FIGURES)
-            + f"  {result.unit:6} {result.target}{verdict}"
+            f"{result.name:44} {row['n']:>5}{figures}"
+            f"  {result.unit:6} {result.target}{VERDICTS[result.meets]}"
         )
         for key, value in result.extra.items():
             lines.append(f"{'':44}   {key}: {value}")
