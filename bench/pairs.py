@@ -14,16 +14,42 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
-HERE = Path(__file__).parent.parent
+CHECKOUT = Path(__file__).parent.parent
+
+
+@dataclass(frozen=True)
+class Round:
+    """Medians by row, of a run in the other checkout and of one in this."""
+
+    other: dict[str, float]
+    this: dict[str, float]
 
 
 def main() -> int:
     """Prints a row a row: medians of both, their paired ratio (here over
     there), its quartiles.
     """
+    options = _options()
+    rounds = []
+    for number in range(options.rounds):
+        first_is_other = number % 2 == 1
+        rounds.append(_round(options.name, options.folder, first_is_other))
+        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+    print(
+        f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles"
+    )
+    for row in rounds[0].this:
+        if row in rounds[0].other:
+            print(_line(row, rounds))
+    return 0
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m bench.pairs", description=__doc__
     )
@@ -35,32 +61,32 @@ def main() -> int:
         default=6,
         help="at least 2 (default %(default)s)",
     )
-    options = parser.parse_args()
-    rounds = []
-    for number in range(options.rounds):
-        sides = (
-            (options.folder, HERE) if number % 2 else (HERE, options.folder)
-        )
-        medians = {side: medians_of(options.name, side) for side in sides}
-        rounds.append((medians[options.folder], medians[HERE]))
-        print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
-    print(
-        f"{'':44} {'there':>10} {'here':>10} {'here/there':>10}  quartiles"
+    return parser.parse_args()
+
+
+def _round(name: str, folder: Path, first_is_other: bool) -> Round:
+    """Both checkouts in turn; the one that is first changes by round."""
+    if first_is_other:
+        other = medians_of(name, folder)
+        return Round(other, medians_of(name, CHECKOUT))
+    this = medians_of(name, CHECKOUT)
+    return Round(medians_of(name, folder), this)
+
+
+def _line(row: str, rounds: Sequence[Round]) -> str:
+    other = []
+    this = []
+    ratios = []
+    for medians in rounds:
+        other.append(medians.other[row])
+        this.append(medians.this[row])
+        ratios.append(medians.this[row] / medians.other[row])
+    low, middle, high = quantiles(ratios, n=4, method="inclusive")
+    return (
+        f"{row:44} {median(other):>10.4g}"
+        f" {median(this):>10.4g} {middle:>10.3f}"
+        f"  {low:.3f} to {high:.3f}"
     )
-    for row in [row for row in rounds[0][1] if row in rounds[0][0]]:
-        other_medians = [other[row] for other, _ in rounds]
-        here_medians = [medians[row] for _, medians in rounds]
-        ratios = [
-            this / other
-            for other, this in zip(other_medians, here_medians, strict=True)
-        ]
-        low, middle, high = quantiles(ratios, n=4, method="inclusive")
-        print(
-            f"{row:44} {median(other_medians):>10.4g}"
-            f" {median(here_medians):>10.4g} {middle:>10.3f}"
-            f"  {low:.3f} to {high:.3f}"
-        )
-    return 0
 
 
 def medians_of(name: str, folder: Path) -> dict[str, float]:

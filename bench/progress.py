@@ -24,8 +24,11 @@ def time_left_s(steps: Sequence[Step], n_done: int, took_s: float) -> float:
     steps so far did.
     """
     done_s = sum(step.expected_s for step in steps[:n_done])
-    pace = took_s / done_s if done_s else 1.0
-    return pace * sum(step.expected_s for step in steps[n_done:])
+    left_s = sum(step.expected_s for step in steps[n_done:])
+    # Before the first step has ended nothing is known of the pace.
+    if done_s == 0.0:
+        return left_s
+    return took_s / done_s * left_s
 
 
 class Progress:
@@ -49,7 +52,9 @@ class Progress:
             self._steps, self._n_done, time.monotonic() - self._began
         )
         name = self._steps[self._n_done].name
-        about = f"{name}: {text}" if text else name
+        about = name
+        if text:
+            about = f"{name}: {text}"
         minutes, seconds = divmod(round(left_s), 60)
         count = f"{self._n_done + 1} of {len(self._steps)}"
         self.say(f"[{count}, some {minutes}:{seconds:02} left] {about}")

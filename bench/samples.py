@@ -4,6 +4,7 @@ taken on.
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import subprocess
@@ -45,9 +46,9 @@ class Result:
 def quantile(samples: Sequence[float], q: float) -> float:
     """The smallest sample that is at least as large as a share ``q`` of them."""
     ordered = sorted(samples)
-    return ordered[
-        max(0, min(len(ordered) - 1, -int(-q * len(ordered) // 1) - 1))
-    ]
+    rank = math.ceil(q * len(ordered))
+    # From the first on, for q = 0; rounding may exceed the last.
+    return ordered[min(max(rank, 1), len(ordered)) - 1]
 
 
 def summary(samples: Sequence[float]) -> dict[str, float | int]:
@@ -63,14 +64,16 @@ def summary(samples: Sequence[float]) -> dict[str, float | int]:
 
 
 def _first_line(*argv: str) -> str | None:
+    """The first line that a program prints; None where it is not installed."""
     try:
         out = subprocess.run(
             argv, capture_output=True, text=True, timeout=10, check=False
         )
     except OSError:
         return None
-    lines = (out.stdout or out.stderr).splitlines()
-    return lines[0].strip() if lines else None
+    for line in (out.stdout or out.stderr).splitlines():
+        return line.strip()
+    return None
 
 
 def _version(package: str) -> str | None:
@@ -84,27 +87,32 @@ def machine() -> dict[str, Any]:
     """Processor, memory, kernel, versions and load: what a figure means nothing
     without.
     """
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in Path("/proc/cpuinfo").read_text().splitlines()
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+    n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {
-        "processor": model,
+        "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory_gib": round(pages * page / 2**30, 1),
+        "memory_gib": round(n_bytes / 2**30, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "numpy": _version("numpy"),
         "numba": _version("numba"),
         "open_vswitch": _first_line("ovs-vswitchd", "--version"),
         "iproute2": _first_line("tc", "-V"),
-        "datapath": "kernel"
-        if Path("/sys/module/openvswitch").exists()
-        else "userspace",
-        "load_average": [round(x, 2) for x in os.getloadavg()],
+        "datapath": _datapath(),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
     }
+
+
+def _processor() -> str:
+    """The model's name, or the architecture where the kernel names none."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def _datapath() -> str:
+    """The datapath that Open vSwitch uses on this machine."""
+    if Path("/sys/module/openvswitch").exists():
+        return "kernel"
+    return "userspace"
