@@ -26,7 +26,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
@@ -88,7 +88,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """Follows a run for so many minutes; ``quick``: one."""
-    minutes = QUICK_MINUTES if quick else options.minutes
+    minutes = options.minutes
+    if quick:
+        minutes = QUICK_MINUTES
     with tempfile.TemporaryDirectory(prefix="hosenet-bench-") as scratch:
         folder = Path(scratch)
         # A page that root starts is served as nobody, who reads it there.
@@ -267,46 +269,42 @@ def results(
     samples: Sequence[Sample], played: float, minutes: float
 ) -> list[Result]:
     """A row a quantity: its last quarter, and beside it the first."""
-    is_judged = minutes >= JUDGED_FROM_MINUTES
+    page_mb = []
+    nodes = []
+    server_mb = []
+    frames = []
+    for sample in samples:
+        page_mb.append(sample.page_mb)
+        nodes.append(float(sample.nodes))
+        server_mb.append(sample.server_mb)
+        frames.append(sample.frames)
     rows = [
-        grown("page's memory", "MB", "page", [s.page_mb for s in samples]),
-        grown(
-            "page's nodes", "", "nodes", [float(s.nodes) for s in samples]
-        ),
-        grown(
-            "server's memory",
-            "MB",
-            "server",
-            [s.server_mb for s in samples],
-        ),
-    ]
-    most_mb = max(sample.page_mb for sample in samples)
-    rows.append(
+        grown("page's memory", "MB", "page", page_mb),
+        grown("page's nodes", "", "nodes", nodes),
+        grown("server's memory", "MB", "server", server_mb),
         Result(
             "page's memory, most",
             "MB",
-            samples=(most_mb,),
+            samples=(max(page_mb),),
             target=f"below {MOST_MB:.0f}",
-            meets=most_mb < MOST_MB,
-        )
-    )
-    frames = {
-        "frames, followed": median(sample.frames for sample in samples),
-        "frames, played again": played,
-    }
-    for name, value in frames.items():
-        rows.append(
-            Result(
-                name,
-                "1/s",
-                samples=(value,),
-                target=f"at least {LEAST_FRAMES:.0f}",
-                meets=value >= LEAST_FRAMES,
-            )
-        )
-    if is_judged:
+            meets=max(page_mb) < MOST_MB,
+        ),
+        _frames_row("frames, followed", median(frames)),
+        _frames_row("frames, played again", played),
+    ]
+    if minutes >= JUDGED_FROM_MINUTES:
         return rows
     return [unjudged(row) for row in rows]
+
+
+def _frames_row(name: str, per_s: float) -> Result:
+    return Result(
+        name,
+        "1/s",
+        samples=(per_s,),
+        target=f"at least {LEAST_FRAMES:.0f}",
+        meets=per_s >= LEAST_FRAMES,
+    )
 
 
 def grown(
@@ -329,14 +327,7 @@ def grown(
 
 def unjudged(row: Result) -> Result:
     target = f"{row.target}, from {JUDGED_FROM_MINUTES:.0f} minutes on"
-    return Result(
-        row.name,
-        row.unit,
-        samples=row.samples,
-        target=target,
-        meets=None,
-        extra=row.extra,
-    )
+    return replace(row, target=target, meets=None)
 
 
 def table(rows: Sequence[Result]) -> str:

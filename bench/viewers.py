@@ -75,11 +75,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """A row a job; ``quick``: one pair."""
-    pairs = 1 if quick else options.pairs
+    pairs = options.pairs
+    if quick:
+        pairs = 1
     rounds = kept_rows(options.results, Round)
-    missing = [
-        number % 2 * N_VIEWERS for number in range(len(rounds), 2 * pairs)
-    ]
+    missing = []
+    for number in range(len(rounds), 2 * pairs):
+        # Every second round has viewers.
+        missing.append(number % 2 * N_VIEWERS)
     progress = Progress([Step(f"{n} viewers", RUN_S) for n in missing])
     for viewers in missing:
         with progress.step():
@@ -92,25 +95,11 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
 def play(viewers: int) -> Round:
     """Raises RuntimeError where there was no run to judge."""
     load_average = psutil.getloadavg()[0]
-    command = [
-        sys.executable,
-        "-m",
-        "testbed.cli.main",
-        "run",
-        str(EXAMPLE),
-    ]
-    if viewers:
-        command.append("--watch")
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hosenet-bench-") as folder:
         # The page is served as nobody, who reads the run there.
         Path(folder).chmod(0o755)
-        process = subprocess.Popen(
-            [*command, "--out", folder],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        process = _started(folder, viewers)
         audience = Audience(process, viewers)
         text = audience.follow()
         exit_code = process.wait(TIMEOUT_S)
@@ -131,6 +120,19 @@ def play(viewers: int) -> Round:
         frames=audience.frames,
         wall_s=time.monotonic() - began_s,
         load_average=load_average,
+    )
+
+
+def _started(folder: str, viewers: int) -> subprocess.Popen[str]:
+    """The example's run, with a page if there are viewers."""
+    command = ["testbed.cli.main", "run", str(EXAMPLE)]
+    if viewers:
+        command.append("--watch")
+    return subprocess.Popen(
+        [sys.executable, "-m", *command, "--out", folder],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -163,14 +165,9 @@ class Audience:
         return text
 
     def _opened(self, link: str) -> subprocess.Popen[str]:
+        viewers = ["bench.viewers", link, str(self._viewers)]
         return subprocess.Popen(
-            [
-                sys.executable,
-                "-m",
-                "bench.viewers",
-                link,
-                str(self._viewers),
-            ],
+            [sys.executable, "-m", *viewers],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -178,13 +175,13 @@ class Audience:
 
     def _measure(self) -> None:
         """Processor time of the page's server, as last seen."""
+        # The processes end with the run, and with them this loop.
         with suppress(psutil.Error):
             run_process = psutil.Process(self._process.pid)
-            servers = [
-                child
-                for child in run_process.children(recursive=True)
-                if "watch" in child.cmdline()
-            ]
+            servers = []
+            for child in run_process.children(recursive=True):
+                if "watch" in child.cmdline():
+                    servers.append(child)
             while servers:
                 total_s = 0.0
                 for server in servers:
@@ -196,39 +193,60 @@ class Audience:
 
 def results(rounds: Sequence[Round]) -> list[Result]:
     """Shifts of the jobs by viewers, and the verdicts."""
+    alone = [played for played in rounds if not played.viewers]
+    watched = [played for played in rounds if played.viewers]
     rows = []
     for job in rounds[0].ratios:
-        without = [r.ratios[job] for r in rounds if not r.viewers]
-        watched = [r.ratios[job] for r in rounds if r.viewers]
-        shift = median(watched) - median(without)
-        rows.append(
-            Result(
-                f"{job}: measured/estimate, ten viewers",
-                "ratio",
-                samples=tuple(watched),
-                target=f"median within {MOST_SHIFT:.1%} of the one without",
-                meets=abs(shift) <= MOST_SHIFT,
-                extra={"shift": shift, "without": without},
-            )
-        )
-    verdicts = {(r.verdict, r.exit_code) for r in rounds}
-    watched_rounds = [r for r in rounds if r.viewers]
-    rows.append(
-        Result(
-            "processor time of the page's server",
-            "s",
-            samples=tuple(r.page_s for r in watched_rounds),
-            target="all verdicts alike",
-            meets=len(verdicts) == 1,
-            extra={
-                "verdicts": sorted(map(list, verdicts)),
-                "frames": [r.frames for r in watched_rounds],
-                "wall_s": [r.wall_s for r in watched_rounds],
-                "load_averages": [r.load_average for r in rounds],
-            },
-        )
-    )
+        rows.append(_shift_row(job, alone, watched))
+    rows.append(_server_row(rounds, watched))
     return rows
+
+
+def _shift_row(
+    job: str, alone: Sequence[Round], watched: Sequence[Round]
+) -> Result:
+    without = [played.ratios[job] for played in alone]
+    beside = [played.ratios[job] for played in watched]
+    shift = median(beside) - median(without)
+    return Result(
+        f"{job}: measured/estimate, ten viewers",
+        "ratio",
+        samples=tuple(beside),
+        target=f"median within {MOST_SHIFT:.1%} of the one without",
+        meets=abs(shift) <= MOST_SHIFT,
+        extra={"shift": shift, "without": without},
+    )
+
+
+def _server_row(
+    rounds: Sequence[Round], watched: Sequence[Round]
+) -> Result:
+    """Cost of the page's server, and the verdicts of all rounds."""
+    verdicts = set()
+    load_averages = []
+    for played in rounds:
+        verdicts.add((played.verdict, played.exit_code))
+        load_averages.append(played.load_average)
+    page_s = []
+    frames = []
+    wall_s = []
+    for played in watched:
+        page_s.append(played.page_s)
+        frames.append(played.frames)
+        wall_s.append(played.wall_s)
+    return Result(
+        "processor time of the page's server",
+        "s",
+        samples=tuple(page_s),
+        target="all verdicts alike",
+        meets=len(verdicts) == 1,
+        extra={
+            "verdicts": sorted(map(list, verdicts)),
+            "frames": frames,
+            "wall_s": wall_s,
+            "load_averages": load_averages,
+        },
+    )
 
 
 # -- the viewers' own process
