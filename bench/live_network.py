@@ -24,7 +24,13 @@ from jobs.live.agent_protocol import (
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 from jobs.wire import ideal_transfer_s, payload_bytes
 from testbed.backends.emu import emulation as emulation_module
-from testbed.backends.emu.cleanup_journal import CleanupJournal
+from testbed.backends.emu.cgroups import RunCgroup, probe_layout
+from testbed.backends.emu.cleanup import clean_leftovers, remove_run
+from testbed.backends.emu.cleanup_journal import (
+    CleanupJournal,
+    JournalEntry,
+    machine_lock,
+)
 from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.part_switches import Part, switch_in_parts
@@ -256,6 +262,42 @@ def transfer(
             )
         )
     return transfers
+
+
+def repeated_transfers(
+    emulation: Emulation,
+    tenants: Sequence[TenantPlan],
+    duration_s: float,
+    repeats: int,
+) -> list[Transfer]:
+    """All transfers of tenants that are admitted for them, and dismissed."""
+    for tenant in tenants:
+        emulation.admit(tenant)
+    transfers = []
+    for _ in range(repeats):
+        transfers += transfer(emulation, tenants, duration_s)
+    for tenant in tenants:
+        emulation.dismiss(tenant)
+    return transfers
+
+
+def journalled_run(stack: ExitStack, name: str) -> CleanupJournal:
+    """The machine for a benchmark that makes a network's parts by itself: its
+    lock, a journal and a control group, until the stack closes.
+    """
+    stack.enter_context(machine_lock(name))
+    clean_leftovers()
+    journal = CleanupJournal.create(name)
+    stack.callback(remove_run, journal)
+    cgroup = RunCgroup(probe_layout(), journal.tag.run)
+    # In the journal first: what is made is found after a crash, too.
+    journal.add(
+        [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
+    )
+    cgroup.create()
+    stack.callback(cgroup.leave)
+    cgroup.enter()
+    return journal
 
 
 def _spawn_pair(

@@ -14,20 +14,18 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
 import psutil
 
+from bench.live_network import journalled_run
 from bench.samples import Result
 from controller.process import start_controller
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout
-from testbed.backends.emu.cleanup import clean_leftovers, remove_run
 from testbed.backends.emu.cleanup_journal import (
     CleanupJournal,
-    JournalEntry,
-    machine_lock,
 )
 from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.part_switches import switch_in_parts
@@ -45,72 +43,77 @@ SLOTS = 2
 TARGETS_S = {4: 2.0, 8: 15.0}
 REPEATS = {4: 5, 8: 3}
 CONNECT_TIMEOUT_S = 120.0
-# Plain Mininet takes minutes for k=8; it is given up on after this.
+# Plain Mininet takes minutes for k=8; after this it is killed.
 MININET_TIMEOUT_S = 1800.0
 
 
 def run(quick: bool) -> list[Result]:
     """Fat-trees k=4 and k=8; Mininet's k=8 only in full runs."""
     results = []
-    for k, target_s in TARGETS_S.items():
-        plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), PREFIX)
-        up_s, down_s, rss_mib = _measure(plan, 1 if quick else REPEATS[k])
-        size = {
-            "bridges": len(plan.bridges), "links": len(plan.links), "vm_slots": len(plan.slots),
-        }  # fmt: skip
-        target = f"median under {target_s:g} s"
-        for name, samples in (("up", up_s), ("down", down_s)):
-            meets = sorted(samples)[len(samples) // 2] < target_s
-            results.append(
-                Result(
-                    f"fat-tree k={k} {name}",
-                    "s",
-                    samples=tuple(samples),
-                    target=target,
-                    meets=meets,
-                    extra=size,
-                )
-            )
-        results[-1].extra["switch_memory_mib"] = rss_mib
+    for k in TARGETS_S:
+        repeats = REPEATS[k]
+        if quick:
+            repeats = 1
+        results += _rows(k, repeats)
         if k == 4 or not quick:
             results += _mininet(k)
     return results
 
 
-def _measure(
-    plan: NetworkPlan, repeats: int
-) -> tuple[list[float], list[float], int]:
-    """Seconds up, seconds down, and what the switch's processes hold in MiB
-    while up.
+def _rows(k: int, repeats: int) -> list[Result]:
+    plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), PREFIX)
+    taken = _measure(plan, repeats)
+    size = {
+        "bridges": len(plan.bridges),
+        "links": len(plan.links),
+        "vm_slots": len(plan.slots),
+    }
+    memory = {"switch_memory_mib": max(once.memory_mib for once in taken)}
+    up_s = [once.up_s for once in taken]
+    down_s = [once.down_s for once in taken]
+    return [
+        _row(f"fat-tree k={k} up", up_s, TARGETS_S[k], size),
+        _row(f"fat-tree k={k} down", down_s, TARGETS_S[k], size | memory),
+    ]
+
+
+def _row(
+    name: str, samples: list[float], target_s: float, extra: dict[str, int]
+) -> Result:
+    median_s = sorted(samples)[len(samples) // 2]
+    return Result(
+        name,
+        "s",
+        samples=tuple(samples),
+        target=f"median under {target_s:g} s",
+        meets=median_s < target_s,
+        extra=extra,
+    )
+
+
+@dataclass(frozen=True)
+class Once:
+    """Seconds up and down of a network, and the memory of the switch's
+    processes while it is up.
     """
-    up_s, down_s, memory = [], [], 0
+
+    up_s: float
+    down_s: float
+    memory_mib: int
+
+
+def _measure(plan: NetworkPlan, repeats: int) -> list[Once]:
     with ExitStack() as stack:
-        stack.enter_context(machine_lock("benchmark network-up"))
-        clean_leftovers()
-        journal = CleanupJournal.create("benchmark network-up")
-        stack.callback(remove_run, journal)
-        cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add(
-            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
-        )
-        cgroup.create()
-        stack.callback(cgroup.leave)
-        cgroup.enter()
-        folder = Path(
-            stack.enter_context(TemporaryDirectory(prefix="hosenet-bench-"))
-        )
-        log = stack.enter_context((folder / "controller.log").open("ab"))
-        for _ in range(repeats):
-            up, down, held = _once(plan, journal, log)
-            up_s.append(up)
-            down_s.append(down)
-            memory = max(memory, held)
-    return up_s, down_s, memory
+        journal = journalled_run(stack, "benchmark network-up")
+        folder = TemporaryDirectory(prefix="hosenet-bench-")
+        path = Path(stack.enter_context(folder)) / "controller.log"
+        log = stack.enter_context(path.open("ab"))
+        return [_once(plan, journal, log) for _ in range(repeats)]
 
 
 def _once(
     plan: NetworkPlan, journal: CleanupJournal, log: IO[bytes]
-) -> tuple[float, float, int]:
+) -> Once:
     """The controller's own start does not count: a run pays it once, whatever
     its network.
     """
@@ -131,16 +134,23 @@ def _once(
         with network:
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
             up_s = making_s + time.perf_counter() - began
-            held = sum(
-                psutil.Process(pid).memory_info().rss
-                for pid in network.switch_pids
-            )
+            memory = _memory_bytes(network)
             # At the end of the block: what follows is the way down.
             began = time.perf_counter()
-        return up_s, time.perf_counter() - began, held >> 20
+        down_s = time.perf_counter() - began
+        return Once(up_s, down_s, memory >> 20)
+
+
+def _memory_bytes(network: EmulatedNetwork) -> int:
+    """Resident memory of the switch's processes."""
+    total = 0
+    for pid in network.switch_pids:
+        total += psutil.Process(pid).memory_info().rss
+    return total
 
 
 def _mininet(k: int) -> list[Result]:
+    """Plain Mininet's rows; none where it is not installed."""
     if importlib.util.find_spec("mininet") is None:
         return []
     command = [sys.executable, "-m", "bench.network_up", str(k)]
@@ -155,8 +165,8 @@ def _mininet(k: int) -> list[Result]:
         raise RuntimeError(f"Mininet: {done.stderr.strip()[-500:]}")
     seconds = json.loads(done.stdout.splitlines()[-1])
     return [
-        Result(f"plain Mininet k={k} {name}", "s", (seconds[name],))
-        for name in ("up", "down")
+        Result(f"plain Mininet k={k} up", "s", (seconds["up"],)),
+        Result(f"plain Mininet k={k} down", "s", (seconds["down"],)),
     ]
 
 
@@ -170,9 +180,9 @@ def mininet_seconds(k: int) -> dict[str, float]:
 
     plan = network_plan(fat_tree(k, LINK_BPS, SLOTS), "mb")
     began = time.perf_counter()
-    kind = (
-        "user" if not Path("/sys/module/openvswitch").exists() else "kernel"
-    )
+    kind = "user"
+    if Path("/sys/module/openvswitch").exists():
+        kind = "kernel"
 
     def switch(name: str, **options: object) -> OVSSwitch:
         return OVSSwitch(name, datapath=kind, failMode="secure", **options)

@@ -26,17 +26,14 @@ import numpy as np
 import psutil
 
 from bench.live_cost import cpu_s
-from bench.live_network import ping_ms, start_in_namespace
+from bench.live_network import (
+    journalled_run,
+    ping_ms,
+    start_in_namespace,
+)
 from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.backends.emu import part_switches, switch_preload
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout
-from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import (
-    CleanupJournal,
-    JournalEntry,
-    machine_lock,
-)
 from testbed.backends.emu.commands import ip_batch
 from testbed.backends.emu.commands import run as run_command
 from testbed.backends.emu.emulated_network import EmulatedNetwork
@@ -317,11 +314,7 @@ def one_daemon(
     """
     plan = idle_plan(bridges, ports)
     with ExitStack() as stack:
-        stack.enter_context(machine_lock("benchmark switch-pass"))
-        clean_leftovers()
-        journal = CleanupJournal.create("benchmark switch-pass")
-        stack.callback(remove_run, journal)
-        _enter_cgroup(stack, journal)
+        journal = journalled_run(stack, "benchmark switch-pass")
         stack.enter_context(
             mock.patch.object(
                 part_switches,
@@ -347,22 +340,11 @@ def one_daemon(
 
 def _two_parts(plan: NetworkPlan) -> tuple[SwitchPart, SwitchPart]:
     """All bridges but the last, which is a part by itself."""
-    *watched, other = [bridge.node for bridge in plan.bridges]
+    *watched, other = (bridge.node for bridge in plan.bridges)
     return (
         SwitchPart(f"{PREFIX}-part0", tuple(watched)),
         SwitchPart(f"{PREFIX}-part1", (other,)),
     )
-
-
-def _enter_cgroup(stack: ExitStack, journal: CleanupJournal) -> None:
-    cgroup = RunCgroup(probe_layout(), journal.tag.run)
-    # In the journal first: what is made is found after a crash, too.
-    journal.add(
-        [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
-    )
-    cgroup.create()
-    stack.callback(cgroup.leave)
-    cgroup.enter()
 
 
 def _forward(switch: SwitchDaemons, plan: NetworkPlan) -> None:
