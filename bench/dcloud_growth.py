@@ -9,7 +9,9 @@ measured. Without ``--quick`` the plot goes to ``FIGURE``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bench.dcloud_setting import (
     CENTRES,
@@ -22,13 +24,20 @@ from bench.samples import Result, summary
 from testbed.embedding.base import embedder
 from testbed.schedulers.dcloud import DCloud
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 FIGURE = (
     Path(__file__).parents[1] / "docs" / "figures" / "dcloud-growth.png"
 )
 LOADS_PER_HOUR = (20.0, 40.0, 80.0, 120.0, 160.0, 200.0, 250.0)
-SIZE_HOURS, LOAD_HOURS = 3.0, 6.0
-
-Figures = dict[str, float | int]
+SIZE_HOURS = 3.0
+LOAD_HOURS = 6.0
+QUICK_HOURS = 1.5
+QUICK_SIZES = (1_000, 8_000)
+QUICK_LOADS_PER_HOUR = (20.0, 120.0, 250.0)
+FIGURES = {"p99": "^", "mean": "o", "median": "s"}
+"""Curves of the plot, and their markers."""
 
 
 def measure(servers: int, per_hour: float, hours: float) -> list[float]:
@@ -45,23 +54,30 @@ def run(quick: bool) -> list[Result]:
     """One row a size, one a load; ``quick`` leaves out the large sizes and most
     of the time.
     """
-    sizes = [n for n in CENTRES if not quick or n <= 8_000]
-    loads = LOADS_PER_HOUR[::3] if quick else LOADS_PER_HOUR
-    size_hours, load_hours = (
-        (1.5, 1.5) if quick else (SIZE_HOURS, LOAD_HOURS)
-    )
-    by_size = {
-        n: _row(f"{n:,} servers", n, PER_HOUR, size_hours) for n in sizes
-    }
-    by_load = {
-        n: _row(f"{n:g} jobs an hour", 8_000, n, load_hours) for n in loads
-    }
-    if not quick:
-        _plot(
-            {n: summary(row.samples) for n, row in by_size.items()},
-            {n: summary(row.samples) for n, row in by_load.items()},
-        )
+    if quick:
+        by_size = _sizes(QUICK_SIZES, QUICK_HOURS)
+        by_load = _loads(QUICK_LOADS_PER_HOUR, QUICK_HOURS)
+    else:
+        by_size = _sizes(CENTRES, SIZE_HOURS)
+        by_load = _loads(LOADS_PER_HOUR, LOAD_HOURS)
+        _plot(by_size, by_load)
     return [*by_size.values(), *by_load.values()]
+
+
+def _sizes(sizes: Iterable[int], hours: float) -> dict[int, Result]:
+    rows = {}
+    for servers in sizes:
+        name = f"{servers:,} servers"
+        rows[servers] = _row(name, servers, PER_HOUR, hours)
+    return rows
+
+
+def _loads(loads: Iterable[float], hours: float) -> dict[float, Result]:
+    rows = {}
+    for per_hour in loads:
+        name = f"{per_hour:g} jobs an hour"
+        rows[per_hour] = _row(name, 8_000, per_hour, hours)
+    return rows
 
 
 def _row(name: str, servers: int, per_hour: float, hours: float) -> Result:
@@ -69,9 +85,7 @@ def _row(name: str, servers: int, per_hour: float, hours: float) -> Result:
     return Result(name, "ms", tuple(measured(measure, arguments).returned))
 
 
-def _plot(
-    by_size: dict[int, Figures], by_load: dict[float, Figures]
-) -> None:
+def _plot(by_size: dict[int, Result], by_load: dict[float, Result]) -> None:
     """Median, mean and p99; logarithmic for the size, from 0 for the load."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,31 +93,35 @@ def _plot(
     drawn = Figure(figsize=(8, 3.2), layout="constrained")
     FigureCanvasAgg(drawn)
     left, right = drawn.subplots(1, 2)
-    for axes, rows in ((left, by_size), (right, by_load)):
-        for key, marker in (("p99", "^"), ("mean", "o"), ("median", "s")):
-            axes.plot(
-                list(rows),
-                [f[key] for f in rows.values()],
-                marker=marker,
-                label=key,
-                lw=1.4,
-            )
-        axes.set_ylabel("one allocation [ms]")
-        axes.grid(alpha=0.3)
-        axes.spines[["top", "right"]].set_visible(False)
-    left.set_xscale("log")
-    left.set_yscale("log")
-    # Its label would touch its neighbour's on the logarithmic axis.
-    ticks = [n for n in by_size if n != 64_000]
-    left.set_xticks(ticks, [f"{n:,}" for n in ticks])
-    left.set_yticks(
-        [1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"]
-    )
-    left.minorticks_off()
-    left.set_xlabel("servers, equally loaded")
+    _curves(left, by_size)
+    _curves(right, by_load)
+    _label_sizes(left, by_size)
     right.set_xlabel("jobs per hour at 8,000 servers")
     right.set_xlim(0)
     right.set_ylim(0)
     right.legend(frameon=False)
     FIGURE.parent.mkdir(exist_ok=True)
     drawn.savefig(FIGURE, dpi=110)
+
+
+def _curves(axes: Axes, rows: Mapping[Any, Result]) -> None:
+    figures = [summary(row.samples) for row in rows.values()]
+    for key, marker in FIGURES.items():
+        values = [figure[key] for figure in figures]
+        axes.plot(list(rows), values, marker=marker, label=key, lw=1.4)
+    axes.set_ylabel("one allocation [ms]")
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _label_sizes(axes: Axes, sizes: Iterable[int]) -> None:
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    # Its label would touch its neighbour's on the logarithmic axis.
+    ticks = [n for n in sizes if n != 64_000]
+    axes.set_xticks(ticks, [f"{n:,}" for n in ticks])
+    axes.set_yticks(
+        [1, 2, 5, 10, 20, 50, 100], ["1", "2", "5", "10", "20", "50", "100"]
+    )
+    axes.minorticks_off()
+    axes.set_xlabel("servers, equally loaded")

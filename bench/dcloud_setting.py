@@ -99,7 +99,9 @@ class _UntilDone(list[Action]):
         began: float,
     ) -> None:
         super().__init__(actions)
-        self._watched, self._now_s, self._began = watched, now_s, began
+        self._watched = watched
+        self._now_s = now_s
+        self._began = began
 
     def __iter__(self) -> Iterator[Action]:
         yield from super().__iter__()
@@ -122,8 +124,8 @@ def allocation_times(
         backend=SimulatedBackend(),
         sink=lambda _: None,
     ).run()
-    return [
-        took_s
-        for at_s, took_s in watched.took_s
-        if at_s >= 3600.0 * since_hours
-    ]
+    times_s = []
+    for at_s, took_s in watched.took_s:
+        if at_s >= 3600.0 * since_hours:
+            times_s.append(took_s)
+    return times_s

@@ -25,46 +25,32 @@ HOURS = 0.1
 
 def run(quick: bool) -> list[Result]:
     """Each several times in turn; ``quick``: once."""
-    cold, warm = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "day.yaml")
-        path.write_text(
-            EXPERIMENT.replace("POLICY", "dcloud").replace(
-                "HOURS", f"{HOURS:g}"
-            )
-        )
-        installed = Path(folder, "installed")
+    repeats = 3
+    if quick:
+        repeats = 1
+    cold = []
+    warm = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        file = folder / "day.yaml"
+        text = EXPERIMENT.replace("POLICY", "dcloud")
+        file.write_text(text.replace("HOURS", f"{HOURS:g}"))
+        command = ("simulate", str(file), "--out", name, "--json")
+        simulate = ["-m", "testbed.cli.main", *command]
+        installed = folder / "installed"
         _timed(["-m", "testbed.play.precompile"], installed)
-        simulate = [
-            "-m",
-            "testbed.cli.main",
-            "simulate",
-            str(path),
-            "--out",
-            folder,
-            "--json",
-        ]
-        for number in range(1 if quick else 3):
-            cold.append(_timed(simulate, Path(folder, f"empty-{number}")))
+        for number in range(repeats):
+            cold.append(_timed(simulate, folder / f"empty-{number}"))
             warm.append(_timed(simulate, installed))
-    (first, first_cpu), (second, second_cpu) = (
-        zip(*cold, strict=True),
-        zip(*warm, strict=True),
-    )
-    return [
-        _row("nothing compiled", first, first_cpu),
-        _row("as installed", second, second_cpu),
-    ]
+    return [_row("nothing compiled", cold), _row("as installed", warm)]
 
 
 def _timed(arguments: list[str], kept: Path) -> tuple[float, float]:
     """Seconds on the clock, and of the processor, with compiled loops kept in a
     folder.
     """
-    before, began = (
-        resource.getrusage(resource.RUSAGE_CHILDREN),
-        time.perf_counter(),
-    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    began = time.perf_counter()
     subprocess.run(
         [sys.executable, *arguments],
         env={**os.environ, "NUMBA_CACHE_DIR": str(kept)},
@@ -76,12 +62,12 @@ def _timed(arguments: list[str], kept: Path) -> tuple[float, float]:
     return time.perf_counter() - began, after.ru_utime - before.ru_utime
 
 
-def _row(
-    name: str, wall_s: tuple[float, ...], cpu_s: tuple[float, ...]
-) -> Result:
-    return Result(
-        name,
-        "s",
-        cpu_s,
-        extra={"on the clock, in s": [round(s, 2) for s in wall_s]},
-    )
+def _row(name: str, times: list[tuple[float, float]]) -> Result:
+    """The processor's time, and beside it the time on the clock."""
+    cpu_s = []
+    wall_s = []
+    for on_clock_s, of_processor_s in times:
+        wall_s.append(round(on_clock_s, 2))
+        cpu_s.append(of_processor_s)
+    extra = {"on the clock, in s": wall_s}
+    return Result(name, "s", tuple(cpu_s), extra=extra)

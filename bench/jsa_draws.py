@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from itertools import combinations
+from itertools import combinations, product
+
+import numpy as np
 
 from bench.samples import Result
 from reproductions.configuration import measured
@@ -21,6 +23,7 @@ from reproductions.live_figure import LiveFigure
 from testbed.sweeps.intervals import estimate
 
 DRAWS = 60
+QUICK_DRAWS = 6
 FIGURES = {
     figure.name.removeprefix("jsa-fig"): figure for figure in LIVE_FIGURES
 }
@@ -30,20 +33,18 @@ def run(quick: bool) -> list[Result]:
     """Reward of each policy, and differences draw by draw; with ``quick`` of
     six draws.
     """
-    draws = range(1, 1 + (6 if quick else DRAWS))
+    count = DRAWS
+    if quick:
+        count = QUICK_DRAWS
+    draws = range(1, count + 1)
     results: list[Result] = []
     with ProcessPoolExecutor() as processes:
         for name, figure in FIGURES.items():
-            cells = [
-                (name, series, x, k)
-                for series in figure.series
-                for x in figure.xs
-                for k in draws
-            ]
-            rewards = dict(
-                zip(cells, processes.map(_reward, cells), strict=True)
-            )
-            results += _rows(name, figure, rewards, draws)
+            points = product([name], figure.series, figure.xs, draws)
+            runs = list(points)
+            rewards = processes.map(_reward, runs)
+            by_run = dict(zip(runs, rewards, strict=True))
+            results += _rows(name, figure, by_run, draws)
     return results
 
 
@@ -54,28 +55,25 @@ def _rows(
     draws: range,
 ) -> Iterator[Result]:
     for x in figure.xs:
+        by_series = {}
         for series in figure.series:
-            of_draws = tuple(rewards[name, series, x, k] for k in draws)
-            yield Result(f"{name}, {x:g}: {series}", "%", of_draws)
+            of_draws = [rewards[name, series, x, draw] for draw in draws]
+            by_series[series] = np.array(of_draws)
+            row_name = f"{name}, {x:g}: {series}"
+            yield Result(row_name, "%", tuple(of_draws))
         for series, other in combinations(figure.series, 2):
-            gaps = tuple(
-                rewards[name, series, x, k] - rewards[name, other, x, k]
-                for k in draws
-            )
+            # The same draw has the same jobs under both policies.
+            gaps = (by_series[series] - by_series[other]).tolist()
             mean = {"mean and its 95 % interval": estimate(gaps).show(2)}
-            yield Result(
-                f"{name}, {x:g}: {series} - {other}",
-                "points",
-                gaps,
-                extra=mean,
-            )
+            row_name = f"{name}, {x:g}: {series} - {other}"
+            yield Result(row_name, "points", tuple(gaps), extra=mean)
 
 
-def _reward(cell: tuple[str, str, float, int]) -> float:
+def _reward(point: tuple[str, str, float, int]) -> float:
     """One simulated run's system reward ratio in per cent: the live figure's
     own configuration.
     """
-    name, series, x, draw = cell
+    name, series, x, draw = point
     whole = False  # not the quick one
     experiment = FIGURES[name].variant(series, x, whole).repetition(draw)
     return 100.0 * measured(experiment, REWARD_METRICS)[REWARD.name]
