@@ -8,10 +8,11 @@ under DCloud what is free as long as the job would run if it started at once.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,6 +37,9 @@ RUNS = {
 }
 """Policy, servers, hours to play, and the hour from which on states are taken.
 """
+
+QUICK_HOURS = {"hours": 0.5, "since_hours": 0.4}
+"""Of the large run with ``quick``."""
 
 MOST_STATES = 200
 
@@ -66,11 +70,10 @@ class _Noted:
         return self._policy.decide(view, event)
 
     def _note(self, view: View, job: JobRequest) -> None:
-        end_s = (
-            view.now_s + 1.12 * job.duration_s
-            if self.name == "dcloud"
-            else None
-        )
+        # VC reserves for good; DCloud for the job's time, and some more.
+        end_s = None
+        if self.name == "dcloud":
+            end_s = view.now_s + 1.12 * job.duration_s
         free = view.residual(view.now_s, end_s)
         # Upward alone: in these trees both directions are alike.
         links = free.free_bps[::2].copy()
@@ -83,9 +86,8 @@ def take(
     policy: str, servers: int, hours: float, since_hours: float, path: str
 ) -> int:
     """Play a default run and save the states it met; how many."""
-    chosen = {"vc": VirtualCluster, "dcloud": DCloud}[policy](
-        embedder("oktopus")
-    )
+    kinds = {"vc": VirtualCluster, "dcloud": DCloud}
+    chosen = kinds[policy](embedder("oktopus"))
     noted = _Noted(chosen, 3600.0 * since_hours)
     setting = Setting(servers, hours)
     Engine(
@@ -95,7 +97,7 @@ def take(
         backend=SimulatedBackend(),
         sink=lambda _: None,
     ).run()
-    step = -(-len(noted.seen) // MOST_STATES)
+    step = math.ceil(len(noted.seen) / MOST_STATES)
     slots, bps, n_vms, rate = zip(*noted.seen[::step], strict=True)
     np.savez(
         path,
@@ -110,10 +112,14 @@ def take(
 Question = tuple[DataCentre, Residual, int, int]
 
 
-def _seconds(chosen: Embedder, asked: Question) -> float:
-    began = time.perf_counter()
-    chosen.embed(*asked)
-    return time.perf_counter() - began
+def best_ms(chosen: Embedder, asked: Question, repeats: int) -> float:
+    """The shortest of some embeddings: others only add to its time."""
+    took_s = []
+    for _ in range(repeats):
+        began = time.perf_counter()
+        chosen.embed(*asked)
+        took_s.append(time.perf_counter() - began)
+    return 1e3 * min(took_s)
 
 
 def embed_all(
@@ -124,20 +130,17 @@ def embed_all(
     """
     saved = np.load(path)
     states = States(*(saved[key] for key in States._fields))
-    datacentre, chosen = Setting(servers).datacentre(), embedder(name)
+    datacentre = Setting(servers).datacentre()
+    chosen = embedder(name)
     took_ms: list[float] = []
     placed = 0
     for slots, bps, n_vms, rate in zip(*states, strict=True):
         residual = Residual(slots, np.repeat(bps, 2))
         asked = (datacentre, residual, int(n_vms), int(rate))
         placed += isinstance(chosen.embed(*asked), Placement)
-        took_ms.append(
-            1e3 * min(_seconds(chosen, asked) for _ in range(repeats))
-        )
-    used = (
-        1.0
-        - float(states.slots.sum(axis=1).mean()) / datacentre.total_slots
-    )
+        took_ms.append(best_ms(chosen, asked, repeats))
+    free_slots = float(states.slots.sum(axis=1).mean())
+    used = 1.0 - free_slots / datacentre.total_slots
     return {"ms": took_ms, "placed": placed, "slots_used": round(used, 3)}
 
 
@@ -145,30 +148,40 @@ def run(
     name: str, limits_ms: dict[int, float], *, quick: bool
 ) -> list[Result]:
     """The embedder in every run's states."""
+    repeats = 3
+    if quick:
+        repeats = 1
     rows: list[Result] = []
     with TemporaryDirectory() as folder:
-        for title, (policy, servers, *played) in RUNS.items():
-            hours, since_hours = (
-                (0.5, 0.4) if quick and servers > 8_000 else played
-            )
+        for title, (policy, servers, hours, since_hours) in RUNS.items():
             path = str(Path(folder, f"{policy}-{servers}.npz"))
-            taking = {
-                "policy": policy, "servers": servers, "hours": hours,
-                "since_hours": since_hours, "path": path,
-            }  # fmt: skip
+            taking: dict[str, Any] = {
+                "policy": policy,
+                "servers": servers,
+                "hours": hours,
+                "since_hours": since_hours,
+                "path": path,
+            }
+            if quick and servers > 8_000:
+                taking |= QUICK_HOURS
             measured(take, taking)
             asking = {
                 "name": name,
                 "servers": servers,
                 "path": path,
-                "repeats": 1 if quick else 3,
+                "repeats": repeats,
             }
             timings = measured(embed_all, asking).returned
-            rows.append(_row(title, timings, limits_ms[servers]))
+            rows.append(timings_row(title, timings, limits_ms[servers]))
     return rows
 
 
-def _row(name: str, timings: dict[str, object], limit_ms: float) -> Result:
+def timings_row(
+    name: str, timings: dict[str, object], limit_ms: float
+) -> Result:
+    """A row of times in ms, with the jobs placed and the slots in use beside
+    it. Raises TypeError.
+    """
     samples = timings["ms"]
     if not isinstance(samples, list):
         raise TypeError("a measurement returned no list")
