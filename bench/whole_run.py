@@ -9,24 +9,22 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
+from bench.easy_kth import log_path
 from bench.samples import Result
-from testbed.audit import audit
-from testbed.errors import MachineCannot
+from testbed.audit import Audit, audit
 from testbed.play.playing import begin_folder, play, simulated
 from testbed.record.conclusion import conclude
 from testbed.record.event_file import paused_collection
 from testbed.record.folder import RunFolder
 from testbed.record.reading import read_recording
 from testbed.report.page import write_report
-from testbed.spec.document import find_file
+from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
 
-LOG = "KTH-SP2-1996-2.1-cln.swf.gz"
 QUICK_JOBS = 1000
 TARGET = 2.5
 EXPERIMENT = """\
@@ -41,17 +39,15 @@ PARTS = ("engine", "events", "tables", "audit", "report", "whole")
 def run(quick: bool) -> list[Result]:
     """Seconds of each part, and the whole over the engine's part."""
     workload = f"{{kind: exponential, jobs: {QUICK_JOBS}, mean_vms: 8}}"
+    repeats = 1
     if not quick:
-        if find_file(LOG, Path.cwd()) is None:
-            hint = "testbed data list says where it comes from"
-            raise MachineCannot(f"there is no {LOG}", hint)
-        workload = f"{{kind: swf, path: {LOG}}}"
+        workload = f"{{kind: swf, path: {log_path().name}}}"
+        repeats = 3
     text = EXPERIMENT.format(workload=workload)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as name:
         # Once before: imports, compiled code.
-        runs = [
-            timed(text, Path(folder)) for _ in range(2 if quick else 4)
-        ][1:]
+        timed(text, Path(name))
+        runs = [timed(text, Path(name)) for _ in range(repeats)]
     return results(runs, judged=not quick)
 
 
@@ -86,50 +82,50 @@ def timed(text: str, base: Path) -> dict[str, float]:
     file.write_text(text, "utf-8")
     with _clocked(taken_s, "whole"):
         experiment = load_experiment(file)
-        (policy,) = experiment.policies
         folder = RunFolder.create(base, experiment.name, experiment.seed)
-        begin_folder(
-            folder=folder,
-            experiment=experiment,
-            policy=policy,
-            backend="sim",
-            command=["bench"],
-            facts={},
-        )
-        with _clocked(taken_s, "engine"), folder.open_events() as log:
-            play(experiment, policy, simulated(experiment, policy), log)
+        _play(experiment, folder, taken_s)
         with paused_collection():
-            recording = _part(
-                taken_s, "events", read_recording, folder.path
-            )
-            _part(
-                taken_s,
-                "tables",
-                conclude,
-                folder,
-                experiment.expect,
-                name=experiment.name,
-                wall_s=taken_s["engine"],
-                file=recording,
-            )
-            checked = _part(taken_s, "audit", audit, folder.path, recording)
-            _part(
-                taken_s, "report", write_report, folder, checked, recording
-            )
+            checked = _conclude(experiment, folder, taken_s)
     if not checked.passed:
         raise AssertionError(f"the audit of {folder.path} failed")
     return taken_s
 
 
-def _part(
-    taken_s: dict[str, float],
-    part: str,
-    function: Callable[..., Any],
-    *arguments: object,
-    **named: object,
-) -> Any:
-    with _clocked(taken_s, part):
-        return function(*arguments, **named)
+def _play(
+    experiment: Experiment, folder: RunFolder, taken_s: dict[str, float]
+) -> None:
+    (policy,) = experiment.policies
+    begin_folder(
+        folder=folder,
+        experiment=experiment,
+        policy=policy,
+        backend="sim",
+        command=["bench"],
+        facts={},
+    )
+    with _clocked(taken_s, "engine"), folder.open_events() as log:
+        play(experiment, policy, simulated(experiment, policy), log)
+
+
+def _conclude(
+    experiment: Experiment, folder: RunFolder, taken_s: dict[str, float]
+) -> Audit:
+    """All that is made from the events; they are parsed once."""
+    with _clocked(taken_s, "events"):
+        recording = read_recording(folder.path)
+    with _clocked(taken_s, "tables"):
+        conclude(
+            folder,
+            experiment.expect,
+            name=experiment.name,
+            wall_s=taken_s["engine"],
+            file=recording,
+        )
+    with _clocked(taken_s, "audit"):
+        checked = audit(folder.path, recording)
+    with _clocked(taken_s, "report"):
+        write_report(folder, checked, recording)
+    return checked
 
 
 @contextmanager
