@@ -15,9 +15,9 @@ see them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,8 @@ from testbed import events
 from testbed.backends.emu.emulation import LiveOptions
 from testbed.play.live_run import LiveRun, run_live
 from testbed.play.playing import RunRecord
-from testbed.record.folder import RunFolder, Sink
+from testbed.record.event_file import read_events
+from testbed.record.folder import EVENTS, RunFolder, Sink
 from testbed.spec.experiment_file import load_experiment
 
 EXPERIMENT = """
@@ -47,6 +48,17 @@ NARROW = 0.4  # a ring across two servers uses half of what its hose reserves th
 WIDE = 2.5
 SWITCH_SHARE = 0.02
 NEAR = 0.02
+GOOD = "good"
+TOO_MUCH_RATE = "too much rate"
+SPOILT: dict[str, Spoilt] = {
+    GOOD: nullcontext,
+    TOO_MUCH_RATE: nullcontext,
+    "stolen processors": thieves,
+    "starved switch": partial(switch_quota, SWITCH_SHARE),
+    "wrong limiter": partial(wrong_limits, links=NARROW),
+    "wrong VM limiter": partial(wrong_limits, caps=NARROW),
+    "limits too wide": partial(wrong_limits, links=WIDE, caps=WIDE),
+}
 
 
 def run(quick: bool) -> list[Result]:
@@ -55,60 +67,48 @@ def run(quick: bool) -> list[Result]:
     Each row's samples are the largest measured/estimate; 0 where no job
     finished.
     """
-    repeats = 1 if quick else 3
-    return [
-        _case(name, repeats, settings, spoil, good=name == "good")
-        for name, settings, spoil in (
-            ("good", {}, nullcontext),
-            ("too much rate", {"scale.rate": TOO_MUCH}, nullcontext),
-            ("stolen processors", {}, thieves),
-            ("starved switch", {}, partial(switch_quota, SWITCH_SHARE)),
-            ("wrong limiter", {}, partial(wrong_limits, links=NARROW)),
-            ("wrong VM limiter", {}, partial(wrong_limits, caps=NARROW)),
-            (
-                "limits too wide",
-                {},
-                partial(wrong_limits, links=WIDE, caps=WIDE),
-            ),
-        )
-    ]
+    repeats = 3
+    if quick:
+        repeats = 1
+    rows = []
+    for name, spoil in SPOILT.items():
+        settings = {}
+        if name == TOO_MUCH_RATE:
+            settings["scale.rate"] = TOO_MUCH
+        runs = [_one(settings, spoil) for _ in range(repeats)]
+        rows.append(_row(name, runs, good=name == GOOD))
+    return rows
 
 
-def _case(
-    name: str,
-    repeats: int,
-    settings: dict[str, str],
-    spoil: Spoilt,
-    *,
-    good: bool,
-) -> Result:
-    verdicts, ratios, finished, findings_of = [], [], [], []
-    for _ in range(repeats):
-        recorded, findings = _one(settings, spoil)
-        summary = recorded.results.summary
-        verdicts.append(str(summary.fidelity.verdict))
-        ratio = summary.estimate_ratio
-        ratios.append(0.0 if ratio is None else ratio.max)
-        finished.append(f"{summary.finished} of {summary.jobs}")
-        findings_of.append(findings)
-    target = (
-        "every verdict ok" if good else "no verdict ok unless within 2 %"
-    )
+@dataclass(frozen=True)
+class Judged:
+    """A run: its verdict, the largest measured/estimate, and why."""
+
+    verdict: str
+    worst: float
+    finished: str
+    findings: dict[str, str]
+
+
+def _row(name: str, runs: list[Judged], *, good: bool) -> Result:
+    target = "no verdict ok unless within 2 %"
+    if good:
+        target = "every verdict ok"
     right = True
-    for verdict, worst in zip(verdicts, ratios, strict=True):
+    for judged in runs:
         # Programs beside jobs that took their time are no fault of the run.
-        if good or abs(worst - 1.0) > NEAR:
-            right = right and (verdict == "ok") is good
+        if good or abs(judged.worst - 1.0) > NEAR:
+            right = right and (judged.verdict == "ok") is good
     return Result(
         name,
         "ratio",
-        samples=tuple(ratios),
+        samples=tuple(judged.worst for judged in runs),
         target=target,
         meets=right,
         extra={
-            "verdicts": verdicts,
-            "finished": finished,
-            "found": findings_of,
+            "verdicts": [judged.verdict for judged in runs],
+            "finished": [judged.finished for judged in runs],
+            "found": [judged.findings for judged in runs],
         },
     )
 
@@ -117,22 +117,15 @@ def _findings(run: Path) -> dict[str, str]:
     """Findings of the checks of a run that were not passed, by the check's
     name.
     """
-    lines = (run / "events.jsonl").read_text(encoding="utf-8").splitlines()
-    noted = [
-        e
-        for e in map(json.loads, lines)
-        if e["event"] == events.FidelityNoted.name
-    ]
-    return {
-        e["check"]: f"{e['level']}: {e['reason']}"
-        for e in noted
-        if e["level"] != "ok"
-    }
+    findings = {}
+    for event in read_events(run / EVENTS).events:
+        if isinstance(event, events.FidelityNoted) and event.level != "ok":
+            findings[event.check] = f"{event.level}: {event.reason}"
+    return findings
 
 
-def _one(
-    settings: dict[str, str], spoil: Spoilt
-) -> tuple[RunRecord, dict[str, str]]:
+def _one(settings: dict[str, str], spoil: Spoilt) -> Judged:
+    """One live run, spoilt while its jobs run."""
     with TemporaryDirectory(prefix="hosenet-bench-") as folder:
         file = Path(folder) / "fidelity.yaml"
         file.write_text(EXPERIMENT, encoding="utf-8")
@@ -147,15 +140,27 @@ def _one(
             with spoil():
                 yield _nothing
 
-        show = LiveRun(lambda _: None, spoiling)
         (recorded,) = run_live(
             experiment=experiment,
             top=top,
             options=LiveOptions(prefix="hv", force=True),
-            show=show,
+            show=LiveRun(lambda _: None, spoiling),
             command=["bench"],
         )
-        return recorded, _findings(recorded.folder.path)
+        return _judged(recorded)
+
+
+def _judged(recorded: RunRecord) -> Judged:
+    summary = recorded.results.summary
+    worst = 0.0
+    if summary.estimate_ratio is not None:
+        worst = summary.estimate_ratio.max
+    return Judged(
+        verdict=str(summary.fidelity.verdict),
+        worst=worst,
+        finished=f"{summary.finished} of {summary.jobs}",
+        findings=_findings(recorded.folder.path),
+    )
 
 
 def _nothing(_: events.Event) -> None:
