@@ -16,6 +16,7 @@ import os
 import subprocess
 import time
 from collections import defaultdict
+from itertools import product
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -24,7 +25,7 @@ from bench.progress import Progress, Step
 from bench.samples import Result
 from testbed.errors import RunFailed
 
-HERE = Path(__file__).resolve().parents[1]
+CHECKOUT = Path(__file__).resolve().parents[1]
 ROUNDS = 3
 TURNS = 3
 """Runs of a benchmark in a round: the median of the five samples of one run
@@ -41,7 +42,8 @@ policies: [vc]
 workload: {kind: jobs, jobs: [{id: a, vms: 2, bandwidth: 1 Mbit/s, duration: 5 s}]}
 """
 VMS = 8
-JOBS, EVERY_S = 12, 1
+JOBS = 12
+EVERY_S = 1
 CALLER = 54_321
 """User id of the one who called sudo; the experiment is in a folder of that
 user's."""
@@ -76,22 +78,23 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """A row for each of WHAT and each checkout, in ms."""
-    rounds = 1 if quick else args.rounds
-    checkouts = {"before": args.before.resolve(), "now": HERE}
-    steps = [
-        Step(f"{which}, round {number + 1}", EXPECTED_S)
-        for number in range(rounds)
-        for which in checkouts
-    ]
+    rounds = args.rounds
+    if quick:
+        rounds = 1
+    checkouts = {"before": args.before.resolve(), "now": CHECKOUT}
+    turns = list(product(range(1, rounds + 1), checkouts))
+    steps = []
+    for number, which in turns:
+        steps.append(Step(f"{which}, round {number}", EXPECTED_S))
     progress = Progress(steps)
     samples: Samples = defaultdict(list)
-    for _ in range(rounds):
-        for which, checkout in checkouts.items():
-            with progress.step():
-                medians(checkout, which, samples)
-    return [
-        row(what, which, samples) for what in WHAT for which in checkouts
-    ]
+    for _, which in turns:
+        with progress.step():
+            medians(checkouts[which], which, samples)
+    rows = []
+    for what, which in product(WHAT, checkouts):
+        rows.append(row(what, which, samples))
+    return rows
 
 
 def medians(checkout: Path, which: str, samples: Samples) -> None:
@@ -122,53 +125,49 @@ def program_ms(checkout: Path) -> list[float]:
     with TemporaryDirectory(dir="/var/lib") as name:
         folder = Path(name)
         file = folder / "programs.yaml"
-        jobs = [
-            PROGRAM.format(number=number, at_s=number * EVERY_S, vms=VMS)
-            for number in range(JOBS)
-        ]
-        file.write_text(PROGRAMS + "".join(jobs))
+        file.write_text(_programs())
         for path in (folder, file):
             os.chown(path, CALLER, CALLER)
-        command(
-            checkout,
-            "testbed.cli.main",
-            "run",
-            str(file),
-            "--force",
-            caller=folder,
-        )
+        words = ("run", str(file), "--force")
+        command(checkout, "testbed.cli.main", *words, caller=folder)
         (table,) = folder.glob("runs/*/jobs.csv")
-        with table.open(newline="") as rows:
-            return [
-                1e3 * (float(row["end_s"]) - float(row["submit_s"]))
-                for row in csv.DictReader(rows)
-                if row["outcome"] == "finished"
-            ]
+        return _finished_ms(table)
+
+
+def _programs() -> str:
+    """The experiment: jobs one after another, each on all slots."""
+    text = PROGRAMS
+    for number in range(JOBS):
+        at_s = number * EVERY_S
+        text += PROGRAM.format(number=number, at_s=at_s, vms=VMS)
+    return text
+
+
+def _finished_ms(table: Path) -> list[float]:
+    times_ms = []
+    with table.open(newline="") as rows:
+        for row in csv.DictReader(rows):
+            if row["outcome"] == "finished":
+                took_s = float(row["end_s"]) - float(row["submit_s"])
+                times_ms.append(1e3 * took_s)
+    return times_ms
 
 
 def exec_ms(checkout: Path) -> list[float]:
     """Times of a program that does nothing, in a VM of a network that is up."""
     times_ms = []
+    verbs = "testbed.cli.main"
+    tenant = ("a", "--vms", "2", "--bandwidth", "10 Mbit/s")
+    program = ("a.0", "--", "true")
     with TemporaryDirectory() as folder:
         file = Path(folder, "network.yaml")
         file.write_text(NETWORK)
-        verbs = "testbed.cli.main"
         command(checkout, verbs, "up", str(file))
         try:
-            command(
-                checkout,
-                verbs,
-                "tenant",
-                "add",
-                "a",
-                "--vms",
-                "2",
-                "--bandwidth",
-                "10 Mbit/s",
-            )
+            command(checkout, verbs, "tenant", "add", *tenant)
             for _ in range(EXECS):
                 began = time.perf_counter()
-                command(checkout, verbs, "exec", "a.0", "--", "true")
+                command(checkout, verbs, "exec", *program)
                 times_ms.append(1e3 * (time.perf_counter() - began))
         finally:
             command(checkout, verbs, "down")
@@ -192,17 +191,13 @@ def command(
         "PYTHONPATH": str(checkout),
     }
     if caller is not None:
-        variables |= dict.fromkeys(("SUDO_UID", "SUDO_GID"), str(CALLER))
+        variables["SUDO_UID"] = str(CALLER)
+        variables["SUDO_GID"] = str(CALLER)
+    python = str(checkout / ".venv/bin/python")
     words = " ".join([module, *arguments])
     try:
         done = subprocess.run(
-            [
-                str(checkout / ".venv/bin/python"),
-                "-P",
-                "-m",
-                module,
-                *arguments,
-            ],
+            [python, "-P", "-m", module, *arguments],
             cwd=caller or checkout,
             env=variables,
             stdin=subprocess.DEVNULL,
