@@ -44,16 +44,19 @@ from testbed.sweeps.intervals import estimate
 PYTHON = "/usr/bin/python3"
 PROGRAM = Path(__file__).with_name("mpi_steps.py")
 NODES = range(2)
-FOREGROUND, BACKGROUND = 0, 1
+FOREGROUND = 0
+BACKGROUND = 1
 """The VMs of a node."""
 BURST_MS = 10.0
 FOREGROUND_USES = (0.3, 0.5, 0.7, 0.9)
 BACKGROUND_USES = (0.2, 0.4, 0.6, 0.8, 1.0)
 START_S = 2.5
-MEASURED_S, QUICK_S = 4.0, 1.5
+MEASURED_S = 4.0
+QUICK_S = 1.5
 TIMEOUT_S = 60.0
 SEED = 3
-PAPER_MEAN, PAPER_SIGMA = 0.428, 0.144
+PAPER_MEAN = 0.428
+PAPER_SIGMA = 0.144
 
 
 @dataclass(frozen=True)
@@ -106,28 +109,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     """Rows: efficiency beside the paper's, and the foreground's loss."""
-    if os.geteuid() or (os.cpu_count() or 1) < len(NODES):
-        raise MachineCannot(
-            "control groups need root, and two nodes two processors",
-            "sudo python -m bench mpi-behind",
-        )
-    if shutil.which("mpirun") is None:
-        raise MachineCannot(
-            "there is no mpirun", "Debian: openmpi-bin python3-mpi4py"
-        )
-    seconds = QUICK_S if quick else MEASURED_S
-    pairs = list(product(FOREGROUND_USES, BACKGROUND_USES))
+    _check_machine()
     draw = random.Random(options.seed)  # noqa: S311 - an order
+    pairs = list(product(FOREGROUND_USES, BACKGROUND_USES))
     draw.shuffle(pairs)
+    seconds = MEASURED_S
     if quick:
+        seconds = QUICK_S
         pairs = pairs[:4]
+    # Each pair has three runs: both programs alone, and together.
     expected_s = 3 * (START_S + seconds + 0.5)
-    progress = Progress(
-        [
-            Step(f"{foreground:.0%} before {background:.0%}", expected_s)
-            for foreground, background in pairs
-        ]
-    )
+    progress = Progress([Step(_named(*pair), expected_s) for pair in pairs])
     measured = []
     with ExitStack() as stack:
         folder = TemporaryDirectory(prefix="hosenet-bench-")
@@ -140,33 +132,51 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     return _rows(pairs, measured)
 
 
+def _check_machine() -> None:
+    """Raises MachineCannot where the programs cannot run."""
+    if os.geteuid() or (os.cpu_count() or 1) < len(NODES):
+        raise MachineCannot(
+            "control groups need root, and two nodes two processors",
+            "sudo python -m bench mpi-behind",
+        )
+    if shutil.which("mpirun") is None:
+        raise MachineCannot(
+            "there is no mpirun", "Debian: openmpi-bin python3-mpi4py"
+        )
+
+
+def _named(foreground: float, background: float) -> str:
+    return f"{foreground:.0%} before {background:.0%}"
+
+
 def _rows(
     pairs: Sequence[tuple[float, float]], measured: Sequence[Pair]
 ) -> list[Result]:
-    efficiencies = tuple(pair.efficiency for pair in measured)
-    mean = estimate(efficiencies)
-    rows = [
-        f"{foreground:.0%} before {background:.0%}: idle {pair.idle:.3f}, "
-        f"loss {pair.loss:+.3f}, efficiency {pair.efficiency:.3f}"
-        for (foreground, background), pair in zip(
-            pairs, measured, strict=True
+    efficiencies = []
+    losses = []
+    lines = []
+    for uses, pair in zip(pairs, measured, strict=True):
+        efficiencies.append(pair.efficiency)
+        losses.append(100.0 * pair.loss)
+        lines.append(
+            f"{_named(*uses)}: idle {pair.idle:.3f}, "
+            f"loss {pair.loss:+.3f}, efficiency {pair.efficiency:.3f}"
         )
-    ]
     return [
         Result(
             "efficiency of parallel programs behind parallel ones",
             "",
-            efficiencies,
+            tuple(efficiencies),
             extra={
-                "mean with its interval": mean.show(3),
+                "mean with its interval": estimate(efficiencies).show(3),
                 "the paper's": f"mean {PAPER_MEAN}, sigma {PAPER_SIGMA}",
-                "pairs": rows,
+                "pairs": lines,
             },
         ),
         Result(
             "the foreground program's loss",
             "%",
-            tuple(100.0 * pair.loss for pair in measured),
+            tuple(losses),
             extra={"the paper's": "0.0 to 3.7 %"},
         ),
     ]
@@ -207,9 +217,9 @@ class _Runs:
     def _together(self, uses: dict[int, float]) -> dict[int, Measured]:
         """Programs of these shares of a processor, by VM, all at once."""
         begin_s = time.monotonic() + START_S
-        started = {
-            vm: self._start(vm, use, begin_s) for vm, use in uses.items()
-        }
+        started = {}
+        for vm, use in uses.items():
+            started[vm] = self._start(vm, use, begin_s)
         return {vm: _measured(process) for vm, process in started.items()}
 
     def _start(
