@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 from bench.live_network import class_count, network, play, spread
 from bench.samples import Result
@@ -30,7 +31,7 @@ from topologies.tree import tree
 
 LINK_BPS = 40_000_000
 RATES_MBPS = (6, 12, 30)
-DURATIONS_S = (6.0, 24.0)
+DURATIONS_S: Sequence[float] = (6.0, 24.0)
 QUICK_S = (6.0,)
 VMS = 4
 SCALE = Scale()
@@ -41,24 +42,22 @@ WAYS = {ONE_WAY: TRANSFER, "a ring": TRANSFER, "iperf3, a ring": Iperf3()}
 
 def run(quick: bool) -> list[Result]:
     """Each way at all rates, for all durations."""
+    durations_s = DURATIONS_S
+    if quick:
+        durations_s = QUICK_S
     results = []
-    centre = tree([4, 1], [LINK_BPS, LINK_BPS], 1)
-    durations_s = QUICK_S if quick else DURATIONS_S
-    number = 0
-    with network(centre) as emulation:
-        for mbps in RATES_MBPS:
-            for duration_s in durations_s:
-                for way, demand in WAYS.items():
-                    number += 1
-                    job = JobRequest(
-                        id=f"rate{number}",
-                        submit_s=0.0,
-                        n_vms=VMS,
-                        bandwidth_bps=mbps * 1_000_000,
-                        duration_s=duration_s,
-                        demand=demand,
-                    )
-                    results.append(_measured(emulation, number, job, way))
+    cases = product(RATES_MBPS, durations_s, WAYS)
+    with network(tree([4, 1], [LINK_BPS, LINK_BPS], 1)) as emulation:
+        for number, (mbps, duration_s, way) in enumerate(cases, 1):
+            job = JobRequest(
+                id=f"rate{number}",
+                submit_s=0.0,
+                n_vms=VMS,
+                bandwidth_bps=mbps * 1_000_000,
+                duration_s=duration_s,
+                demand=WAYS[way],
+            )
+            results.append(_measured(emulation, number, job, way))
     return results
 
 
@@ -79,18 +78,15 @@ def _measured(
         plans = _every_second(plans)
     # A new tenant has new classes: their counters begin at nothing.
     emulation.admit(tenant)
-    measured_s, reports = play(
-        emulation, tenant, plans, 5 * job.duration_s + 30
-    )
+    timeout_s = 5 * job.duration_s + 30
+    measured_s, reports = play(emulation, tenant, plans, timeout_s)
+    ratio = measured_s / job.duration_s
+    extra = {}
     if isinstance(job.demand, Iperf3):
         ratio = payload_rate_bps(rate_bps) / _reported_bps(reports)
-        extra = {}
     else:
-        ratio = measured_s / job.duration_s
-        extra = {
-            "late_s": measured_s - job.duration_s,
-            **_parts(tenant, plans, measured_s),
-        }
+        extra["late_s"] = measured_s - job.duration_s
+        extra |= _parts(tenant, plans, measured_s)
     emulation.dismiss(tenant)
     return Result(
         f"{way}, {rate_bps / 1e6:g} Mbit/s, {job.duration_s:g} s",
