@@ -16,7 +16,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -35,8 +35,10 @@ from testbed.standing.keeper_protocol import ShowSwitches, ask
 from testbed.standing.network_state import SwitchState
 from testbed.standing.standing_network import StandingNetwork, up
 
-MINUTES, QUICK_MINUTES = 60.0, 3.0
-TENANTS, VMS = 50, 2
+MINUTES = 60.0
+QUICK_MINUTES = 3.0
+TENANTS = 50
+VMS = 2
 COME_AND_GO = 5
 """Tenants that go, and as many that come, in a round."""
 MEASURED_S = 1
@@ -86,7 +88,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """A row per verb and per process, and the journal's."""
-    duration_s = 60 * (QUICK_MINUTES if quick else args.minutes)
+    minutes = args.minutes
+    if quick:
+        minutes = QUICK_MINUTES
+    duration_s = 60 * minutes
     rng = Random(args.seed)  # noqa: S311 - no secret
     with TemporaryDirectory() as folder:
         file = Path(folder, "network.yaml")
@@ -176,16 +181,14 @@ Processes = Mapping[str, Sequence[psutil.Process]]
 def testbed_processes(network: StandingNetwork) -> Processes:
     """The network's processes. The soak ends where one of them has ended."""
     keeper = psutil.Process(network.pid)
-    controllers = [
-        child
-        for child in keeper.children(recursive=True)
-        if "controller.launch" in " ".join(child.cmdline())
-    ]
-    switches = [
-        psutil.Process(switch.pid)
-        for switch in ask(ShowSwitches(), tuple[SwitchState, ...])
-        if switch.pid is not None
-    ]
+    controllers = []
+    for child in keeper.children(recursive=True):
+        if "controller.launch" in " ".join(child.cmdline()):
+            controllers.append(child)
+    switches = []
+    for switch in ask(ShowSwitches(), tuple[SwitchState, ...]):
+        if switch.pid is not None:
+            switches.append(psutil.Process(switch.pid))
     return {
         "keeper": [keeper],
         "controller": controllers,
@@ -283,36 +286,36 @@ def verb_rows(
 
 def journal_rows(samples: Samples, duration_s: float) -> list[Result]:
     """The journal's size, and how often it was written anew."""
-    between = quarters(samples["journal"], duration_s)
-    small = max(size for _, size in samples["journal"]) <= JOURNAL_KIB
-    target = f"at most {JOURNAL_KIB:g} KiB"
+    most_kib = max(size for _, size in samples["journal"])
     size = row(
         what="journal",
         unit="KiB",
         samples=samples,
-        between=between,
-        target=target,
-        meets=small,
+        between=quarters(samples["journal"], duration_s),
+        target=f"at most {JOURNAL_KIB:g} KiB",
+        meets=most_kib <= JOURNAL_KIB,
     )
-
-    # A journal that is written anew is another file in the place of the old.
-    n_anew, file_before = 0, None
-    for _, file in samples["journal file"]:
-        if file_before not in (None, file):
-            n_anew += 1
-        file_before = file
+    n_anew = _times_anew(samples["journal file"])
     meets = None
     if duration_s >= COMPACTED_BY_S:
         meets = n_anew >= 1
-    target = f"at least 1 in an hour (after {COMPACT_AFTER} things gone)"
     anew = Result(
         "journal anew",
         "times",
         samples=(n_anew,),
-        target=target,
+        target=f"at least 1 in an hour (after {COMPACT_AFTER} things gone)",
         meets=meets,
     )
     return [size, anew]
+
+
+def _times_anew(files: Sequence[tuple[float, float]]) -> int:
+    """A journal that is written anew is another file in the place of the old."""
+    n_anew = 0
+    for (_, before), (_, after) in pairwise(files):
+        if after != before:
+            n_anew += 1
+    return n_anew
 
 
 def row(
