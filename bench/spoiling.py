@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import (
     AbstractContextManager,
     contextmanager,
@@ -125,11 +125,13 @@ def _process(name: str) -> psutil.Process:
     for process in [*ours, *psutil.process_iter()]:
         with suppress(psutil.Error):  # it has ended
             words = process.cmdline()
-            if process.name() == name or any(
-                word.endswith(name) for word in words
-            ):
+            if process.name() == name or _ends_with(name, words):
                 return process
     raise LookupError(f"no process {name} runs")
+
+
+def _ends_with(name: str, words: Sequence[str]) -> bool:
+    return any(word.endswith(name) for word in words)
 
 
 @contextmanager
@@ -137,8 +139,9 @@ def stopped_agent(for_s: float, after_s: float = 2.0) -> Iterator[None]:
     """An agent of the run, stopped for a time."""
 
     def first_agent() -> psutil.Process | None:
-        agents = _process("jobs.live.forkserver").children()
-        return agents[0] if agents else None
+        for agent in _process("jobs.live.forkserver").children():
+            return agent
+        return None
 
     with _stopped(first_agent, for_s, after_s):
         yield
@@ -180,18 +183,17 @@ def _in_group(pid: int) -> Iterator[RunCgroup]:
 
 
 def _put_back(pid: int, before: str, group: RunCgroup) -> None:
+    """Moves a process into the groups of its ``/proc/PID/cgroup`` text."""
     for line in before.splitlines():
         _, names, place = line.split(":", 2)
         for controller, root in group.layout.mounts.items():
-            wanted = (
-                names == ""
-                if group.layout.version == 2
-                else controller in names.split(",")
-            )
-            if wanted:
-                (root / place.lstrip("/") / "cgroup.procs").write_text(
-                    str(pid), encoding="ascii"
-                )
+            is_wanted = controller in names.split(",")
+            if group.layout.version == 2:
+                # The one group of version 2 names no controllers.
+                is_wanted = names == ""
+            if is_wanted:
+                file = root / place.lstrip("/") / "cgroup.procs"
+                file.write_text(str(pid), encoding="ascii")
 
 
 @contextmanager
@@ -206,25 +208,40 @@ def wrong_limits(
     def wrong(
         network: NetworkPlan, tenant: TenantPlan
     ) -> tuple[BatchSection, ...]:
+        sections = right(network, tenant)
         if first_alone and tenant.tenant_id != 1:
-            return right(network, tenant)
+            return sections
         return tuple(
-            BatchSection(
-                section.netns,
-                tuple(replace(x, item=of(x.item)) for x in section.lines),
-            )
-            for section in right(network, tenant)
+            _scaled_section(section, links, caps) for section in sections
         )
-
-    def of(item: TcItem | IpItem) -> TcItem | IpItem:
-        if not isinstance(item, HtbClass):
-            return item
-        times = links if item.parent_minor == limits.LINK_MINOR else caps
-        bps = (int(item.rate_bps * times), int(item.ceil_bps * times))
-        return replace(item, rate_bps=bps[0], ceil_bps=bps[1])
 
     with mock.patch.object(limits, "tenant_limits", wrong):
         yield
+
+
+def _scaled_section(
+    section: BatchSection, links: float, caps: float
+) -> BatchSection:
+    lines = []
+    for line in section.lines:
+        lines.append(replace(line, item=_scaled(line.item, links, caps)))
+    return BatchSection(section.netns, tuple(lines))
+
+
+def _scaled(
+    item: TcItem | IpItem, links: float, caps: float
+) -> TcItem | IpItem:
+    """A class with so many times its rate; all else as it is."""
+    if not isinstance(item, HtbClass):
+        return item
+    times = caps
+    if item.parent_minor == limits.LINK_MINOR:
+        times = links
+    return replace(
+        item,
+        rate_bps=int(item.rate_bps * times),
+        ceil_bps=int(item.ceil_bps * times),
+    )
 
 
 def thieves() -> AbstractContextManager[None]:
