@@ -53,7 +53,9 @@ VERBS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
 
 def run(quick: bool) -> list[Result]:
     """A row for each verb, alone and beside busy loops."""
-    rounds = QUICK_ROUNDS if quick else ROUNDS
+    rounds = ROUNDS
+    if quick:
+        rounds = QUICK_ROUNDS
     loops = LOOPS_PER_PROCESSOR * (os.cpu_count() or 1)
     places = {"alone": 0, f"beside {loops} busy loops": loops}
     progress = Progress([Step(place, EXPECTED_S) for place in places])
