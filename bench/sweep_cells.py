@@ -18,9 +18,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bench.samples import Result
+
+if TYPE_CHECKING:
+    from testbed.sweeps.sweep_folder import SweepOptions
+    from testbed.sweeps.sweep_plan import SweepPlan
 
 SIZES = (1000, 10_000)
 BOUND_MS = 5.0
@@ -50,84 +54,99 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
     """Each size in a process of its own; ``quick``: a tenth of the cells."""
-    sizes = [size // 10 if quick else size for size in SIZES]
-    small, large = (_apart(size, args.processes) for size in sizes)
+    n_small, n_large = SIZES
+    if quick:
+        n_small //= 10
+        n_large //= 10
+    small = _apart(n_small, args.processes)
+    large = _apart(n_large, args.processes)
     grown_mib = large["peak_mib"] - small["peak_mib"]
-    rows = [
+    return [
         Result(
-            f"beside the cells, {sizes[0]:,}",
+            f"beside the cells, {n_small:,}",
             "ms/cell",
             (small["beside_ms"],),
             extra=small,
         ),
         Result(
-            f"beside the cells, {sizes[1]:,}",
+            f"beside the cells, {n_large:,}",
             "ms/cell",
             samples=(large["beside_ms"],),
             target=f"<= {BOUND_MS:g}",
             meets=large["beside_ms"] <= BOUND_MS,
             extra=large,
         ),
+        Result(
+            "driver's memory, larger less smaller",
+            "MiB",
+            samples=(grown_mib,),
+            target=f"<= {FLAT_MIB:g}",
+            meets=grown_mib <= FLAT_MIB,
+        ),
     ]
-    flat = Result(
-        "driver's memory, larger less smaller",
-        "MiB",
-        samples=(grown_mib,),
-        target=f"<= {FLAT_MIB:g}",
-        meets=grown_mib <= FLAT_MIB,
-    )
-    return [*rows, flat]
 
 
 def _apart(cells: int, processes: int) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "bench.sweep_cells",
-        str(cells),
-        str(processes),
-    ]
+    """The figures of a sweep in a process of its own."""
+    arguments = ["bench.sweep_cells", str(cells), str(processes)]
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, timeout=3600, check=True
+        [sys.executable, "-m", *arguments],
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=3600,
+        check=True,
     )
-    measurements: dict[str, Any] = json.loads(done.stdout)
-    return measurements
+    figures: dict[str, Any] = json.loads(done.stdout)
+    return figures
 
 
 def measured(cells: int, processes: int) -> dict[str, Any]:
     """A sweep of so many cells, and a second one that finds them all."""
     from testbed.spec.sweep_section import read_option
-    from testbed.sweeps.sweep_folder import SweepOptions, run_sweep
+    from testbed.sweeps.sweep_folder import SweepOptions
     from testbed.sweeps.sweep_plan import Asked, plan_sweep
 
     over = ("workload.jobs[0].vms=1,2,3,4,5", f"seed=1..{cells // 10}")
+    asked = Asked(tuple(map(read_option, over)))
     with tempfile.TemporaryDirectory() as name:
-        plan = plan_sweep(
-            Path("tiny.yaml"), FILE, Asked(tuple(map(read_option, over)))
-        )
+        plan = plan_sweep(Path("tiny.yaml"), FILE, asked)
         options = SweepOptions(Path(name), processes)
-        took_s, cpu_s = [], []
-        for _ in range(2):
-            began_s, cpu = time.perf_counter(), time.process_time()
-            run_sweep(plan, options, lambda _: None, lambda _: None)
-            took_s.append(time.perf_counter() - began_s)
-            cpu_s.append(time.process_time() - cpu)
-        stored = options.store.glob("??/*.jsonl")
-        inside_s = [
-            json.loads(path.read_text().splitlines()[1])["cpu_s"]
-            for path in stored
-        ]
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        took_s, cpu_s = _sweep_s(plan, options)
+        _, found_cpu_s = _sweep_s(plan, options)
+        inside_s = _cells_s(options.store)
+    beside_s = cpu_s
+    if processes == 1:
+        # The cells ran in this process: their time is in the sweep's.
+        beside_s -= sum(inside_s)
+    peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
         "cells": len(inside_s),
-        "beside_ms": 1e3
-        * (cpu_s[0] - (sum(inside_s) if processes == 1 else 0.0))
-        / cells,
+        "beside_ms": 1e3 * beside_s / cells,
         "cell_ms": 1e3 * sum(inside_s) / cells,
-        "sweep_on_the_clock_ms": 1e3 * took_s[0] / cells,
-        "found_again_ms": 1e3 * cpu_s[1] / cells,
-        "peak_mib": peak / 1024,
+        "sweep_on_the_clock_ms": 1e3 * took_s / cells,
+        "found_again_ms": 1e3 * found_cpu_s / cells,
+        "peak_mib": peak_kib / 1024,
     }
+
+
+def _sweep_s(plan: SweepPlan, options: SweepOptions) -> tuple[float, float]:
+    """Seconds of a sweep: on the clock, and of this process."""
+    from testbed.sweeps.sweep_folder import run_sweep
+
+    began_s = time.perf_counter()
+    began_cpu_s = time.process_time()
+    run_sweep(plan, options, lambda _: None, lambda _: None)
+    cpu_s = time.process_time() - began_cpu_s
+    return time.perf_counter() - began_s, cpu_s
+
+
+def _cells_s(store: Path) -> list[float]:
+    """Processor time of each cell, as the store has it."""
+    times_s = []
+    for path in store.glob("??/*.jsonl"):
+        record = json.loads(path.read_text().splitlines()[1])
+        times_s.append(record["cpu_s"])
+    return times_s
 
 
 if __name__ == "__main__":
