@@ -50,30 +50,28 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 def chosen_attacks(only: list[str] | None) -> list[Any]:
     """Attacks with one of these in their names. Raises BadInput."""
     # Not imported above: an installation without a checkout has no tests.
-    every = import_module("tests.adversary.catalogue").attacks()
+    every = list(import_module("tests.adversary.catalogue").attacks())
     if not only:
-        return list(every)
-    names = {attack.name for attack in every}
-    chosen = [
-        attack
-        for attack in every
-        if any(_means(part, attack.name, names) for part in only)
-    ]
-    if not chosen:
-        listed = ", ".join(attack.name for attack in every)
+        return every
+    names = [attack.name for attack in every]
+    wanted = set()
+    for part in only:
+        wanted |= _meant(part, names)
+    if not wanted:
         raise BadInput(
-            f"no attack is named {only[0]!r}", f"there are: {listed}"
+            f"no attack is named {only[0]!r}",
+            f"there are: {', '.join(names)}",
         )
-    return chosen
+    return [attack for attack in every if attack.name in wanted]
 
 
-def _means(part: str, name: str, names: set[str]) -> bool:
-    """True for the attack of that name or, where none has it, for each that has
-    it in its name.
+def _meant(part: str, names: list[str]) -> set[str]:
+    """The attack of that name or, where none has it, each that has it in its
+    name.
     """
     if part in names:
-        return part == name
-    return part in name
+        return {part}
+    return {name for name in names if part in name}
 
 
 def row_of(attack: Any) -> Result:
@@ -141,18 +139,23 @@ def table(results: list[Result]) -> str:
     head = ("attack", "attempts", "got through", "unguarded target")
     lines = ["{:28} {:>9} {:>12}   {}".format(*head)]
     for result in results:
-        extra = result.extra
-        unguarded = ""
-        if "unguarded_attempts" in extra:
-            unguarded = (
-                f"{extra['unguarded_through']:,} of "
-                f"{extra['unguarded_attempts']:,}"
-            )
-        verdict = "" if result.meets else "   MISSED"
-        if "not_made" in extra:
-            verdict += f" (not made: {extra['not_made']})"
+        attempts = result.extra["attempts"]
         lines.append(
-            f"{result.name:28} {extra['attempts']:>9,} "
-            f"{result.samples[0]:>12,.0f}   {unguarded}{verdict}"
+            f"{result.name:28} {attempts:>9,} "
+            f"{result.samples[0]:>12,.0f}   {_remarks(result)}"
         )
     return "\n".join(lines)
+
+
+def _remarks(result: Result) -> str:
+    """The unguarded target's figures, and a missed row's reason."""
+    extra = result.extra
+    remarks = ""
+    if "unguarded_attempts" in extra:
+        through = extra["unguarded_through"]
+        remarks = f"{through:,} of {extra['unguarded_attempts']:,}"
+    if not result.meets:
+        remarks += "   MISSED"
+    if "not_made" in extra:
+        remarks += f" (not made: {extra['not_made']})"
+    return remarks
