@@ -60,6 +60,7 @@ def ratios_at(
 ) -> tuple[float, ...]:
     """Measured over ideal time of each of the equal transfers."""
     rate_bps = total_mbps * 1_000_000 // JOBS
+    # All over the same five switches, each in a slot of its own.
     tenants = []
     for slot in range(JOBS):
         tenants.append(pair(emulation, slot + 1, slot, rate_bps))

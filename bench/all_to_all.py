@@ -39,6 +39,7 @@ def run(quick: bool) -> list[Result]:
         cases.append(Case(vms, mbps, order))
     number = 0
     with network(tree([4, 2], [1_000_000_000] * 2, 1)) as emulation:
+        # All cases in turn: what disturbs for a while disturbs each.
         for _ in range(repeats):
             for case in cases:
                 number += 1

@@ -256,6 +256,7 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     tally = Tally(seed)
     rng = Random(f"chaos/{seed}")  # noqa: S311 - no secret
     folder = RunFolder.create(disk, "chaos", seed)
+    # Late enough for jobs to run, early enough for the round to notice.
     full_s = None
     if seed % FULL_EVERY == 0:
         full_s = rng.uniform(0.3, 0.9) * HORIZON_S
@@ -269,17 +270,25 @@ def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
     finally:
         (folder.path / "filled").unlink(missing_ok=True)
     wall_s = time.monotonic() - began
-    record = conclude_run(
-        folder, experiment, experiment.policies[0], wall_s
-    )
+    # A full disk is to stop the run; nothing else is.
     if stopped and (full_s is None or "disk" not in stopped):
         tally.problems.append(f"the run stopped: {stopped}")
-    for result in record.audit.results:
-        if result.status == "failed":
-            finding = result.findings[0]
-            tally.problems.append(f"audit: {result.name}: {finding}")
+    tally.problems += _audited(folder, experiment, wall_s)
     tally.memory_mib = _memory(emulation)
     return tally
+
+
+def _audited(
+    folder: RunFolder, experiment: Experiment, wall_s: float
+) -> list[str]:
+    """The first finding of each check that fails on the run's events."""
+    policy = experiment.policies[0]
+    record = conclude_run(folder, experiment, policy, wall_s)
+    problems = []
+    for result in record.audit.results:
+        if result.status == "failed":
+            problems.append(f"audit: {result.name}: {result.findings[0]}")
+    return problems
 
 
 def _begin(
@@ -365,6 +374,7 @@ class Meddling:
         actions = list(self._inner.decide(view, event))
         if isinstance(event, act.Woken):
             actions += self._meddle(view)
+        # The first decision sets the alarm; each alarm sets the next one.
         if isinstance(event, act.Woken) or not self._woken:
             self._woken = True
             actions.append(act.Wake(view.now_s + OP_EVERY_S))
@@ -372,6 +382,7 @@ class Meddling:
 
     def _end(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
         """The round is over: everybody out."""
+        # Others that have ended at this time may still count as running.
         if isinstance(event, act.Ended) and event.more_at_this_time:
             return []
         job_ids = (*view.running(), *view.waiting())
@@ -498,6 +509,7 @@ class Shaken:
             )
             os.kill(pid, signal.SIGSTOP)
             return
+        # A thread is enough for others' processes, and waits for nobody.
         _signal(pid, signal.SIGSTOP)
         timer = Timer(1.0, _signal, (pid, signal.SIGCONT))
         timer.daemon = True

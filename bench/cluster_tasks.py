@@ -90,7 +90,8 @@ def local(count: int) -> dict[str, float]:
 
 
 def _timed(runs: Executor, count: int, began_s: float) -> dict[str, float]:
-    # The first two tasks are those for which processes are started.
+    # The first two tasks, one a process, wait until the processes have
+    # started: what follows is the cost of tasks alone.
     n_back = len(list(runs.results(drawn(2))))
     ready_s = time.perf_counter()
     # Counted one by one: the driver's memory is measured, too.
@@ -114,6 +115,7 @@ def run(quick: bool) -> list[Result]:
     results = []
     for count in counts:
         results += _tasks(count)
+    # A batch of one task is a message for each of them.
     single = measured(spread, {"count": MESSAGES, "most_in_batch": 1})
     single_ms = single.returned["tasks_s"] / MESSAGES * 1e3
     results.append(Result("per batch of one task", "ms", (single_ms,)))

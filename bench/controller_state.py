@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -26,7 +26,7 @@ from statistics import median
 from bench.fake_switches import FakeSwitches
 from bench.samples import Result
 from controller.api_client import ControllerClient, SwitchesMissing
-from controller.flow_rules import desired_flows
+from controller.flow_rules import Flow, desired_flows
 from controller.process import ControllerProcess, start_controller
 from controller.values import DesiredState, Tenant
 from testbed.embedding.placement import Placement
@@ -78,6 +78,7 @@ def _reconciling(
     place: Path, state: DesiredState, repeats: int
 ) -> list[Result]:
     switches = FakeSwitches(desired_flows(state))
+    # In order, so that a tenth is the same switches each time.
     dpids = sorted(switches.rules)
     cases: dict[str, list[int]] = {
         "all switches have their rules": [],
@@ -148,11 +149,10 @@ def _moving(
             sys.stderr.write(f"\r{name}: {number + 1} of {repeats}   ")
             switches = FakeSwitches(desired_flows(state))
             took_s.append(_moved_s(place, switches, gone, moved))
-            for dpid, rules in switches.rules.items():
-                if dpid not in gone and rules != frozenset(wanted[dpid]):
-                    raise RuntimeError(
-                        f"{name}: switch {dpid} has not what it is to have"
-                    )
+            if (dpid := _wrong_switch(switches, wanted, gone)) is not None:
+                raise RuntimeError(
+                    f"{name}: switch {dpid} has not what it is to have"
+                )
         extra = {"moved": len(moved), "at_once": MOVES_AT_ONCE}
         rows.append(_row(f"core: {name}", took_s, MOVE_TARGET_S, extra))
     return rows
@@ -188,6 +188,18 @@ def _moved_s(
     return took_s
 
 
+def _wrong_switch(
+    switches: FakeSwitches,
+    wanted: Mapping[int, Iterable[Flow]],
+    gone: Sequence[int],
+) -> int | None:
+    """The first switch, of those that are not gone, with other rules."""
+    for dpid, rules in switches.rules.items():
+        if dpid not in gone and rules != frozenset(wanted[dpid]):
+            return dpid
+    return None
+
+
 def _move(process: ControllerProcess, tenant: Tenant) -> None:
     with ControllerClient(process.api_port, process.token) as client:
         client.move_tenant(tenant, TIMEOUT_S)
@@ -209,13 +221,19 @@ def spread_tenants(
     moved = []
     for number in range(1, TENANTS + 1):
         slots = _drawn_slots(draw, free)
-        below = partial(_tenant, datacentre, network, number, slots)
+        below = partial(
+            _tenant,
+            datacentre=datacentre,
+            network=network,
+            number=number,
+            slots=slots,
+        )
         root = others[number % len(others)]
         if number % (TENANTS // MOVED) == 0:
-            tenants.append(below(first))
-            moved.append(below(root))
+            tenants.append(below(root=first))
+            moved.append(below(root=root))
         else:
-            tenants.append(below(root))
+            tenants.append(below(root=root))
     return tuple(tenants), tuple(moved)
 
 
@@ -260,11 +278,12 @@ def controller(place: Path) -> Iterator[ControllerProcess]:
 
 
 def saved_by_the_api(place: Path, state: DesiredState) -> None:
-    """The state as a controller saves it that is told, and then killed."""
+    """The state as a controller saves it that receives it, and is killed."""
     with controller(place) as process, process.client() as client:
         client.put_network(state.switches)
         for tenant in state.tenants:
-            with suppress(SwitchesMissing):  # no switch is there yet
+            # No switch is connected yet; the controller saves it anyway.
+            with suppress(SwitchesMissing):
                 client.add_tenant(tenant, timeout_s=0)
         process.process.send_signal(signal.SIGKILL)
 

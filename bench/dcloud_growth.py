@@ -42,6 +42,7 @@ FIGURES = {"p99": "^", "mean": "o", "median": "s"}
 
 def measure(servers: int, per_hour: float, hours: float) -> list[float]:
     """Milliseconds per arrival of the last hour."""
+    # A small setting first, in which Numba compiles what the samples time.
     allocation_times(Setting(1_000, 0.5), DCloud(embedder("oktopus")))
     setting = Setting(servers, hours, per_hour)
     took_s = allocation_times(

@@ -66,7 +66,7 @@ class Setting:
 
 
 class Watched:
-    """A policy whose answers to arrivals are timed, what the engine does with
+    """A policy whose decisions on arrivals are timed, what the engine does with
     them included.
 
     ``took_s`` holds, per arrival, its time and the seconds from the question

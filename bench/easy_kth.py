@@ -162,13 +162,15 @@ def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
     all of an instant.
     """
     view = _Now(datacentre)
-    # Names of their own: attributes would be looked up for every event.
+    # One function, and names of its own: calls and look-ups of attributes
+    # would take a share of the time that is measured.
     decide = Easy().decide
     present = view.jobs
     ends: list[tuple[float, str]] = []
     coming = iter(sorted(jobs, key=lambda job: (job.submit_s, job.id)))
     arrival = next(coming, None)
     while arrival is not None or ends:
+        # Ends before arrivals: what they free is there for the arrivals.
         if ends and (arrival is None or ends[0][0] <= arrival.submit_s):
             now_s = view.now_s = ends[0][0]
             over = []

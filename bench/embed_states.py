@@ -97,6 +97,7 @@ def take(
         backend=SimulatedBackend(),
         sink=lambda _: None,
     ).run()
+    # Evenly over the run: the data centre fills up in its course.
     step = math.ceil(len(noted.seen) / MOST_STATES)
     slots, bps, n_vms, rate = zip(*noted.seen[::step], strict=True)
     np.savez(
@@ -137,6 +138,7 @@ def embed_all(
     for slots, bps, n_vms, rate in zip(*states, strict=True):
         residual = Residual(slots, np.repeat(bps, 2))
         asked = (datacentre, residual, int(n_vms), int(rate))
+        # Not timed: the first call may find caches cold.
         placed += isinstance(chosen.embed(*asked), Placement)
         took_ms.append(best_ms(chosen, asked, repeats))
     free_slots = float(states.slots.sum(axis=1).mean())

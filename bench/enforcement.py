@@ -237,6 +237,7 @@ class Received:
         for name in names:
             last_ns = reports[name].last_byte_ns or begin_ns
             last_s.append(last_ns / 1e9)
+        # Only the second VM's port is watched; the transfer has two ends.
         self.last_s = last_s[1]
         ideal_s = ideal_transfer_s(size, self.tenant.rate_bps)
         self.ratio = (max(last_s) - begin_ns / 1e9) / ideal_s
@@ -262,6 +263,7 @@ class Received:
         reader = self.emulation.network.counter_reader([at])
         while not enough.wait(POLL_S):
             (row,) = reader.read()
+            # Not finite where the counter took too long to read.
             if np.isfinite(row["at_s"]):
                 self.times_s.append(float(row["at_s"]))
                 self.counts.append(int(row["sent_bytes"]))
@@ -271,6 +273,7 @@ class Received:
         was lent before.
         """
         rate_bps = self.tenant.rate_bps
+        # Windows of 100 ms that begin every 10 ms, all of them whole.
         starts_s = np.arange(begin_s, self.last_s - BIN_S, STEP_S)
         shares = self._bits(starts_s, starts_s + BIN_S) / BIN_S / rate_bps
         # The first window that is full enough; the last of all if none is.

@@ -50,6 +50,7 @@ class _Switch:
             _, kind, length, xid = openflow13.HEADER.unpack_from(
                 self.begun, at
             )
+            # The rest of this message comes with the next read.
             if len(self.begun) - at < length:
                 break
             replies.append(

@@ -37,6 +37,7 @@ def run(quick: bool) -> list[Result]:
         file.write_text(text.replace("HOURS", f"{HOURS:g}"))
         command = ("simulate", str(file), "--out", name, "--json")
         simulate = ["-m", "testbed.cli.main", *command]
+        # Compiled once, as an installation does it.
         installed = folder / "installed"
         _timed(["-m", "testbed.play.precompile"], installed)
         for number in range(repeats):

@@ -126,6 +126,7 @@ def program_ms(checkout: Path) -> list[float]:
         folder = Path(name)
         file = folder / "programs.yaml"
         file.write_text(_programs())
+        # Both belong to the caller, as those of one who called sudo.
         for path in (folder, file):
             os.chown(path, CALLER, CALLER)
         words = ("run", str(file), "--force")

@@ -179,6 +179,7 @@ def _is_playable(name: str) -> bool:
 def cases(names: tuple[str, ...]) -> Iterator[Case]:
     """Each example under its first policy, then under the others."""
     names = tuple(filter(_is_playable, names))
+    # An interrupted call has played something of every example.
     for name in names:
         yield Case(name, _experiment(name).policies[0].label)
     for name in names:

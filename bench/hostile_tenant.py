@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import cycle, islice
 from statistics import median
 from unittest import mock
 
@@ -136,16 +137,17 @@ def rows(
             with _attack(attacker, attack, mbps):
                 before = _sent(emulation, attacker, attack)
                 kept = _kept(emulation, victim, tries)
-                sent = _sent(emulation, attacker, attack)
-            row = _attacked(
-                name=f"{mbps} Mbit/s, {attack.name}",
-                kept=kept,
-                sent=sent.since(before),
-                tenant=attacker,
-                attack=attack,
-                link_bps=link_bps,
+                sent = _sent(emulation, attacker, attack).since(before)
+            row = _row(f"{mbps} Mbit/s, {attack.name}", kept)
+            results.append(
+                _attacked(
+                    row=row,
+                    sent=sent,
+                    tenant=attacker,
+                    attack=attack,
+                    link_bps=link_bps,
+                )
             )
-            results.append(row)
     return results
 
 
@@ -290,6 +292,7 @@ def beside_loops(mbps: int, loops: int) -> LoopRound:
         emulation.admit(victim)
         emulation.admit(hogs)
         (before,) = _kept(emulation, victim, 1)
+        # Alone before and after: the machine may change meanwhile.
         with ExitStack() as processes:
             for vm in hogs.vms:
                 _start_loops(processes, emulation, vm, loops)
@@ -313,6 +316,7 @@ def _start_loops(
     # Callbacks run backwards: the VM's processes are ended, then the shell
     # is waited for.
     processes.callback(shell.wait)
+    # By its group: the shell's children are not known by their ids.
     cgroup = emulation.cgroup
     processes.callback(cgroup.end_vm, vm.slot.server, vm.slot.index)
 
@@ -331,6 +335,7 @@ def _hog_place(emulation: Emulation, vm: TenantVm) -> VmPlace:
 
 def _attacker(emulation: Emulation, link_bps: int) -> TenantPlan:
     by_server = emulation.plan.slots_of_server
+    # The first slot of each server is the victim's.
     slots = (*by_server[0][1:5], *by_server[1][1:3])
     placement = Placement(
         emulation.datacentre.trees[0].root, ((0, 4), (1, 2))
@@ -356,18 +361,19 @@ def _attack(
     """
     options = [text.format(mbps=mbps) for text in attack.options]
     senders = attacker.vms[: attack.senders]
-    receivers = attacker.vms[4:]
+    # The last two VMs, on the other server; each has every second sender.
+    receivers = list(islice(cycle(attacker.vms[4:]), attack.senders))
     with ExitStack() as processes:
-        for i in range(len(senders)):
-            netns = receivers[i % 2].slot.netns
-            server = ("iperf3", "-s", "-p", str(PORT + i))
-            start_in_namespace(processes, netns, *server)
+        for port, receiver in enumerate(receivers, PORT):
+            server = ("iperf3", "-s", "-p", str(port))
+            start_in_namespace(processes, receiver.slot.netns, *server)
         # iperf3's client does not wait for a server.
         time.sleep(0.3)
-        for i, sender in enumerate(senders):
-            to = ("-c", str(receivers[i % 2].ip), "-p", str(PORT + i))
-            client = ("iperf3", *to, "-t", "600", *options)
-            start_in_namespace(processes, sender.slot.netns, *client)
+        for port, sender in enumerate(senders, PORT):
+            to = str(receivers[port - PORT].ip)
+            client = ("iperf3", "-c", to, "-p", str(port), "-t", "600")
+            netns = sender.slot.netns
+            start_in_namespace(processes, netns, *client, *options)
         time.sleep(WARM_UP_S)
         yield
 
@@ -443,8 +449,7 @@ def _row(name: str, kept: list[float]) -> Result:
 
 
 def _attacked(
-    name: str,
-    kept: list[float],
+    row: Result,
     sent: Sent,
     tenant: TenantPlan,
     attack: Attack,
@@ -453,10 +458,10 @@ def _attacked(
     """A row counts only if the attacker meanwhile sent all that it may, in
     bytes or in packets.
     """
-    row = _row(name, kept)
     filled = sent.n_bytes * 8 >= ATTACKS_WITH * ATTACKER_SHARE * link_bps
+    n_kept = sum(share >= KEEPS for share in row.samples)
     extra = {
-        "held": f"{sum(share >= KEEPS for share in kept)} of {len(kept)}",
+        "held": f"{n_kept} of {len(row.samples)}",
         "attacker_mbps": round(sent.n_bytes * 8 / 1e6, 1),
     }
     if "-u" in attack.options:  # tc counts the segments of TCP's packets

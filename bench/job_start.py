@@ -104,6 +104,7 @@ def _play_job(
 
 def _rows(series: Series) -> list[Result]:
     n_jobs = len(series.started_s)
+    # A sample, also of an even number of jobs.
     median_s = sorted(series.started_s)[n_jobs // 2]
     return [
         Result(

@@ -38,6 +38,7 @@ def run(quick: bool) -> list[Result]:
         count = QUICK_DRAWS
     draws = range(1, count + 1)
     results: list[Result] = []
+    # Simulated runs do not disturb each other: nothing is timed.
     with ProcessPoolExecutor() as processes:
         for name, figure in FIGURES.items():
             points = product([name], figure.series, figure.xs, draws)

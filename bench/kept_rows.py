@@ -25,5 +25,6 @@ def kept_rows(file: Path, kind: type[Row]) -> list[Row]:
 
 
 def keep_row(file: Path, row: DataclassInstance) -> None:
+    # Opened for each row: it is on disk before the next one is measured.
     with file.open("a", encoding="utf-8") as rows:
         rows.write(json.dumps(asdict(row)) + "\n")

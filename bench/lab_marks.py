@@ -227,6 +227,7 @@ def answered(
     if wrong is not None:
         file = folder / wrong.file
         text = file.read_text("utf-8")
+        # A solution that was changed would leave it a right answer.
         if text.count(wrong.replace) != 1:
             raise ValueError(
                 f"lab {lab.number}, {wrong.name}: its text occurs not once in {file}"
@@ -274,20 +275,7 @@ def _rows(
     found_wrong: list[tuple[WrongAnswer, CheckOutcome]],
 ) -> list[Result]:
     title = _title(lab)
-    earned = []
-    for outcomes in rounds:
-        points = sum(outcome.earned for outcome in outcomes)
-        earned.append(float(points))
-    full = float(sum(outcome.points for outcome in rounds[0]))
-    rows = [
-        Result(
-            f"{title}: live points",
-            "",
-            samples=tuple(earned),
-            target=f"{full:g} each time",
-            meets={full} == set(earned),
-        )
-    ]
+    rows = [_points_row(title, rounds)]
     if (margin := least_margin(rounds)) is not None:
         rows.append(
             Result(
@@ -300,6 +288,22 @@ def _rows(
         )
     rows.append(_wrong_answers_row(title, found_wrong))
     return rows
+
+
+def _points_row(title: str, rounds: list[list[CheckOutcome]]) -> Result:
+    """The solution's points, which are to be full each time."""
+    earned = []
+    for outcomes in rounds:
+        points = sum(outcome.earned for outcome in outcomes)
+        earned.append(float(points))
+    full = float(sum(outcome.points for outcome in rounds[0]))
+    return Result(
+        f"{title}: live points",
+        "",
+        samples=tuple(earned),
+        target=f"{full:g} each time",
+        meets={full} == set(earned),
+    )
 
 
 def _wrong_answers_row(

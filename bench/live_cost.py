@@ -95,6 +95,7 @@ class CostSampler:
         match event:
             case events.JobStarted():
                 self._waiting_for -= 1
+                # From the last start on all jobs run at the same time.
                 if self._waiting_for == 0:
                     self._process = subprocess.Popen(
                         self._argv, stdout=subprocess.PIPE, text=True
@@ -182,6 +183,19 @@ def main(testbed_pid: int, pieces: int) -> None:
     """Sample, and print a :class:`Cost` as JSON."""
     time.sleep(AFTER_S)
     of_kind = processes_of(testbed_pid)
+    cost = {
+        "cores": _sampled_cores(of_kind, pieces),
+        "processes": {kind: len(pids) for kind, pids in of_kind.items()},
+        # Last, as it takes the kernel a walk over each agent's pages.
+        "agents_pss_bytes": _present_pss(of_kind["agents"]),
+    }
+    sys.stdout.write(json.dumps(cost) + "\n")
+
+
+def _sampled_cores(
+    of_kind: dict[str, list[int]], pieces: int
+) -> dict[str, list[float]]:
+    """Processors that each kind used in each piece of the time."""
     cores: dict[str, list[float]] = defaultdict(list)
     # The first call begins the interval of the next one.
     psutil.cpu_times_percent(interval=None)
@@ -194,18 +208,14 @@ def main(testbed_pid: int, pieces: int) -> None:
         for kind, pids in of_kind.items():
             used = shares(pids, before, after)
             cores[kind].append(sum(used) / (now - at))
+            # One daemon is one thread: it is full where the busiest is.
             if kind == "switches":
                 cores[BUSIEST].append(max(used, default=0.0) / (now - at))
         idle = psutil.cpu_times_percent(interval=None).idle
         cores[MACHINE].append((1 - idle / 100) * (os.cpu_count() or 1))
         at = now
         before = after
-    cost = {
-        "cores": cores,
-        "processes": {kind: len(pids) for kind, pids in of_kind.items()},
-        "agents_pss_bytes": _present_pss(of_kind["agents"]),
-    }
-    sys.stdout.write(json.dumps(cost) + "\n")
+    return cores
 
 
 def _used_s(of_kind: dict[str, list[int]]) -> dict[int, float]:

@@ -4,6 +4,7 @@ receiver-timed.
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 import time
@@ -97,7 +98,8 @@ def weight_for(network: NetworkPlan, n_parts: int) -> int:
     """The least weight of a part with which a network has ``n_parts``, or fewer
     if none has.
     """
-    weight = -(-sum(bridge_weights(network).values()) // n_parts)
+    # An equal share, rounded up; whole bridges may not fit into it.
+    weight = math.ceil(sum(bridge_weights(network).values()) / n_parts)
     while len(switch_parts(network, weight)) > n_parts:
         weight += 1
     return weight
@@ -115,6 +117,7 @@ def pair(
     """
     by_server = emulation.plan.slots_of_server
     slots = tuple(by_server[server][slot] for server in servers)
+    # By hand: an embedder would choose servers and slots itself.
     vms_on = tuple((server, 1) for server in servers)
     placement = Placement(emulation.datacentre.trees[0].root, vms_on)
     return tenant_plan(

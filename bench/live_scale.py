@@ -316,18 +316,24 @@ def _pinged(name: str, size: Size, n_parts: int | None) -> Result:
     ):
         times = _longest_way_ms(emulation)
         taken = free - psutil.virtual_memory().available
-        plan = emulation.plan
         extra = {
             "machine's memory taken, MiB": taken >> 20,
             "daemons' memory, MiB": _daemons_bytes(emulation) >> 20,
-            "bridges": len(plan.bridges),
-            "ports": len(plan.ports),
-            "VMs": len(plan.slots),
-            "parts": len(emulation.network.switch_pids),
+            **_counts(emulation),
             "k": size.k,
             "n_parts": n_parts,
         }
     return Result(name, "ms", times, extra=extra)
+
+
+def _counts(emulation: Emulation) -> dict[str, int]:
+    plan = emulation.plan
+    return {
+        "bridges": len(plan.bridges),
+        "ports": len(plan.ports),
+        "VMs": len(plan.slots),
+        "parts": len(emulation.network.switch_pids),
+    }
 
 
 def _longest_way_ms(emulation: Emulation) -> tuple[float, ...]:
@@ -620,11 +626,11 @@ def highest(
 
 
 def _sweep(size: Size, n_parts: int | None, quick: bool) -> Task:
-    name = f"highest load ok, {_about(size, n_parts)}, {size.vms} VMs"
     first_mbps = size.first_rate_mbps
     if quick:
         first_mbps = 2 * first_mbps
     duration_s = _duration_s(size, quick)
+    name = f"highest load ok, {_about(size, n_parts)}, {size.vms} VMs"
 
     def work(progress: Progress) -> list[Result]:
         tried: dict[float, Played] = {}
@@ -635,17 +641,25 @@ def _sweep(size: Size, n_parts: int | None, quick: bool) -> Task:
             return tried[rate_mbps].ok
 
         good, bad = highest(first_mbps, MOST_RATE_MBPS, passes)
-        extra: dict[str, Any] = {"rate per VM, Mbit/s": good}
-        if bad is not None:
-            extra["first that is not ok"] = tried[bad].to_json()
-        verdicts = {}
-        for rate_mbps, played in sorted(tried.items()):
-            verdicts[rate_mbps] = played.verdict
-        extra["tried"] = verdicts
+        extra = _sweep_extra(good, bad, tried)
         return [Result(name, "Mbit/s", (size.vms * good,), extra=extra)]
 
     # Some four runs are played until the highest rate is known.
     return Task(Step(name, 4 * (size.up_down_s + duration_s)), work)
+
+
+def _sweep_extra(
+    good: float, bad: float | None, tried: dict[float, Played]
+) -> dict[str, Any]:
+    """The highest rate, the run that was not ok, and all verdicts by rate."""
+    extra: dict[str, Any] = {"rate per VM, Mbit/s": good}
+    if bad is not None:
+        extra["first that is not ok"] = tried[bad].to_json()
+    verdicts = {}
+    for rate_mbps, played in sorted(tried.items()):
+        verdicts[rate_mbps] = played.verdict
+    extra["tried"] = verdicts
+    return extra
 
 
 def _loads(parts: Sequence[int | None], quick: bool) -> Task:

@@ -101,6 +101,7 @@ class _Timed:
             self._measured_s += (
                 time.process_time() - began_s - self._clock_s
             )
+            # Its passes stand apart: they walk over the whole program.
             self._measured_s -= self.collector.cpu_s - collector_s
         self.collector.watched = False
         return actions

@@ -34,14 +34,32 @@ def main() -> None:
     seconds = float(sys.argv[4])
     ranks = MPI.COMM_WORLD
     rank = ranks.Get_rank()
-    os.sched_setaffinity(0, {rank})
-    for file in filter(None, sys.argv[5 + rank].split(",")):
-        Path(file).write_text("0", encoding="ascii")
+    keep_to_node(rank, sys.argv[5 + rank])
+    # All are there, and connected, before the clock starts.
     ranks.allreduce(0)
     if time.monotonic() > begin_s:
         sys.exit("started too late")
     time.sleep(begin_s - time.monotonic())
     began_cpu_s = time.process_time()
+    steps = take_steps(ranks, burst_s, wait_s, begin_s + seconds)
+    took_s = time.monotonic() - begin_s
+    used_s = ranks.allreduce(time.process_time() - began_cpu_s)
+    if rank == 0:
+        print(steps, took_s, used_s / ranks.Get_size())
+
+
+def keep_to_node(rank: int, files: str) -> None:
+    """The rank's processor and control groups, which make its node."""
+    os.sched_setaffinity(0, {rank})
+    for file in filter(None, files.split(",")):
+        # 0 stands for the process that writes.
+        Path(file).write_text("0", encoding="ascii")
+
+
+def take_steps(
+    ranks: MPI.Comm, burst_s: float, wait_s: float, end_s: float
+) -> int:
+    """The number of steps until a rank finds that the time is over."""
     steps = 0
     over = 0
     while not over:
@@ -49,13 +67,9 @@ def main() -> None:
         if wait_s > 0:
             time.sleep(wait_s)
         steps += 1
-        over = ranks.allreduce(
-            int(time.monotonic() >= begin_s + seconds), op=MPI.MAX
-        )
-    took_s = time.monotonic() - begin_s
-    used_s = ranks.allreduce(time.process_time() - began_cpu_s)
-    if rank == 0:
-        print(steps, took_s, used_s / ranks.Get_size())
+        # All ranks end with the same step: one alone would wait for ever.
+        over = ranks.allreduce(int(time.monotonic() >= end_s), op=MPI.MAX)
+    return steps
 
 
 if __name__ == "__main__":

@@ -121,6 +121,7 @@ def _once(
         began = time.perf_counter()
         parts = stack.enter_context(switch_in_parts(plan, journal))
         making_s = time.perf_counter() - began
+        # Port 0: whichever is free.
         ports = ("--openflow-port", "0", "--api-port", "0")
         sockets = stack.enter_context(switch_listeners(parts, journal))
         controller = start_controller(log, *ports, listeners=sockets)

@@ -269,16 +269,26 @@ def results(
     samples: Sequence[Sample], played: float, minutes: float
 ) -> list[Result]:
     """A row a quantity: its last quarter, and beside it the first."""
+    frames = [sample.frames for sample in samples]
+    rows = [
+        *_size_rows(samples),
+        _frames_row("frames, followed", median(frames)),
+        _frames_row("frames, played again", played),
+    ]
+    if minutes >= JUDGED_FROM_MINUTES:
+        return rows
+    return [unjudged(row) for row in rows]
+
+
+def _size_rows(samples: Sequence[Sample]) -> list[Result]:
     page_mb = []
     nodes = []
     server_mb = []
-    frames = []
     for sample in samples:
         page_mb.append(sample.page_mb)
         nodes.append(float(sample.nodes))
         server_mb.append(sample.server_mb)
-        frames.append(sample.frames)
-    rows = [
+    return [
         grown("page's memory", "MB", "page", page_mb),
         grown("page's nodes", "", "nodes", nodes),
         grown("server's memory", "MB", "server", server_mb),
@@ -289,12 +299,7 @@ def results(
             target=f"below {MOST_MB:.0f}",
             meets=max(page_mb) < MOST_MB,
         ),
-        _frames_row("frames, followed", median(frames)),
-        _frames_row("frames, played again", played),
     ]
-    if minutes >= JUDGED_FROM_MINUTES:
-        return rows
-    return [unjudged(row) for row in rows]
 
 
 def _frames_row(name: str, per_s: float) -> Result:

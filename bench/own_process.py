@@ -40,6 +40,7 @@ def measured(
         function.__module__,
         function.__name__,
     ]
+    # Peak memory is a process's for good: a new one begins at nothing.
     answer = subprocess.run(
         [*argv, json.dumps(arguments)],
         stdout=subprocess.PIPE,
@@ -47,6 +48,7 @@ def measured(
         timeout=TIMEOUT_S,
         check=True,
     )
+    # What is measured may print lines before.
     return Measured(**json.loads(answer.stdout.splitlines()[-1]))
 
 

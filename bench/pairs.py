@@ -96,14 +96,15 @@ def medians_of(name: str, folder: Path) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "bench", name, "--quick", "--json"],
         cwd=folder,
+        # The checkout's own packages, before those that are installed.
         env={**os.environ, "PYTHONPATH": str(folder.resolve())},
         stdout=subprocess.PIPE,
         check=False,
     )
-    return {
-        row["name"]: row["median"]
-        for row in json.loads(done.stdout)["rows"]
-    }
+    medians = {}
+    for row in json.loads(done.stdout)["rows"]:
+        medians[row["name"]] = row["median"]
+    return medians
 
 
 if __name__ == "__main__":

@@ -85,6 +85,7 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
         file.write_text(FILE)
         before = _everything()
         for k in range(n_kills):
+            # At any moment of a run, some of them after its end.
             moment_s = rng.uniform(0.0, LONGEST_S)
             with progress.step():
                 wrong = _kill(
@@ -188,6 +189,7 @@ def _killed(file: Path, moment_s: float) -> float:
         str(file.parent),
     ]
     began = time.monotonic()
+    # A session of its own: a terminal's signals are not to end it.
     with subprocess.Popen(
         command,
         stdout=subprocess.DEVNULL,

@@ -130,6 +130,7 @@ class Soak:
                 )
 
     def _round(self) -> None:
+        # Removed first: there are never more tenants than at the beginning.
         self._timed("remove", self._remove, COME_AND_GO)
         self._timed("add", self._add, COME_AND_GO)
         self._timed("measure", self._measure, 1)
@@ -181,6 +182,7 @@ Processes = Mapping[str, Sequence[psutil.Process]]
 def testbed_processes(network: StandingNetwork) -> Processes:
     """The network's processes. The soak ends where one of them has ended."""
     keeper = psutil.Process(network.pid)
+    # The keeper's descendants: another network's controller is not counted.
     controllers = []
     for child in keeper.children(recursive=True):
         if "controller.launch" in " ".join(child.cmdline()):

@@ -70,6 +70,7 @@ class Disturbance:
 @contextmanager
 def programs(body: str, count: int, nice: int = 0) -> Iterator[None]:
     """Other people's programs, outside every group of the run."""
+    # Children begin in the group of the run, which they are not of.
     home = [root / "cgroup.procs" for root in probe_layout().roots]
     processes = []
     try:
@@ -110,6 +111,7 @@ def _stopped(
             time.sleep(for_s)
             process.resume()
 
+    # Beside the block: the jobs run while the process stands still.
     thread = Thread(target=pause)
     thread.start()
     try:
@@ -253,6 +255,25 @@ def _limits(links: float, caps: float) -> Spoilt:
     return partial(wrong_limits, links, caps, first_alone=False)
 
 
+def _switch_paused(for_s: float) -> Disturbance:
+    return Disturbance(
+        f"switch paused {for_s:g} s", partial(paused, "ovs-vswitchd", for_s)
+    )
+
+
+def _agent_paused(for_s: float) -> Disturbance:
+    return Disturbance(
+        f"agent paused {for_s:g} s", partial(stopped_agent, for_s)
+    )
+
+
+def _switch_limited(share: float) -> Disturbance:
+    return Disturbance(
+        f"switch with {share:g} of a processor",
+        partial(switch_quota, share),
+    )
+
+
 NOTHING = Disturbance("none", nullcontext)
 GRADED: tuple[Disturbance, ...] = (
     Disturbance("1 busy loop", partial(programs, BUSY, 1)),
@@ -270,20 +291,14 @@ GRADED: tuple[Disturbance, ...] = (
     Disturbance("6 busy loops at nice -20", thieves),
     Disturbance("memory load", partial(programs, MEMORY, 1)),
     Disturbance("disk load", partial(programs, DISK, 1)),
-    *(
-        Disturbance(
-            f"switch paused {for_s:g} s",
-            partial(paused, "ovs-vswitchd", for_s),
-        )
-        for for_s in (0.2, 0.5, 1.0, 2.0, 5.0)
-    ),
-    *(
-        Disturbance(
-            f"agent paused {for_s:g} s",
-            partial(stopped_agent, for_s),
-        )
-        for for_s in (0.2, 1.0, 3.0)
-    ),
+    _switch_paused(0.2),
+    _switch_paused(0.5),
+    _switch_paused(1.0),
+    _switch_paused(2.0),
+    _switch_paused(5.0),
+    _agent_paused(0.2),
+    _agent_paused(1.0),
+    _agent_paused(3.0),
     Disturbance(
         "database paused 2 s",
         partial(paused, "ovsdb-server", 2.0),
@@ -292,13 +307,10 @@ GRADED: tuple[Disturbance, ...] = (
         "controller paused 2 s",
         partial(paused, "controller.launch", 2.0),
     ),
-    *(
-        Disturbance(
-            f"switch with {share:g} of a processor",
-            partial(switch_quota, share),
-        )
-        for share in (0.5, 0.2, 0.1, 0.05)
-    ),
+    _switch_limited(0.5),
+    _switch_limited(0.2),
+    _switch_limited(0.1),
+    _switch_limited(0.05),
     Disturbance("classes at 0.95", _limits(0.95, 1.0)),
     Disturbance("caps at 0.97", _limits(1.0, 0.97)),
     Disturbance("caps at 0.8", _limits(1.0, 0.8)),

@@ -79,7 +79,9 @@ def measured(rounds: int, loops: int) -> dict[str, list[float]]:
                     began_s = time.monotonic()
                     answered(arguments, codes)
                     times_s[verb].append(time.monotonic() - began_s)
+            # The controller catches up, and the keeper with it.
             until_untroubled()
+            # Removed already, if the verb was carried out afterwards.
             if "a" in tenants():
                 answered(("tenant", "remove", "a"), (0,))
     return times_s
@@ -92,15 +94,18 @@ def network(folder: Path) -> Iterator[int]:
     file.write_text(NETWORK)
     answered(("up", str(file)), (0,))
     try:
-        keeper = psutil.Process(int(status()["pid"]))
-        (controller,) = (
-            child.pid
-            for child in keeper.children()
-            if "controller.launch" in child.cmdline()
-        )
-        yield controller
+        yield _controller_pid()
     finally:
         answered(("down",), (0,))
+
+
+def _controller_pid() -> int:
+    """The controller's process, which is a child of the keeper's."""
+    keeper = psutil.Process(int(status()["pid"]))
+    for child in keeper.children():
+        if "controller.launch" in child.cmdline():
+            return child.pid
+    raise RunFailed("the keeper has no controller")
 
 
 @contextmanager

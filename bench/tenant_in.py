@@ -71,6 +71,7 @@ def _in_and_out(
     start = time.perf_counter()
     emulation.admit(tenant)
     times.in_s.append(time.perf_counter() - start)
+    # Down and up again: the next tenant begins alike.
     for rate_bps in (RATE_BPS // 2, RATE_BPS):
         start = time.perf_counter()
         tenant = emulation.rerate(tenant, rate_bps)

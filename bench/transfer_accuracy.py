@@ -33,6 +33,7 @@ def run(quick: bool) -> list[Result]:
                 emulation, tenants, DURATION_S, repeats
             )
             results.append(_row(f"single {mbps} Mbit/s", transfers))
+        # Each has its own slot, and all share the four links between.
         four = []
         for slot in range(4):
             four.append(pair(emulation, slot + 1, slot, 100_000_000))

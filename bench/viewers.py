@@ -81,7 +81,8 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
     rounds = kept_rows(options.results, Round)
     missing = []
     for number in range(len(rounds), 2 * pairs):
-        # Every second round has viewers.
+        # In turn, so that the machine is alike for both: without viewers,
+        # then with ten.
         missing.append(number % 2 * N_VIEWERS)
     progress = Progress([Step(f"{n} viewers", RUN_S) for n in missing])
     for viewers in missing:
@@ -159,7 +160,7 @@ class Audience:
                 viewing = self._opened(link[1])
                 threading.Thread(target=self._measure, daemon=True).start()
         if viewing is not None:
-            # It ends the viewers' standard input, by which they leave.
+            # Their standard input ends with it, by which they leave.
             answer, _ = viewing.communicate(timeout=TIMEOUT_S)
             self.frames = int(answer or 0)
         return text

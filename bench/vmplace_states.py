@@ -73,6 +73,7 @@ def take(machines: int, path: str) -> int:
         backend=SimulatedBackend(),
         sink=lambda _: None,
     ).run()
+    # Evenly over the run: the data centre fills up in its course.
     step = math.ceil(len(noted.seen) / MOST_STATES)
     slots, bps = zip(*noted.seen[::step], strict=True)
     np.savez(path, slots=np.stack(slots), bps=np.stack(bps))
