@@ -67,19 +67,17 @@ def chosen_attacks(only: list[str] | None) -> list[Any]:
 
 
 def _meant(part: str, names: list[str]) -> set[str]:
-    """The attack of that name or, where none has it, each that has it in its
-    name.
-    """
+    """Attacks of that name; where there is none, those with it in their names."""
     if part in names:
         return {part}
     return {name for name in names if part in name}
 
 
 def row_of(attack: Any) -> Result:
-    """An attack's row, missed with the reason where it could not be made.
+    """Row of an attack; missed, with the reason, where it could not be made.
 
-    A machine that is too busy for one attack ends no other: of those there
-    are forty, in a quarter of an hour.
+    A machine that is too busy for one attack ends no other: there are forty,
+    which take a quarter of an hour.
     """
     try:
         return attacked(attack)

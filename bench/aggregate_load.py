@@ -24,8 +24,8 @@ TARGET_MBPS = 800
 
 
 def run(quick: bool) -> list[Result]:
-    """Four equal transfers, more and more of them in total, until one misses by
-    over 1 %.
+    """Four equal transfers at each load in turn, and the largest load at which
+    all of them stay within 1 %.
     """
     repeats = 3
     if quick:

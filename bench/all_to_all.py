@@ -28,9 +28,7 @@ SCALE = Scale()
 
 
 def run(quick: bool) -> list[Result]:
-    """All sizes in turn, as often as asked; the worst is what a person sees
-    once.
-    """
+    """Rows of all cases. The worst ratio counts: it is what a user sees once."""
     repeats = REPEATS
     if quick:
         repeats = 3
@@ -71,8 +69,8 @@ def _row(case: Case) -> Result:
 
 
 def _shuffle(emulation: Emulation, number: int, case: Case) -> None:
-    """Adds measured over estimated time, and packets that receivers' caps
-    dropped.
+    """Plays a shuffle of a case; adds its ratio, and the packets that
+    receivers' caps dropped, to the case.
     """
     rate_bps = case.mbps * 1_000_000
     job = _job(number, case, rate_bps)

@@ -97,8 +97,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """All rounds; with ``--quick`` one. A round that fails is played again by
-    its seed alone.
+    """All rounds, with ``--quick`` one. A round's seed alone repeats a failed
+    one.
     """
     n_rounds = args.rounds
     if quick:
@@ -144,7 +144,7 @@ def _network_up(seed: int, logs: Path) -> AbstractContextManager[Emulation]:
 
 
 def _left_behind() -> list[str]:
-    """Things of the testbed's that are there after its network is down."""
+    """Things of the testbed that remain after its network is down."""
     left = []
     for thing in clean_leftovers():
         left.append(f"{thing.what} {thing.name}")
@@ -156,7 +156,9 @@ def _left_behind() -> list[str]:
 
 @dataclass
 class Tally:
-    """A round: what was done, how often all was compared, and what disagreed."""
+    """Counts of a round: actions by kind, comparisons, things compared, and the
+    disagreements as sentences.
+    """
 
     seed: int
     done: Counter[str] = field(default_factory=Counter)
@@ -249,8 +251,8 @@ def _parts() -> dict[str, list[str]]:
 
 
 def _round(emulation: Emulation, seed: int, disk: Path) -> Tally:
-    """A run in a folder of its own. Its last act in every fifth: the disk is
-    full.
+    """Plays one run in a folder of its own. In every fifth round the disk gets
+    full, which ends the run.
     """
     experiment = _experiment(seed)
     tally = Tally(seed)
@@ -353,8 +355,8 @@ def _play(
 
 
 class Meddling:
-    """``inner`` as the policy, and interventions every few seconds: preempts,
-    re-rates, kills.
+    """Policy ``inner`` with interventions every few seconds: preemptions, re-
+    rates, kills.
     """
 
     def __init__(self, inner: Policy, rng: Random, owner: Shaken) -> None:
@@ -381,7 +383,7 @@ class Meddling:
         return actions
 
     def _end(self, view: View, event: act.PolicyEvent) -> list[act.Action]:
-        """The round is over: everybody out."""
+        """Kills all jobs, as the round is over."""
         # Others that have ended at this time may still count as running.
         if isinstance(event, act.Ended) and event.more_at_this_time:
             return []
@@ -389,7 +391,7 @@ class Meddling:
         return [act.Kill(job_id, "the round is over") for job_id in job_ids]
 
     def _meddle(self, view: View) -> list[act.Action]:
-        """An intervention, drawn, into a running job that is drawn too."""
+        """Draws a running job and an intervention into it."""
         running = view.running()
         if not running:
             return []
@@ -406,7 +408,9 @@ class Meddling:
         return []
 
     def _rerate(self, view: View, job_id: str) -> list[act.Action]:
-        """To half of its bandwidth; or to all of it, where there is room."""
+        """Halves the job's bandwidth; restores it where there is room for all
+        of it.
+        """
         held = view.ledger.holdings()[job_id]
         full_bps = view.job(job_id).bandwidth_bps
         if held.rate_bps == full_bps:
@@ -424,8 +428,8 @@ class Meddling:
 
 
 class Shaken:
-    """The live backend, whose every wait begins with a comparison and now and
-    then a blow.
+    """The live backend; each wait begins with a comparison, and some with a
+    blow: a killed agent, a stopped process, a full disk.
     """
 
     name = "live"
@@ -495,9 +499,7 @@ class Shaken:
             self._stop_for_a_second()
 
     def _stop_for_a_second(self) -> None:
-        """SIGSTOP to any process of the run, its own among them; another wakes
-        it.
-        """
+        """Stops any process of the run for a second, the run's own among them."""
         name, pid = self._rng.choice(self._stoppable())
         self._tally.done[f"{name} stopped"] += 1
         if pid == os.getpid():
@@ -529,7 +531,7 @@ class Shaken:
         return processes
 
     def _fill_disk(self) -> None:
-        """All that is left of the folder's file system, and a byte more."""
+        """Fills the file system of the run's folder to its last block."""
         self._tally.done["disk filled"] += 1
         with (self._folder / "filled").open("wb") as file:
             free = os.statvfs(self._folder)
@@ -542,8 +544,8 @@ class Shaken:
     # -- comparison -------------------------------------------------------------------------
 
     def _compare(self) -> None:
-        """All of it; what disagrees has a moment to come right, as after a
-        blow.
+        """Compares everything. Disagreements have AGREE_S to disappear, as
+        after a blow.
         """
         began = time.monotonic()
         while problems := self._problems():
@@ -634,8 +636,8 @@ class Shaken:
         return lost
 
     def _groups(self) -> Iterator[str]:
-        """Each VM's agent is in the VM's own group, which is frozen if its job
-        is.
+        """Disagreements on control groups: an agent of a frozen job is frozen,
+        and no other is.
         """
         cgroup = self._emulation.cgroup
         for job_id, job in self._live._jobs.items():  # noqa: SLF001
@@ -651,8 +653,8 @@ class Shaken:
                     yield f"cgroups: {job_id}.{vm.index} is {expected}"
 
     def _ledger(self) -> Iterator[str]:
-        """Each running job has on the network what the ledger has of it; nobody
-        else has.
+        """Disagreements between ledger and network: running jobs hold what they
+        use, and no others hold anything.
         """
         if self.view is None:
             return

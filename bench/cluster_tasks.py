@@ -56,8 +56,8 @@ def drawn(count: int) -> Iterator[Nothing]:
 
 
 def spread(count: int, most_in_batch: int) -> dict[str, float]:
-    """Seconds that two Dask workers took to be there, and that tasks took from
-    then on, all of them.
+    """Seconds until two Dask workers are ready, of all tasks after that, and
+    until the workers have ended.
     """
     distributed = importlib.import_module("distributed")
     started = partial(
@@ -104,8 +104,8 @@ def _timed(runs: Executor, count: int, began_s: float) -> dict[str, float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """Per task in batches, at both counts with the driver's peak memory; per
-    batch; the start; the same without Dask.
+    """Rows: time per task with Dask and without at both counts, per batch, and
+    of starts and ends.
     """
     counts: Sequence[int] = COUNTS
     starts = STARTS
@@ -126,7 +126,9 @@ def run(quick: bool) -> list[Result]:
 
 
 def _tasks(count: int) -> list[Result]:
-    """So many tasks with Dask and without, in batches of the product's size."""
+    """Rows of ``count`` tasks with Dask and without, in batches of the
+    product's size.
+    """
     most = dask_executor.MOST_IN_BATCH
     dask = measured(spread, {"count": count, "most_in_batch": most})
     without_dask = measured(local, {"count": count})
@@ -155,7 +157,9 @@ def _ends(
     function: Callable[..., dict[str, float]],
     arguments: dict[str, int],
 ) -> list[Result]:
-    """Times from nothing to the first tasks, and from the last one's end."""
+    """Rows of starts, until two tasks are done, and of ends, after the last
+    task.
+    """
     began_s = []
     ended_s = []
     for _ in range(repeats):

@@ -208,8 +208,8 @@ def _move(process: ControllerProcess, tenant: Tenant) -> None:
 def spread_tenants(
     datacentre: DataCentre, network: NetworkPlan
 ) -> tuple[tuple[Tenant, ...], tuple[Tenant, ...]]:
-    """Tenants of a VM on each of four servers; a tenth below the first core,
-    and those moved to the others in turn.
+    """Tenants with a VM on each of four servers; and of a tenth of them, which
+    are below the first core, their places below other cores.
     """
     draw = random.Random(1)  # noqa: S311 - which servers, not a secret
     free = {
@@ -240,7 +240,7 @@ def spread_tenants(
 def _drawn_slots(
     draw: random.Random, free: dict[int, list[Slot]]
 ) -> dict[int, Slot]:
-    """A free slot on each of the drawn servers, which is free no more."""
+    """Draws servers with a free slot; takes one of each."""
     open_servers = [server for server, slots in free.items() if slots]
     servers = sorted(draw.sample(open_servers, VMS))
     return {server: free[server].pop() for server in servers}
@@ -278,7 +278,7 @@ def controller(place: Path) -> Iterator[ControllerProcess]:
 
 
 def saved_by_the_api(place: Path, state: DesiredState) -> None:
-    """The state as a controller saves it that receives it, and is killed."""
+    """Saves a state as a controller does that receives it by its API."""
     with controller(place) as process, process.client() as client:
         client.put_network(state.switches)
         for tenant in state.tenants:

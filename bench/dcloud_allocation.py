@@ -29,8 +29,8 @@ def measure(hours: float) -> list[float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """The benchmark's row. ``quick`` plays the first two hours alone, which are
-    less loaded than the day.
+    """The benchmark's row. ``quick`` plays the first two hours, which are less
+    loaded than the rest of the day.
     """
     hours = 24.0
     if quick:

@@ -52,8 +52,8 @@ def measure(servers: int, per_hour: float, hours: float) -> list[float]:
 
 
 def run(quick: bool) -> list[Result]:
-    """One row a size, one a load; ``quick`` leaves out the large sizes and most
-    of the time.
+    """A row for each size and each load; ``quick`` leaves out large sizes and
+    most of the time.
     """
     if quick:
         by_size = _sizes(QUICK_SIZES, QUICK_HOURS)

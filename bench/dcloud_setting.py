@@ -34,10 +34,9 @@ CENTRES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A data centre of so many servers, and the first ``hours`` of a day of
-    arrivals there.
+    """A data centre, and the first ``hours`` of a day of arrivals in it.
 
-    Per 8,000 servers ``per_hour`` jobs arrive, so that every size is equally
+    ``per_hour`` jobs arrive per 8,000 servers, so that every size is equally
     loaded.
     """
 

@@ -32,8 +32,8 @@ TARGET = 100_000.0
 
 
 def run(quick: bool) -> list[Result]:
-    """Jobs a second of processor time; the log is read and its requests are
-    made beforehand.
+    """Jobs per second of processor time, without reading the log and making its
+    requests.
     """
     repeats = 11
     if quick:
@@ -158,8 +158,8 @@ class _Now:
 
 
 def decide_all(jobs: list[JobRequest], datacentre: DataCentre) -> None:
-    """The event loop in a screenful: ends before arrivals, one decision about
-    all of an instant.
+    """A bare event loop: ends before arrivals, one decision on all events of an
+    instant.
     """
     view = _Now(datacentre)
     # One function, and names of its own: calls and look-ups of attributes

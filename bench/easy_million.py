@@ -50,8 +50,8 @@ print(json.dumps({"ended": ended, "s": took_s, "drawn_mb": drawn_mb, "peak_mb": 
 
 
 def run(quick: bool) -> list[Result]:
-    """In a process of its own, whose peak memory is what it says; every event
-    goes to a counter.
+    """Peak memory of a process that draws and runs all jobs; each event goes to
+    a counter.
     """
     if quick:
         return [_row(_counted(QUICK_JOBS))]

@@ -45,8 +45,8 @@ MOST_STATES = 200
 
 
 class States(NamedTuple):
-    """Per state what is free, shapes (states, servers) and (states, links), and
-    ⟨n, b⟩.
+    """Free slots, shape (states, servers); free bandwidth, shape (states,
+    links); and ⟨n, b⟩ of the job, shape (states,) each.
     """
 
     slots: IntArray
@@ -56,7 +56,7 @@ class States(NamedTuple):
 
 
 class _Noted:
-    """A policy beside which the states that it meets are written down."""
+    """A policy whose residual at each arrival is written down."""
 
     def __init__(self, policy: Policy, since_s: float) -> None:
         self.name = policy.name
@@ -114,7 +114,9 @@ Question = tuple[DataCentre, Residual, int, int]
 
 
 def best_ms(chosen: Embedder, asked: Question, repeats: int) -> float:
-    """The shortest of some embeddings: others only add to its time."""
+    """The shortest time of some embeddings, in ms: other processes only add to
+    it.
+    """
     took_s = []
     for _ in range(repeats):
         began = time.perf_counter()
@@ -126,8 +128,8 @@ def best_ms(chosen: Embedder, asked: Question, repeats: int) -> float:
 def embed_all(
     name: str, servers: int, path: str, repeats: int
 ) -> dict[str, object]:
-    """Milliseconds that the embedder of that name takes in every state, the
-    best of ``repeats``.
+    """Times of the named embedder in every state, in ms, the best of
+    ``repeats``.
     """
     saved = np.load(path)
     states = States(*(saved[key] for key in States._fields))

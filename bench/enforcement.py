@@ -85,10 +85,10 @@ def run(quick: bool) -> list[Result]:
 
 @dataclass(frozen=True)
 class Try:
-    """Shares of what is idle, and of the guarantee; ``least``: in the worst 100
-    ms after that.
+    """Shares of the idle bandwidth (``lent``) and of the guarantee (``kept``;
+    ``least``: in the worst 100 ms); times in s.
 
-    ``ratio``: of the lender's transfer, measured over estimated time.
+    ``ratio``: measured over estimated time of the lender's transfer.
     """
 
     lent: float
@@ -100,8 +100,8 @@ class Try:
 
 
 def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
-    """The rows of a mode; where nothing is enforced there is no guarantee, so
-    only what is lent has a target.
+    """Rows of a mode. Where nothing is enforced there is no guarantee, so only
+    ``lent`` has a target.
     """
     back_ms = tuple(1e3 * attempt.back_s for attempt in tries)
     kept = tuple(100 * attempt.kept for attempt in tries)
@@ -139,7 +139,7 @@ def _rows(name: str, mode: Enforcement, tries: list[Try]) -> list[Result]:
 
 
 def _lent_row(name: str, mode: Enforcement, tries: list[Try]) -> Result:
-    """The share of what is idle; a strict guarantee lends nothing of it."""
+    """Row of the share that is lent; a strict guarantee lends nothing."""
     lent = tuple(attempt.lent for attempt in tries)
     target = "at least 0.95"
     meets = min(lent) >= LENDS
@@ -192,9 +192,7 @@ def _try(emulation: Emulation, mbps: int, mode: Enforcement) -> Try:
 
 @contextmanager
 def _borrowing(tenant: TenantPlan) -> Iterator[None]:
-    """All that it gets, with several flows, until left. Each process is ended
-    by its own handle.
-    """
+    """Sends both ways with several TCP flows while the block runs."""
     sender, receiver = tenant.vms
     to = ("-c", str(receiver.ip), "-t", "600", "-P", str(FLOWS), "--bidir")
     with ExitStack() as processes:
@@ -208,8 +206,8 @@ def _borrowing(tenant: TenantPlan) -> Iterator[None]:
 
 @dataclass
 class Received:
-    """Bytes that reach a tenant's second VM from its first, counted on the
-    wire, over time.
+    """Bytes that a tenant's first VM sends to its second, counted on the wire
+    over time.
     """
 
     emulation: Emulation
@@ -220,7 +218,9 @@ class Received:
     ratio: float = 0.0
 
     def during(self, duration_s: float) -> float:
-        """Send for so long at the reserved rate; returns when it began."""
+        """Sends for ``duration_s`` at the reserved rate; returns the start in
+        s.
+        """
         size = payload_bytes(self.tenant.rate_bps * duration_s)
         names = spawn_agents(self.emulation, self.tenant, self._plans(size))
         enough = Event()
@@ -269,8 +269,8 @@ class Received:
                 self.counts.append(int(row["sent_bytes"]))
 
     def judged(self, begin_s: float, lent: float) -> Try:
-        """The lender's shares of its guarantee from ``begin_s`` on, beside what
-        was lent before.
+        """The lender's shares of its guarantee from ``begin_s`` on, and
+        ``lent``.
         """
         rate_bps = self.tenant.rate_bps
         # Windows of 100 ms that begin every 10 ms, all of them whole.

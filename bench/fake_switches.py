@@ -31,8 +31,8 @@ _XID = slice(4, 8)
 
 @dataclass
 class _Switch:
-    """One switch: its rules, how it reports them, and the changes it has not
-    looked at.
+    """One switch: its rules, its report of them, and changes not yet carried
+    out.
     """
 
     dpid: int
@@ -83,8 +83,8 @@ class _Switch:
         return b""
 
     def _multipart(self, xid: int, body: bytes) -> bytes:
-        """The rules, or nothing: the library's handshake asks for the ports,
-        too.
+        """Reports the rules; the reply to any other request, as that for the
+        ports, is empty.
         """
         asked, _ = openflow13.MULTIPART.unpack_from(body)
         if asked != openflow13.OFPMP_FLOW:
@@ -114,8 +114,8 @@ class _Switch:
         return openflow13.message(openflow13.OFPT_EXPERIMENTER, xid, reply)
 
     def settle(self) -> int:
-        """Carry out what came, and be ready to report it; how many changes it
-        was.
+        """Carries out received changes and updates the report; returns their
+        number.
         """
         count = len(self.changes)
         for data in self.changes:
@@ -158,8 +158,8 @@ class FakeSwitches:
         }
 
     def settle(self) -> int:
-        """Carry out all that came; how many changes it was. Not while they are
-        being sent any.
+        """Carries out all received changes; returns their number. Must not be
+        called while the controller sends.
         """
         return sum(switch.settle() for switch in self._switches.values())
 

@@ -259,7 +259,7 @@ def planned(seed: int) -> list[Batch]:
 def _disturbances(
     rate: str, mild: Iterator[Disturbance], severe: Iterator[Disturbance]
 ) -> list[Disturbance]:
-    """Those of a network: at a rate that is too much nothing else disturbs."""
+    """Disturbances of a network's runs; none beside a rate that is too much."""
     if rate == TOO_MUCH:
         return [replace(NOTHING, name="too much rate")] * 2
     return [
@@ -308,7 +308,7 @@ def run(quick: bool, options: argparse.Namespace) -> list[Result]:
 def _left(
     batches: Sequence[Batch], played: Sequence[Played]
 ) -> list[Batch]:
-    """The batches without the runs that have ended; whole ones left out."""
+    """Batches without the runs that have ended, and without empty batches."""
     done = {run_.number for run_ in played}
     left = []
     for batch in batches:

@@ -98,8 +98,8 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 
 
 def medians(checkout: Path, which: str, samples: Samples) -> None:
-    """Adds a checkout's samples of one round: medians of its benchmarks, times of
-    its ``exec`` and of its program's jobs.
+    """Adds a checkout's samples of one round: medians of two benchmarks, times
+    of ``exec`` and of jobs of a program.
     """
     for what, benchmark in (
         ("job start", "job-start"),
@@ -118,8 +118,8 @@ def medians(checkout: Path, which: str, samples: Samples) -> None:
 def program_ms(checkout: Path) -> list[float]:
     """Times from submission to end of jobs whose program does nothing.
 
-    Jobs that were rejected are left out: their predecessor, which has all
-    slots, was still there.
+    A job is rejected while the one before still has all slots; such jobs are
+    left out.
     """
     # Not in /tmp: VMs have one of their own.
     with TemporaryDirectory(dir="/var/lib") as name:

@@ -167,7 +167,7 @@ def _experiment(name: str) -> Experiment:
 
 
 def _is_playable(name: str) -> bool:
-    """False, with a sentence, for an example whose trace is not there."""
+    """True for an example whose trace is found; else prints why it is left out."""
     try:
         _experiment(name)
     except SpecErrors as error:
@@ -219,7 +219,7 @@ def _play_missing(
 def _chosen(
     wanted: list[Case], known: list[Outcome], within_s: float
 ) -> list[Case]:
-    """Cases without an outcome that together take no longer than the time."""
+    """Cases without an outcome, as many as fit into the time."""
     done = {(outcome.example, outcome.policy) for outcome in known}
     left_s = within_s
     chosen = []
@@ -295,7 +295,7 @@ def _preflight(history: Sequence[events.Event]) -> dict[str, Any]:
 
 
 def _complaints(summary: dict[str, Any]) -> list[str]:
-    """Why its exit code is 1 whatever the verdict: jobs, expectations."""
+    """Reasons for exit code 1 beside the verdict: jobs and expectations."""
     expectations = summary.get("expectations") or {}
     return list(expectations.get("complaints", ()))
 

@@ -42,9 +42,7 @@ PORT = 5201
 
 @dataclass(frozen=True)
 class Attack:
-    """iperf3's options, and how many of the four VMs on the victim's sending
-    server send.
-    """
+    """Options of iperf3, and the number of VMs that send, of four."""
 
     name: str
     options: tuple[str, ...]
@@ -56,7 +54,7 @@ TCP = Attack("16 TCP flows", ("-P", "8"))
 UDP = Attack(
     "UDP flood at line rate", ("-u", "-b", "{mbps}M", "-l", "1448")
 )
-# What costs the switch most: as many packets as its VMs may send, from all of
+# These cost the switch most: as many packets as its VMs may send, from all of
 # them.
 MANY_UDP = (
     UDP,
@@ -67,7 +65,8 @@ MANY_AT_MBPS = 500
 MANY = 10
 HOGS_AT_MBPS = 200
 LOOPS = 40
-# As the run as a whole, VMs included, weighed until VMs had a group of theirs.
+# Former weight of the whole run, VMs included, from before VMs had a group of
+# their own.
 ONCE_PER_CPU = 8
 
 

@@ -56,11 +56,10 @@ class Cost:
 
 
 class CostSampler:
-    """Events' listener that has this process's run sampled once all of
-    ``n_jobs`` jobs run.
+    """Event sink that starts sampling this process's run once ``n_jobs`` jobs
+    run.
 
-    ``pieces``: how many times :data:`PIECE_S` there is before the first job is
-    to end.
+    ``pieces``: samples of :data:`PIECE_S` before the first job is to end.
     """
 
     def __init__(self, n_jobs: int, pieces: int) -> None:

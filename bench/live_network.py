@@ -74,8 +74,8 @@ def network(
 
 @contextmanager
 def switch_of(n_parts: int | None) -> Iterator[None]:
-    """Networks that come up in the block have their switch in ``n_parts``;
-    None: as planned.
+    """Brings up networks in the block with ``n_parts`` switch parts; None: as
+    planned.
     """
 
     @contextmanager
@@ -95,9 +95,7 @@ def switch_of(n_parts: int | None) -> Iterator[None]:
 
 
 def weight_for(network: NetworkPlan, n_parts: int) -> int:
-    """The least weight of a part with which a network has ``n_parts``, or fewer
-    if none has.
-    """
+    """The least weight of a part at which a network has at most ``n_parts``."""
     # An equal share, rounded up; whole bridges may not fit into it.
     weight = math.ceil(sum(bridge_weights(network).values()) / n_parts)
     while len(switch_parts(network, weight)) > n_parts:
@@ -215,7 +213,9 @@ def class_count(
 
 
 def ping_ms(netns: str, address: str) -> tuple[float, ...]:
-    """Round trips from a namespace, in ms, after three that find their way."""
+    """Round trips from a namespace, in ms, without the first three, for which
+    flows are installed.
+    """
     pings = ("-i", str(PING_EVERY_S), "-c", str(PINGS + 3))
     done = run_command(
         ["ip", "netns", "exec", netns, "ping", *pings, address]
@@ -273,7 +273,7 @@ def repeated_transfers(
     duration_s: float,
     repeats: int,
 ) -> list[Transfer]:
-    """All transfers of tenants that are admitted for them, and dismissed."""
+    """Admits tenants, repeats their transfers, and dismisses them."""
     for tenant in tenants:
         emulation.admit(tenant)
     transfers = []
@@ -285,8 +285,8 @@ def repeated_transfers(
 
 
 def journalled_run(stack: ExitStack, name: str) -> CleanupJournal:
-    """The machine for a benchmark that makes a network's parts by itself: its
-    lock, a journal and a control group, until the stack closes.
+    """Prepares the machine for a benchmark that makes parts of a network
+    itself: lock, journal and control group, until the stack closes.
     """
     stack.enter_context(machine_lock(name))
     clean_leftovers()

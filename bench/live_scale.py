@@ -99,8 +99,7 @@ class Size:
     """A fat-tree, the jobs on it, and the rate of each VM at which it is to be
     exact.
 
-    ``up_down_s``: what it takes to bring it up, to start all jobs, and to take
-    it down.
+    ``up_down_s``: time to bring it up, start all jobs, and take it down.
     """
 
     k: int
@@ -363,8 +362,8 @@ def _daemons_bytes(emulation: Emulation) -> int:
 
 
 def _growth(results: Sequence[Result]) -> list[Result]:
-    """The round trip on k=8 over that on k=4, each with the parts that are
-    planned for it; no row unless both were measured.
+    """Row of the round trip on k=8 over that on k=4, both with planned parts;
+    no row unless both were measured.
     """
     planned_ms = {}
     for result in results:
@@ -546,9 +545,9 @@ def _exactness(name: str, size: Size, played: Played) -> Result:
 
 
 def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
-    """Processors by kind of process, and the agents' memory.
+    """Rows of processors by kind of process, and of the agents' memory.
 
-    Nothing sampled, because a job had not started, is a missed target.
+    Targets are missed where nothing was sampled, as a job had not started.
     """
     rows = []
     cores = cost.cores or {"testbed": [nan], MACHINE: [nan]}
@@ -571,7 +570,7 @@ def _costs(name: str, size: Size, cost: Cost) -> list[Result]:
 
 
 def _processes(kind: str, cost: Cost) -> dict[str, int]:
-    """Counts beside the cost of a kind of process, where they are not 0."""
+    """Numbers of processes and of jobs that ended meanwhile, without zeros."""
     counts = {}
     if count := cost.processes.get(kind, 0):
         counts["processes"] = count
@@ -600,8 +599,8 @@ def highest(
     """The largest rate tried that passes (0: none), and the least that does not
     (None: none).
 
-    Doubling from ``first`` up to ``most``, or halving three times at most; then
-    one between the last two.
+    Doubles from ``first`` up to ``most``, or halves at most three times; then
+    tries the middle of the last two.
     """
     good = 0.0
     bad = first
@@ -696,7 +695,7 @@ def _load_rows(
 def _largest_load(
     n_parts: int | None, repeats: int, progress: Progress
 ) -> Result:
-    """More and more load on one network, until a transfer is not exact."""
+    """Raises the load on one network until a transfer is not exact."""
     largest = 0
     missed: dict[str, Any] = {}
     with (
@@ -717,8 +716,8 @@ def _largest_load(
 def _missed(
     emulation: Emulation, load_mbps: int, repeats: int
 ) -> dict[str, Any]:
-    """A load that is not exact: its worst transfer, and the processor time of
-    each daemon meanwhile. Empty where all transfers are exact.
+    """Facts on a load that is not exact: its worst transfer, and the processors
+    of each daemon. Empty where all transfers are exact.
     """
     before_s = {pid: cpu_s(pid) for pid in named("ovs-vswitchd")}
     ratios = aggregate_load.ratios_at(emulation, load_mbps, repeats)

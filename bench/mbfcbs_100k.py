@@ -57,9 +57,7 @@ COLLECTOR = "collector_us_per_lease"
 
 
 class _Collector:
-    """The time that the collector of garbage takes while it is watched: a
-    callback of ``gc``.
-    """
+    """Callback of ``gc`` that adds up the collector's time while it is watched."""
 
     def __init__(self) -> None:
         self.watched = False
@@ -76,8 +74,8 @@ class _Collector:
 
 
 class _Timed:
-    """MBFCBS with a stopwatch around every eighth decision: reading the clock
-    takes its time.
+    """MBFCBS with every eighth decision timed, as reading the clock takes time
+    itself.
     """
 
     name = Mbfcbs.name
@@ -139,8 +137,8 @@ def leases(hosts: int, count: int) -> tuple[JobRequest, ...]:
 
 
 class Played(NamedTuple):
-    """Seconds of the whole run, of the policy in it, of the collector in the
-    policy; the ends.
+    """Seconds of the whole run, of the policy in it, and of the collector in
+    the policy; and how leases ended.
     """
 
     whole_s: float
@@ -177,8 +175,8 @@ def play(hosts: int, jobs: tuple[JobRequest, ...]) -> Played:
 
 
 def run(quick: bool) -> list[Result]:
-    """The large run, then a row a cluster; ``quick``: a tenth of the leases,
-    smaller clusters.
+    """The large run, then a row for each cluster. ``quick``: a tenth of the
+    leases, smaller clusters.
     """
     # Once before: imports, compiled code.
     play(50, leases(50, 500))
@@ -259,8 +257,8 @@ def _verdicts(rows: Mapping[int, Result]) -> list[Result]:
 
 
 def _verdict(of: str, cost_us: Mapping[int, float]) -> Result:
-    """From the smallest to the largest: growth of the cost per lease over that
-    of log2(hosts).
+    """Growth of the cost per lease from the smallest to the largest cluster,
+    against that of log2(hosts).
     """
     first = min(cost_us)
     last = max(cost_us)

@@ -267,8 +267,8 @@ def _measured(process: subprocess.Popen[str]) -> Measured:
 
 @contextmanager
 def _groups() -> Iterator[dict[int, list[str]]]:
-    """Groups of two VMs on each node; the files by which ranks join them, by
-    VM, an entry a rank.
+    """Makes groups of two VMs on each node; yields the files by which ranks
+    join them: by VM, an entry for each rank.
     """
     group = RunCgroup(probe_layout(), f"bench-{os.getpid()}")
     group.create()

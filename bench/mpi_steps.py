@@ -20,7 +20,7 @@ BLOCK = bytes(1 << 14)
 
 
 def compute(cpu_s: float) -> None:
-    """Hashes until this thread has used so much more processor time."""
+    """Hashes for ``cpu_s`` of this thread's processor time."""
     digest = hashlib.sha256()
     end_s = time.thread_time() + cpu_s
     while time.thread_time() < end_s:
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def keep_to_node(rank: int, files: str) -> None:
-    """The rank's processor and control groups, which make its node."""
+    """Binds the rank to its node: a processor and control groups."""
     os.sched_setaffinity(0, {rank})
     for file in filter(None, files.split(",")):
         # 0 stands for the process that writes.

@@ -114,8 +114,8 @@ def _measure(plan: NetworkPlan, repeats: int) -> list[Once]:
 def _once(
     plan: NetworkPlan, journal: CleanupJournal, log: IO[bytes]
 ) -> Once:
-    """The controller's own start does not count: a run pays it once, whatever
-    its network.
+    """One network up and down. The controller's start is not counted: a run
+    pays it once, whatever its network.
     """
     with ExitStack() as stack:
         began = time.perf_counter()

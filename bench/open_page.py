@@ -69,7 +69,7 @@ requestAnimationFrame(count);
 
 @dataclass(frozen=True)
 class Sample:
-    """State of page and server. ``frames``: drawn in a second since the one
+    """State of page and server. ``frames``: frames a second since the sample
     before.
     """
 
@@ -150,7 +150,9 @@ def simulated(folder: Path, minutes: float) -> Path:
 
 
 def write_at_pace(source: Path, to: Path, seconds: float) -> None:
-    """Writes a run's events into a folder as their times come, for so long."""
+    """Writes a run's events into a folder at the pace of their times, for
+    ``seconds``.
+    """
     folder = RunFolder(to)
     began_s = time.monotonic()
     note = running_run(to, "open-page", ("vc",), 0)

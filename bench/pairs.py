@@ -31,8 +31,8 @@ class Round:
 
 
 def main() -> int:
-    """Prints a row a row: medians of both, their paired ratio (here over
-    there), its quartiles.
+    """Prints a line for each row: medians of both checkouts, and the median and
+    quartiles of the paired ratio.
     """
     options = _options()
     rounds = []

@@ -20,9 +20,7 @@ class Step:
 
 
 def time_left_s(steps: Sequence[Step], n_done: int, took_s: float) -> float:
-    """Time for the rest, if it differs from what is expected as much as the
-    steps so far did.
-    """
+    """Time for the remaining steps at the pace of those done, in s."""
     done_s = sum(step.expected_s for step in steps[:n_done])
     left_s = sum(step.expected_s for step in steps[n_done:])
     # Before the first step has ended nothing is known of the pace.

@@ -18,11 +18,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Result:
-    """One row of a benchmark: ``samples`` of ``unit``; ``extra`` is what else
-    belongs to it.
+    """One row of a benchmark: ``samples`` in ``unit``, and further facts in
+    ``extra``.
 
-    ``meets`` says whether a stated target was met (None where there is none)
-    and ``target`` which.
+    ``target``: the stated target in words, if any; ``meets``: whether it was
+    met, None without one.
     """
 
     name: str
@@ -84,8 +84,8 @@ def _version(package: str) -> str | None:
 
 
 def machine() -> dict[str, Any]:
-    """Processor, memory, kernel, versions and load: what a figure means nothing
-    without.
+    """Facts without which a figure means nothing: processor, memory, kernel,
+    versions, load.
     """
     n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

@@ -67,9 +67,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(quick: bool, args: argparse.Namespace) -> list[Result]:
-    """Of four kills three are followed by ``clean``, one by a run that is let
-    to its end.
-    """
+    """After three of four kills runs ``clean``, after the fourth a whole run."""
     n_kills = args.kills
     if quick:
         n_kills = 4
@@ -99,8 +97,8 @@ def run(quick: bool, args: argparse.Namespace) -> list[Result]:
 
 @dataclass
 class Tally:
-    """All kills: when they came, in s, how long the command after each took,
-    and what was wrong.
+    """Results of all kills: their moments and the times of the commands after
+    them, in s, and problems as sentences.
     """
 
     moments: list[float] = field(default_factory=list)
@@ -178,7 +176,7 @@ def _testbed(*argv: str) -> subprocess.CompletedProcess[str]:
 
 
 def _killed(file: Path, moment_s: float) -> float:
-    """Start a run and kill it by SIGKILL; returns after what time that was."""
+    """Starts a run and kills it by SIGKILL; returns its age then, in s."""
     command = [
         sys.executable,
         "-m",
@@ -205,7 +203,7 @@ def _killed(file: Path, moment_s: float) -> float:
 
 
 def _everything() -> set[str]:
-    """All that a run makes, by the machine's own tools, whoever it belongs to."""
+    """All things of the kinds that a run makes, whoever made them."""
     return _network_things() | _group_things() | _process_things()
 
 
@@ -250,8 +248,8 @@ def _out(*argv: str) -> str:
 
 @contextmanager
 def _others() -> Iterator[Callable[[], list[str]]]:
-    """Things of other people; yields what finds which of them are not as they
-    were.
+    """Things of other people; yields a function that finds which of them have
+    changed.
     """
     sleeper = subprocess.Popen(["sleep", "100000"])
     group = Path("/sys/fs/cgroup/freezer/others")

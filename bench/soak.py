@@ -117,7 +117,9 @@ class Soak:
         self._began = time.monotonic()
 
     def go_on(self, duration_s: float) -> None:
-        """Rounds until the time is over; says every half minute what is left."""
+        """Plays rounds until the time is over; prints every half minute what is
+        left.
+        """
         noted_s = 0.0
         while self._passed_s() < duration_s:
             self._round()
@@ -145,7 +147,9 @@ class Soak:
     def _timed(
         self, verb: str, act: Callable[[], None], times: int
     ) -> None:
-        """The verb so many times: each by the clock, all by the processor."""
+        """Carries out a verb some times; samples each time on the clock, and
+        the mean processor time.
+        """
         # The kernel tells processor time in ticks of 10 ms.
         before_s = processor_s(self._processes)
         for _ in range(times):
@@ -180,7 +184,7 @@ Processes = Mapping[str, Sequence[psutil.Process]]
 
 
 def testbed_processes(network: StandingNetwork) -> Processes:
-    """The network's processes. The soak ends where one of them has ended."""
+    """Processes of the network. The soak ends where one of them has ended."""
     keeper = psutil.Process(network.pid)
     # The keeper's descendants: another network's controller is not counted.
     controllers = []
@@ -312,7 +316,7 @@ def journal_rows(samples: Samples, duration_s: float) -> list[Result]:
 
 
 def _times_anew(files: Sequence[tuple[float, float]]) -> int:
-    """A journal that is written anew is another file in the place of the old."""
+    """Times that the journal was written anew, which makes another file of it."""
     n_anew = 0
     for (_, before), (_, after) in pairwise(files):
         if after != before:

@@ -59,7 +59,7 @@ with tempfile.TemporaryFile() as file:
 class Disturbance:
     """A disturbance by name.
 
-    ``kind``: the name without its strength, of one whose strength was drawn.
+    ``kind``: its name without the strength, where that was drawn.
     """
 
     name: str
@@ -89,7 +89,9 @@ def programs(body: str, count: int, nice: int = 0) -> Iterator[None]:
 
 @contextmanager
 def paused(name: str, for_s: float, after_s: float = 2.0) -> Iterator[None]:
-    """The first process of a name, or with it in its command, stopped for a time."""
+    """Stops the first process with that name, or with it in its command, for a
+    time.
+    """
     process = _process(name)
     with _stopped(lambda: process, for_s, after_s):
         yield
@@ -99,7 +101,7 @@ def paused(name: str, for_s: float, after_s: float = 2.0) -> Iterator[None]:
 def _stopped(
     find: Callable[[], psutil.Process | None], for_s: float, after_s: float
 ) -> Iterator[None]:
-    """The process that ``find`` gives after a time, stopped for another."""
+    """Stops the process that ``find`` returns after ``after_s``, for ``for_s``."""
     over = Event()
 
     def pause() -> None:
@@ -122,7 +124,10 @@ def _stopped(
 
 
 def _process(name: str) -> psutil.Process:
-    """The run's own, before a daemon of the machine's; nobody else's."""
+    """A process by its name or command: the run's first, then the machine's.
+
+    Raises LookupError.
+    """
     ours = psutil.Process().children(recursive=True)
     for process in [*ours, *psutil.process_iter()]:
         with suppress(psutil.Error):  # it has ended
@@ -170,7 +175,7 @@ def frozen(pid: int) -> Iterator[None]:
 
 @contextmanager
 def _in_group(pid: int) -> Iterator[RunCgroup]:
-    """A process in a group of its own; back where it was at the end."""
+    """Puts a process into a group of its own, and back at the end."""
     group = RunCgroup(probe_layout(), f"spoilt-{pid}")
     group.create()
     before = Path(f"/proc/{pid}/cgroup").read_text(encoding="utf-8")
@@ -202,8 +207,9 @@ def _put_back(pid: int, before: str, group: RunCgroup) -> None:
 def wrong_limits(
     links: float = 1.0, caps: float = 1.0, *, first_alone: bool = True
 ) -> Iterator[None]:
-    """The first tenant's classes on links, or its VMs' caps, get so many times
-    their rate: its plan says otherwise. Every tenant's, unless ``first_alone``.
+    """Multiplies the rates of the first tenant's classes on links, and of its
+    VMs' caps, while its plan stays as it is; of every tenant unless
+    ``first_alone``.
     """
     right = limits.tenant_limits
 
@@ -326,7 +332,9 @@ Draw = Callable[[Random], tuple[str, Spoilt]]
 
 
 def _strength(stream: Random, least: float, most: float) -> float:
-    """Small strengths are as frequent as large ones, by their logarithm."""
+    """A strength drawn evenly by its logarithm: small ones are as frequent as
+    large ones.
+    """
     return least * math.exp(stream.random() * math.log(most / least))
 
 

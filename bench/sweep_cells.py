@@ -101,7 +101,7 @@ def _apart(cells: int, processes: int) -> dict[str, Any]:
 
 
 def measured(cells: int, processes: int) -> dict[str, Any]:
-    """A sweep of so many cells, and a second one that finds them all."""
+    """Costs of a sweep, and of a second one that finds all results stored."""
     from testbed.spec.sweep_section import read_option
     from testbed.sweeps.sweep_folder import SweepOptions
     from testbed.sweeps.sweep_plan import Asked, plan_sweep

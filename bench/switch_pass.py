@@ -72,11 +72,11 @@ TCP_CASE_S = 21.0
 
 @dataclass(frozen=True)
 class Pass:
-    """A daemon with its idle bridges: round trips, and its processor time for a
+    """A daemon with its idle bridges: round trips, and its processor time per
     ping.
 
-    ``idle_cores``: what it takes without traffic. ``tcp_cores``,
-    ``faults_per_s``: during the TCP stream that received ``tcp_mbps``.
+    ``idle_cores``: processors without traffic. ``tcp_cores``, ``faults_per_s``:
+    during the TCP stream that received ``tcp_mbps``.
     """
 
     bridges: int
@@ -292,11 +292,10 @@ def _minor_faults(pid: int) -> int:
 
 
 def idle_plan(bridges: int, ports: int) -> NetworkPlan:
-    """Two bridges with a VM each and a cable between them; idle ones, each
-    cabled to itself.
+    """Two bridges with a VM each and a cable between them, and idle bridges,
+    each cabled to itself.
 
-    And one bridge more, which is a part by itself: a network of one part has no
-    part at all.
+    The last bridge is a part by itself: a network of one part has no parts.
     """
     names = ["x", "y", *(f"i{i}" for i in range(bridges)), "o"]
     planned = []
@@ -333,8 +332,8 @@ def _looped(bridge: str, ports: int) -> list[Link]:
 def one_daemon(
     bridges: int, ports: int
 ) -> Iterator[tuple[int, tuple[str, str]]]:
-    """The process that forwards, and the namespaces of the two VMs, with their
-    addresses.
+    """Yields the process of the daemon that forwards, and the namespaces of the
+    two VMs.
     """
     plan = idle_plan(bridges, ports)
     with ExitStack() as stack:
@@ -372,8 +371,8 @@ def _two_parts(plan: NetworkPlan) -> tuple[SwitchPart, SwitchPart]:
 
 
 def _forward(switch: SwitchDaemons, plan: NetworkPlan) -> None:
-    """Two learning bridges, no controller that the daemon would call again and
-    again.
+    """Makes the first two bridges learn, and removes all controllers, which the
+    daemon would call again and again.
     """
     alone: list[str] = []
     for bridge in plan.bridges[:-1]:

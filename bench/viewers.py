@@ -149,7 +149,7 @@ class Audience:
         self.frames = 0
 
     def follow(self) -> str:
-        """Reads what the run says until it ends; opens the page at its link."""
+        """Reads the run's messages until it ends; opens the page at its link."""
         text = ""
         assert self._process.stderr is not None  # noqa: S101 - by Popen's PIPE
         viewing: subprocess.Popen[str] | None = None

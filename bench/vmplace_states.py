@@ -39,7 +39,7 @@ MOST_STATES = 200
 
 
 class _Noted(JSA):
-    """JSA beside which the states that its rounds begin in are written down."""
+    """JSA whose residual at the beginning of each round is written down."""
 
     def __init__(self) -> None:
         super().__init__()
