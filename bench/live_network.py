@@ -213,8 +213,8 @@ def class_count(
 
 
 def ping_ms(netns: str, address: str) -> tuple[float, ...]:
-    """Round trips from a namespace, in ms, without the first three, for which
-    flows are installed.
+    """Round trips from a namespace, in ms, without the first three, which find
+    their way.
     """
     pings = ("-i", str(PING_EVERY_S), "-c", str(PINGS + 3))
     done = run_command(
