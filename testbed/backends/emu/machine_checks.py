@@ -90,6 +90,15 @@ class MachineCheck:
     sentence: str
     hint: str | None = None
 
+    def to_json(self) -> dict[str, str | None]:
+        """As in ``testbed doctor --json``, where the sentence is ``found``."""
+        return {
+            "name": self.name,
+            "grade": self.grade,
+            "found": self.sentence,
+            "hint": self.hint,
+        }
+
 
 def _graded(
     name: str,

@@ -28,6 +28,16 @@ def by_name(checks: list[MachineCheck]) -> dict[str, MachineCheck]:
     return {check.name: check for check in checks}
 
 
+def test_a_check_has_the_keys_of_the_doctor_s_json() -> None:
+    check = MachineCheck("disk", "warn", "1 MiB free here", "remove runs")
+    assert check.to_json() == {
+        "name": "disk",
+        "grade": "warn",
+        "found": "1 MiB free here",
+        "hint": "remove runs",
+    }
+
+
 def test_one_failure_is_enough_to_say_no(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
