@@ -1,8 +1,9 @@
-"""The part of ``testbed watch up`` that stays root: it reads the counters of the
-network that is up and writes them into a pipe, a line of JSON a second.
+"""The feed of ``testbed watch up``: the process of this verb that stays root.
 
-It reads nothing from the process that serves the page. The first line is the
-layout, the last one says why there are no more.
+Once a second it reads the counters of the network that is up and writes them
+into a pipe as a line of JSON. It reads nothing from the process that serves the
+page. The first line is the layout; the last line is the reason for which the
+feed ends.
 """
 
 from __future__ import annotations
@@ -40,22 +41,23 @@ from testbed.standing.network_state import (
 from testbed.standing.traffic_rates import TrafficSample, samples
 
 LONGEST_TEXT = 200_000
-PARTS_EVERY = 5
-"""Samples after which links and switches are asked for again: each reply has
-all cables.
+"""Characters of a tenant's tc text and flows that the page gets."""
+SAMPLES_PER_QUERY = 5
+"""Samples for each query of links and switches: the replies are long, as they
+list all cables.
 """
 
 
 def started_feed() -> int:
-    """Forks the feed; the descriptor of its lines.
+    """Forks the feed; returns the descriptor to read its lines from.
 
-    Raises the keeper's errors where no network is up.
+    Raises the keeper's errors, such as that no network is up.
     """
-    # Before the fork, so that its errors are the command's.
+    # Before the fork, so that this process reports the errors.
     first = _first_line()
     read_fd, write_fd = os.pipe()
-    # A fork, and no new program: it needs nothing that is not loaded, and
-    # nothing of the server's exists yet, no socket, thread or token's holder.
+    # A fork without a new program: the feed needs no module that is not loaded,
+    # and the server has no socket or thread yet that the feed would inherit.
     if os.fork() == 0:
         os.close(read_fd)
         _write_lines(first, write_fd)
@@ -64,40 +66,52 @@ def started_feed() -> int:
 
 
 def _write_lines(first: dict[str, Any], write_fd: int) -> NoReturn:
-    """Runs the feed's process, which ends when nobody reads any more."""
-    # Ctrl-C ends the page, and with it the pipe.
+    """Writes all lines and ends this process.
+
+    It also ends when it writes and the pipe has no reader any more.
+    """
+    # Ctrl-C ends the page's process, and with it the reader of the pipe.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with os.fdopen(write_fd, "w", encoding="utf-8") as pipe:
             for line in _lines(first):
                 json.dump(line, pipe, separators=(",", ":"))
                 pipe.write("\n")
-                # A second is shown when it is over, not when 8 KiB are full.
+                # A line is passed on at once, not when 8 KiB are full.
                 pipe.flush()
     except BaseException:  # noqa: BLE001 - there is nobody to report it to
         os._exit(1)
-    # Not by sys.exit: the handlers of the command's end are the other
-    # process's to run, once.
+    # sys.exit would run the command's exit handlers, which the parent process
+    # has to run, once.
     os._exit(0)
 
 
 def _lines(first: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The first line, then a line per sample, then the reason of the end.
+
+    Whenever the tenants have changed, a line with their texts is before that of
+    the sample.
+    """
     yield first
-    parts: dict[str, Any] = {}
+    states: dict[str, Any] = {}
     tenants: tuple[TenantState, ...] | None = None
     try:
-        with closing(samples()) as taken:
-            for number, (state, sample) in enumerate(taken):
-                if number % PARTS_EVERY == 0:
-                    parts = _parts(first["lower_ports"])
-                # Hundreds of kilobytes for many tenants: sent with a change
-                # of theirs alone, and ahead of the sample that shows it.
+        with closing(samples()) as network_samples:
+            for number, (state, sample) in enumerate(network_samples):
+                if number % SAMPLES_PER_QUERY == 0:
+                    states = _link_and_switch_states(first["lower_ports"])
+                # Not in each line: texts of many tenants have hundreds of
+                # kilobytes.
                 if state.tenants != tenants:
                     tenants = state.tenants
                     yield {"texts": _texts()}
-                yield {**sample_line(state, sample), **parts}
+                yield {**sample_line(state, sample), **states}
     except TestbedError as error:
         yield {"end": error.message}
+    # Such as too many open sockets, or a namespace that was just removed.
+    except OSError as error:
+        reason = f"the network's counters cannot be read: {error}"
+        yield {"end": f"{reason}: run testbed watch up again"}
 
 
 def _first_line() -> dict[str, Any]:
@@ -121,8 +135,11 @@ def _first_line() -> dict[str, Any]:
 def standing_topology(
     plan: NetworkPlan, names: dict[str, str], scale_rate: float
 ) -> dict[str, Any]:
-    """A network as it was built, in the form of ``run_started``; capacities in
-    the experiment's bit/s. ``names``: of its nodes, by bridge.
+    """The topology of a built network, in the form of ``run_started``.
+
+    Capacities are in bit/s of the experiment. ``names`` has the nodes' names by
+    their bridges; ``scale_rate`` is bit/s on the wire per bit/s of the
+    experiment.
     """
     return {
         "names": _node_names(plan, names),
@@ -132,51 +149,47 @@ def standing_topology(
 
 
 def _node_names(plan: NetworkPlan, names: dict[str, str]) -> list[str]:
-    """Names by the number of the node."""
+    """Names in the order of the nodes' numbers."""
     n_nodes = 1 + max(bridge.node for bridge in plan.bridges)
-    name_of = [""] * n_nodes
+    ordered = [""] * n_nodes
     for bridge in plan.bridges:
-        name_of[bridge.node] = names[bridge.name]
-    return name_of
+        ordered[bridge.node] = names[bridge.name]
+    return ordered
 
 
 def _slots(plan: NetworkPlan) -> list[int]:
-    """Number of slots by server; the plan has no servers without slots."""
-    n_servers = 1 + max(plan.slots_of_server, default=-1)
-    slots = [0] * n_servers
-    for server, of_server in plan.slots_of_server.items():
-        slots[server] = len(of_server)
-    return slots
+    """Numbers of slots in the order of the servers."""
+    servers = [
+        bridge.node for bridge in plan.bridges if bridge.role == "server"
+    ]
+    # A server without slots is not among the keys of slots_of_server.
+    return [len(plan.slots_of_server.get(node, ())) for node in servers]
 
 
 def _link_columns(
     plan: NetworkPlan, scale_rate: float
 ) -> dict[str, list[int]]:
-    """Ends and capacities of all links, by column as ``run_started`` has them."""
+    """Ends and capacities of all links, in the columns of ``run_started``."""
     node_of = {bridge.name: bridge.node for bridge in plan.bridges}
-    links: dict[str, list[int]] = {
-        "lower": [],
-        "upper": [],
-        "capacity_bps": [],
-        "capacity_down_bps": [],
+    links = plan.links
+    # The plan is in bit/s on the wire, the page in bit/s of the experiment.
+    return {
+        "lower": [node_of[link.lower.bridge] for link in links],
+        "upper": [node_of[link.upper.bridge] for link in links],
+        "capacity_bps": [round(link.up_bps / scale_rate) for link in links],
+        "capacity_down_bps": [
+            round(link.down_bps / scale_rate) for link in links
+        ],
     }
-    for link in plan.links:
-        links["lower"].append(node_of[link.lower.bridge])
-        links["upper"].append(node_of[link.upper.bridge])
-        # The plan is in bit/s on the wire, the page in the file's units.
-        links["capacity_bps"].append(round(link.up_bps / scale_rate))
-        links["capacity_down_bps"].append(round(link.down_bps / scale_rate))
-    return links
 
 
 def sample_line(
     state: NetworkState, sample: TrafficSample
 ) -> dict[str, Any]:
-    """A second of the network: rates by directed link, tenants, its trouble."""
-    links = [asdict(link) for link in sample.links]
+    """The line of a sample: columns by directed link, tenants, slots, trouble."""
     line: dict[str, Any] = {"interval_s": sample.interval_s}
     for column in ("reserved_bps", "sent_bps", "queued_bytes", "dropped"):
-        line[column] = [link[column] for link in links]
+        line[column] = [getattr(link, column) for link in sample.links]
     return line | {
         "tenants": _tenants(state, sample),
         "slots": state.slots,
@@ -189,7 +202,7 @@ def sample_line(
 def _tenants(
     state: NetworkState, sample: TrafficSample
 ) -> list[dict[str, Any]]:
-    """Each tenant with its rates; a tenant that has just come has none yet."""
+    """Each tenant with its rates; a tenant that was just added has none."""
     rates = {tenant.name: asdict(tenant) for tenant in sample.tenants}
     return [
         _tenant(tenant) | rates.get(tenant.name, {})
@@ -215,14 +228,14 @@ def _texts() -> dict[str, str]:
     texts = {}
     for tenant in plans.tenants:
         text = tenant_text(network, tenant, plans.app or None)
-        # A tenant of hundreds of VMs has megabytes, of which the page shows
-        # the beginning; `testbed tenant show` has all.
+        # The text of hundreds of VMs has megabytes: the page shows its
+        # beginning, and `testbed tenant show` all of it.
         texts[tenant.job_id] = text[:LONGEST_TEXT]
     return texts
 
 
-def _parts(lower_ports: list[str]) -> dict[str, Any]:
-    """Links that are down, by number, and the Open vSwitches."""
+def _link_and_switch_states(lower_ports: list[str]) -> dict[str, Any]:
+    """Numbers of the links that are down, and all Open vSwitches."""
     switches = [
         {"name": switch.name, "forwards": switch.pid is not None}
         for switch in ask(ShowSwitches(), tuple[SwitchState, ...])
@@ -231,12 +244,14 @@ def _parts(lower_ports: list[str]) -> dict[str, Any]:
 
 
 def _down(lower_ports: list[str]) -> list[int]:
-    """Numbers of the links that are down."""
+    """Numbers of the links that are down, each found by its lower port."""
     number_of = {port: number for number, port in enumerate(lower_ports)}
     down = []
     for link in ask(ShowLinks(), tuple[LinkState, ...]):
-        if not link.up:
-            # A VM's cable is none of the data centre's links.
-            ports = [port for port in link.ports if port in number_of]
-            down += [number_of[port] for port in ports]
+        if link.up:
+            continue
+        for port in link.ports:
+            # Upper ports have no number, nor have the cables of VMs.
+            if port in number_of:
+                down.append(number_of[port])
     return down

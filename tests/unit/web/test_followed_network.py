@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from controller.flow_rules import tenant_flows
 from testbed.backends.emu.vm_process import VmPlace
 from testbed.errors import BadInput, RunFailed
-from testbed.plan.network_plan import controller_tenant
+from testbed.plan.network_plan import controller_tenant, network_plan
 from testbed.standing.network_layout import (
     NetworkLayout,
     TenantPlans,
@@ -27,6 +28,7 @@ from testbed.standing.traffic_rates import TrafficRates, TrafficSample
 from testbed.web import network_feed
 from testbed.web.followed_network import ENDED, FollowedNetwork
 from tests.unit.plan.test_lost_links import TREE, placed
+from topologies.tree import tree
 
 NETWORK, TENANT, NAMES = placed(TREE, ((0, 2), (2, 1)))
 LAYOUT = NetworkLayout(
@@ -138,6 +140,29 @@ def test_a_feed_that_breaks_off_is_told(lines: list[str]) -> None:
     assert followed.trouble == ENDED
 
 
+def test_counters_that_cannot_be_read_are_the_reason_of_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def samples() -> Iterator[tuple[NetworkState, TrafficSample]]:
+        yield state(), traffic()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(network_feed, "ask", asked)
+    monkeypatch.setattr(network_feed, "samples", samples)
+    *_, last = network_feed._lines(network_feed._first_line())
+    assert last["end"] == (
+        "the network's counters cannot be read: [Errno 24] Too many open"
+        " files: run testbed watch up again"
+    )
+
+
+def test_servers_without_slots_are_servers() -> None:
+    plan = network_plan(tree([2, 2], [1000, 1000], [0, 2, 1, 0]))
+    names = {bridge.name: bridge.name for bridge in plan.bridges}
+    topology = network_feed.standing_topology(plan, names, 1.0)
+    assert topology["slots"] == [0, 2, 1, 0]
+
+
 def test_items(network: FollowedNetwork) -> None:
     tenant = network.item("job", NAME)
     assert tenant["command"] == f"sudo testbed tenant show {NAME}"
@@ -167,7 +192,7 @@ def test_items(network: FollowedNetwork) -> None:
     assert network.item("node", "1")["text"] == ""
     for kind in ("job", "link", "node"):
         with pytest.raises(BadInput):
-            network.item(kind, "nothing")  # type: ignore[arg-type]
+            network.item(kind, "nothing")
 
 
 def test_gauges_are_of_the_last_sample(network: FollowedNetwork) -> None:
