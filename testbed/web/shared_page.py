@@ -1,8 +1,8 @@
 """A run as one file that any browser opens without a server.
 
-The file has the page's script and style, the state at some moments and the
-histories of items, compressed. Its content security policy lets it load
-nothing.
+The file has the page's script and style. Beside them it has a compressed
+recording: the run's state at some moments, and the histories of jobs, links and
+nodes. Its content security policy lets it load nothing.
 """
 
 from __future__ import annotations
@@ -26,23 +26,27 @@ from testbed.web.followed_run import (
 )
 
 MOMENTS = 120
+"""Number of equal intervals between the recorded states of a run."""
 MAX_ITEMS = 300
+"""Limit of the histories of each kind: of jobs, of links and of nodes."""
 MAX_EVENTS_READ = 3_000_000
-"""The most events that are read for the histories of jobs, in a pass per job."""
+"""Limit of the product of jobs and events: each job's history is one pass over
+all events.
+"""
 
-_RULES = (
+_SECURITY_POLICY = (
     "default-src 'none'; script-src '{digest}';"
     " style-src 'unsafe-inline'; img-src data:"
 )
-# The recording is in a script of a type that browsers do not run: they
-# leave its text as it is.
+# Browsers neither run nor show a script of type text/plain: it holds the
+# recording.
 _PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="{rules}">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
 <title>{title}</title>
 <style>{style}</style>
 </head>
@@ -57,19 +61,25 @@ _PAGE = """\
 
 
 def shared_page(path: Path) -> str:
-    """The page of a run's folder. Raises BadInput where that is none, or damaged."""
+    """The page of a run's folder, as HTML.
+
+    Raises BadInput where the folder is no run's, has no events yet, or is
+    damaged.
+    """
     runs = []
     for run in FollowedFolder(path).new_runs():
         run.refresh()
         if run.trouble:
             raise BadInput(run.trouble)
         runs.append(_recorded(run))
+    if not runs:
+        raise BadInput(f"{path} has no events yet", "share it later")
     static = files("testbed.web") / "static"
     script = (static / "page.js").read_text("utf-8")
     # Names from experiment files cannot become code: the policy allows one
-    # script, by its digest, and the recording is text of 64 characters.
+    # script, by its digest, and the recording is in base64, which has no tags.
     return _PAGE.format(
-        rules=_RULES.format(digest=_digest(script)),
+        policy=_SECURITY_POLICY.format(digest=_digest(script)),
         title=escape(runs[0]["header"]["name"]),
         style=(static / "page.css").read_text("utf-8"),
         recording=_packed({"runs": runs}),
@@ -78,17 +88,20 @@ def shared_page(path: Path) -> str:
 
 
 def _digest(script: str) -> str:
-    """A script's source expression for a content security policy."""
-    # Browsers digest all that stands between the tags: not even a line may
-    # be added around the script.
+    """The expression that allows a script in a content security policy."""
+    # Browsers digest all text between the tags: the page must not add even a
+    # line end to the script.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest())
     return f"sha256-{digest.decode()}"
 
 
 def _packed(value: dict[str, Any]) -> str:
-    """A JSON value as base64 of its gzip, which browsers unpack by themselves."""
+    """A value as JSON, compressed by gzip, in base64.
+
+    Browsers can decompress gzip without a library.
+    """
     text = json.dumps(value, separators=(",", ":"))
-    # Without the time, so that the same run makes the same file.
+    # No time in the header, so that the same run makes the same file.
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
 
 
@@ -103,8 +116,8 @@ def _recorded(run: FollowedRun) -> dict[str, Any]:
 
 
 def _frames(run: FollowedRun) -> Iterator[dict[str, Any]]:
-    """The state at evenly spaced moments of the run."""
-    # In order: seeking backwards would follow all events again.
+    """The state at evenly spaced moments of the run, in their order."""
+    # One player for all: only seeking backwards starts at the first event.
     player = Player(run)
     length_s = run.state.now_s - run.begin_s
     for number in range(MOMENTS + 1):
@@ -113,7 +126,10 @@ def _frames(run: FollowedRun) -> Iterator[dict[str, Any]]:
 
 
 def _items(run: FollowedRun) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Histories by kind and name; of a large run those of its first items."""
+    """Histories of jobs, links and nodes, each with its kind and name.
+
+    A large run has those of its first MAX_ITEMS, or of fewer jobs.
+    """
     n_jobs = min(MAX_ITEMS, MAX_EVENTS_READ // max(1, len(run.events)))
     names: dict[ItemKind, Iterable[object]] = {
         "job": list(run.state.tally.lives.jobs)[:n_jobs]
@@ -122,6 +138,6 @@ def _items(run: FollowedRun) -> Iterator[tuple[str, dict[str, Any]]]:
     if layout is not None:
         names["link"] = range(min(MAX_ITEMS, len(layout.links)))
         names["node"] = range(min(MAX_ITEMS, len(layout.nodes)))
-    for kind, of_kind in names.items():
-        for name in of_kind:
+    for kind, names_of_kind in names.items():
+        for name in names_of_kind:
             yield f"{kind} {name}", run.item(kind, str(name))

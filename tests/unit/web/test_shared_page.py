@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from testbed.cli.main import run
-from testbed.record.folder import EVENTS
+from testbed.record.folder import EVENTS, RunFolder
+from testbed.record.running import noted, running_run
 from testbed.web.shared_page import MOMENTS, shared_page
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
@@ -60,3 +61,12 @@ def test_a_damaged_run_is_not_shared(
     assert run(["share", str(folder), "--out", str(out)]) == 2
     assert "events.jsonl:" in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_run_without_events_is_not_shared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = running_run(tmp_path, "begun", ["a"], 1)
+    with noted(RunFolder(tmp_path), begun):
+        assert run(["share", str(tmp_path)]) == 2
+    assert "has no events yet" in capsys.readouterr().err
