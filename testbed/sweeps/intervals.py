@@ -1,5 +1,5 @@
-"""Means of repetitions with their confidence intervals, and the rule by which
-there are enough.
+"""Means over seeds with their confidence intervals, and the rule for the number
+of seeds.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``n`` seeds and half the width of its interval; None with one
-    seed.
+    """The mean of ``n`` values, and half the width of its confidence interval.
+
+    ``half_width`` is None if there is no interval: for fewer than two values,
+    or one that is not finite.
     """
 
     mean: float
@@ -24,29 +26,31 @@ class Estimate:
     n: int
 
     def scaled(self, factor: float) -> Estimate:
-        """The same in another unit; ``factor`` > 0."""
+        """The estimate in another unit; ``factor`` is positive."""
         half_width = self.half_width
         if half_width is not None:
             half_width *= factor
         return Estimate(self.mean * factor, half_width, self.n)
 
     def within(self, least: float, most: float) -> tuple[float, float]:
-        """The ends of the interval, cut at what is possible."""
+        """The ends of the interval for a picture: it is cut at ``least`` and
+        ``most``, the limits of the metric, and always contains the mean.
+        """
         half_width = self.half_width or 0.0
         low = max(least, self.mean - half_width)
         high = min(most, self.mean + half_width)
-        # The mean itself is drawn wherever it is.
+        # The mean is drawn even if it is beyond the limits.
         return min(low, self.mean), max(high, self.mean)
 
     def is_apart(self, other: Estimate) -> bool:
-        """True where both have an interval, and these do not overlap."""
+        """True if both have intervals, and the intervals do not overlap."""
         if self.half_width is None or other.half_width is None:
             return False
         distance = abs(self.mean - other.mean)
         return distance > self.half_width + other.half_width
 
     def show(self, digits: int = 1) -> str:
-        """``79.3 ± 0.4``; a dash where there is no number."""
+        """Text as ``79.3 ± 0.4``; a dash for a mean that is not a number."""
         if math.isnan(self.mean):
             return "–"
         if math.isinf(self.mean):
@@ -60,11 +64,12 @@ class Estimate:
 
 
 def estimate(values: Iterable[float | None]) -> Estimate:
-    """Student's interval around the mean of independent values; None counts as
-    no value.
+    """The mean of independent values with Student's t interval; None is left
+    out.
 
-    Of paired differences it is the paired t interval: policies that met the
-    same requests differ far less than their means vary from seed to seed.
+    For differences of pairs it is the paired t interval. It suits policies that
+    met the same requests: they differ far less than each one's values vary from
+    seed to seed.
     """
     known = [value for value in values if value is not None]
     n = len(known)
@@ -72,7 +77,7 @@ def estimate(values: Iterable[float | None]) -> Estimate:
         return Estimate(math.nan, None, 0)
     for value in known:
         if not math.isfinite(value):
-            # A ratio to nothing, for one: no interval around it.
+            # Such as a ratio to zero: there is no interval around it.
             return Estimate(value, None, n)
     if n == 1:
         return Estimate(known[0], None, 1)
@@ -82,8 +87,10 @@ def estimate(values: Iterable[float | None]) -> Estimate:
 
 @cache
 def _quantile(n: int) -> float:
-    """Student's t of n values that half of the rest of the confidence lies
-    above.
+    """Half the width of the interval of n values, in standard errors.
+
+    It is the value of Student's t with n - 1 degrees of freedom that is
+    exceeded with probability (1 - CONFIDENCE) / 2.
     """
     from scipy.stats import t
 
@@ -92,10 +99,13 @@ def _quantile(n: int) -> float:
 
 @dataclass(frozen=True)
 class Stop:
-    """A rule: seeds are enough where the interval's half width is at most this
-    share of the mean.
+    """A rule for the number of seeds.
 
-    ``metric`` empty: of each metric that is shown. ``least``: the fewest seeds.
+    Seeds are enough if the half width of the metric's confidence interval is at
+    most the share ``interval`` of its mean.
+
+    - ``metric``: name of the metric; empty: each metric that is shown.
+    - ``least``: the fewest seeds.
     """
 
     interval: float
@@ -105,22 +115,22 @@ class Stop:
     def needed(
         self, columns: Sequence[Sequence[float | None]]
     ) -> int | None:
-        """The fewest first seeds that are enough; None where all of them are
-        not.
+        """The least number of seeds that is enough, counted from the first
+        seed; None if all seeds are not enough.
 
-        ``columns`` are the metrics' values in the order of the seeds; None
-        where a run has none.
+        ``columns`` has a column for each metric: its values in the order of the
+        seeds, None where a run has no value.
         """
-        # The first number that will do, so that the same seeds count
-        # however many ran ahead.
-        seeds = min(map(len, columns), default=0)
-        for count in range(self.least, seeds + 1):
-            if all(self._holds(column[:count]) for column in columns):
-                return count
+        # The least number and not all seeds: the result must not depend on how
+        # many seeds ran ahead.
+        n_seeds = min(map(len, columns), default=0)
+        for n in range(self.least, n_seeds + 1):
+            if all(self._is_enough(column[:n]) for column in columns):
+                return n
         return None
 
-    def _holds(self, values: Sequence[float | None]) -> bool:
-        around = estimate(values)
-        if around.half_width is None or not math.isfinite(around.mean):
+    def _is_enough(self, values: Sequence[float | None]) -> bool:
+        overall = estimate(values)
+        if overall.half_width is None:
             return False
-        return around.half_width <= self.interval * abs(around.mean)
+        return overall.half_width <= self.interval * abs(overall.mean)

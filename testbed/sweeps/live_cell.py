@@ -1,6 +1,4 @@
-"""A live cell: the cell's file played by ``testbed run`` in a process of its
-own.
-"""
+"""A live cell of a sweep, played by ``testbed run`` in a process of its own."""
 
 from __future__ import annotations
 
@@ -27,11 +25,11 @@ from testbed.sweeps.tasks import (
 )
 from testbed.sweeps.worker_side import examined
 
-LAST = 400
-"""Characters of a failed command's last words that are passed on."""
+STDERR_CHARACTERS = 400
+"""Length of the end of a failed command's standard error that is reported."""
 IN_USE_S = END_S + 30.0
-"""Time in which a run whose worker was killed has cleaned up and left the
-machine, in seconds.
+"""Time limit of waiting for another run to end, in seconds: a run whose worker
+was killed takes down its network within END_S.
 """
 
 
@@ -43,19 +41,22 @@ def played_live(
     keep: Path | None,
     context: Context,
 ) -> dict[str, Any]:
-    """The result of a cell on this machine's live network, with the run's
-    provenance.
+    """Plays a cell on this machine's live network; returns its ``result`` and
+    its ``provenance``.
 
-    ``files`` are by their names in the experiment; the experiment's own file is
-    by "", and is played under ``name``. Raises the error that the command ended
-    in.
+    - ``files``: the experiment file under the name "", and the files that it
+      reads under the names that it has for them.
+    - ``name``: the name under which the experiment file is played.
+    - ``keep``: the folder in which the run folder is kept; None: it is removed.
+
+    Raises the error that the command ended in.
     """
     with private_folder("cell-", entered=True) as folder:
-        # Jobs' commands are run as another user.
+        # Jobs' commands are run as another user, who has to read the files.
         folder.chmod(0o755)
         relative = {}
         for file_name, ref in files.items():
-            # One with an absolute name has to be at that place already.
+            # A file with an absolute name is not copied: it has to be there.
             if file_name.startswith("/"):
                 _check_absolute(file_name, ref)
             else:
@@ -63,33 +64,35 @@ def played_live(
         relative[name] = relative.pop("")
         spec = laid_out(folder, relative)[name]
         command = _command(spec, keep or folder / "runs", overrides)
-        done, record = _until_free(command)
-        # 1 is a result too: one outside what was expected.
-        if done.returncode not in (0, 1) or record is None:
-            raise _failure(record, done.returncode, done.stderr).error
-        return _read(record)
+        ended, record = _run_when_free(command)
+        # Exit code 1 is that of a run with results outside their bands.
+        if ended.returncode not in (0, 1) or record is None:
+            raise _failure(record, ended.returncode, ended.stderr).error
+        return _result_and_provenance(record)
 
 
-def _until_free(
+def _run_when_free(
     command: Sequence[str],
 ) -> tuple[CompletedProcess[str], Any]:
-    """The command's end, and the record that it printed; it is run again while
-    another run holds the network, for at most ``IN_USE_S``.
+    """Runs the command; returns the ended process and the record it printed.
+
+    While another run holds the network the command is repeated, for at most
+    ``IN_USE_S``.
     """
     until_s = time.monotonic() + IN_USE_S
     while True:
-        done = run_child(command)
-        record = _printed(done.stdout)
+        ended = run_child(command)
+        record = _printed_record(ended.stdout)
         if not _is_in_use(record) or time.monotonic() > until_s:
-            return done, record
-        # A program, so that the wait is interrupted as a run is.
+            return ended, record
+        # A program and not time.sleep: it is interrupted as a run is.
         if run_child(("sleep", "2")).returncode != 0:
-            return done, record
+            return ended, record
 
 
 def _check_absolute(name: str, ref: FileRef) -> None:
-    """Raises RunFailed where an absolute name stands for another content here
-    than in the key.
+    """Raises RunFailed if the file with this absolute name is missing here, or
+    its content is not that of ``ref``.
     """
     try:
         unchanged(ref, Path(name))
@@ -103,18 +106,21 @@ def _check_absolute(name: str, ref: FileRef) -> None:
 def _command(
     file: Path, out: Path, overrides: Sequence[tuple[str, str]]
 ) -> list[str]:
-    words = [str(file), "--json", "--out", str(out)]
+    arguments = [str(file), "--json", "--out", str(out)]
     for key, text in overrides:
-        words += ["--set", f"{key}={text}"]
-    return python_command("testbed.cli.main", "run", *words)
+        arguments += ["--set", f"{key}={text}"]
+    return python_command("testbed.cli.main", "run", *arguments)
 
 
-def _printed(text: str) -> Any:
-    """A command's value of ``--json``; None where it printed none."""
+def _printed_record(text: str) -> Any:
+    """The record of a run, or of its error, in the output of ``run --json``;
+    None if there is no JSON.
+    """
     try:
         value = json.loads(text)
     except ValueError:
         return None
+    # Runs are in a list, of which a cell has one; an error is in no list.
     if isinstance(value, list) and value:
         return value[0]
     return value
@@ -126,31 +132,32 @@ def _is_in_use(record: Any) -> bool:
     )
 
 
-def _failure(record: Any, code: int, words: str) -> TaskFailure:
+def _failure(record: Any, code: int, stderr: str) -> TaskFailure:
+    """The error that the command printed, or its exit code where there is
+    none.
+    """
     if isinstance(record, dict) and "error" in record:
         return TaskFailure(
             record["error"], record.get("hint"), record["exit_code"]
         )
-    return TaskFailure(
-        f"testbed run ended with exit code {code}: {words[-LAST:].strip()}"
-    )
+    end = stderr[-STDERR_CHARACTERS:].strip()
+    return TaskFailure(f"testbed run ended with exit code {code}: {end}")
 
 
-def _read(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The run's result; its summary without the folder and the times of this
-    machine.
-    """
+def _result_and_provenance(record: Mapping[str, Any]) -> dict[str, Any]:
     folder = Path(record["folder"])
     summary = dict(record)
-    for apart in ("expectations", "folder", "audit_passed"):
-        del summary[apart]
-    # The record says whether the audit passed, not what failed.
+    # A result has no path of a machine, and has expectations and audit beside
+    # its summary.
+    for field in ("expectations", "folder", "audit_passed"):
+        del summary[field]
+    # The record has the verdict of the audit, and no list of what failed.
     failed = [] if record["audit_passed"] else ["see testbed audit"]
     result = cell_result(
         summary, record["expectations"], failed, events_digest(folder)
     )
     run = read_json(folder / PROVENANCE)
     if not isinstance(run, dict):
-        raise RunFailed(f"{folder / PROVENANCE} says nothing")
-    where = {**examined(), "run": run, "run_s": record["wall_s"]}
-    return {"result": result, "provenance": where}
+        raise RunFailed(f"{folder / PROVENANCE} has no provenance")
+    provenance = {**examined(), "run": run, "run_s": record["wall_s"]}
+    return {"result": result, "provenance": provenance}
