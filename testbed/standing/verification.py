@@ -1,8 +1,8 @@
-"""Verification of the standing network: installed state against plan; packets.
+"""Verification of the standing network: comparison with its plan, and packets.
 
-Limits and flows are read by ``tc`` and ``ovs-ofctl``, another way than they
-were written. Packets show what no comparison does; of a person's own controller
-they alone can say what its flows do.
+``tc`` and ``ovs-ofctl`` read limits and flows back; they share no code with the
+programs that installed them. Packets show what the network in fact forwards. A
+user's own controller has no planned flows to compare: packets alone verify it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from testbed.plan.network_plan import (
 from testbed.plan.path_delay import path_delay
 from testbed.standing.network_layout import NetworkLayout, TenantPlans
 
-# The checks in their order, and the objects that each of them counts.
+# The checks in their order, with the objects that each of them counts.
 CHECKS = {
     "links": "cables",
     "limits": "tc objects",
@@ -46,7 +46,11 @@ CHECKS = {
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """One kind of check: number of things compared or sent, and problems."""
+    """The result of a check.
+
+    ``compared``: number of objects compared, or of packets sent. ``note``: the
+    reason for which objects are counted and not compared, or empty.
+    """
 
     name: str
     compared: int
@@ -61,7 +65,9 @@ class NetworkCheck:
 def checks(
     layout: NetworkLayout, plans: TenantPlans
 ) -> Iterator[NetworkCheck]:
-    """All checks, one after the other. Raises RunFailed where a tool fails."""
+    """Runs all checks, in the order of CHECKS. Raises RunFailed where a tool
+    fails.
+    """
     ports_up, installed = _ports_and_limits(layout, plans)
     titles = _titles(layout, plans)
     yield _links(layout, ports_up, titles)
@@ -77,12 +83,15 @@ def _links(
     ports_up: set[str],
     titles: Mapping[str, str],
 ) -> NetworkCheck:
-    """Every cable carries: that of a link at both ends, that of a VM at one."""
+    """Checks that every cable has a carrier.
+
+    A link's cable is seen at both ends, a VM's cable at the switch.
+    """
     cables: list[tuple[str, ...]] = []
     for link in layout.plan.links:
         cables.append((link.lower.name, link.upper.name))
-    # The other end of a VM's cable is in its namespace, and a cable carries
-    # at both ends or at none.
+    # The VM's end is in its namespace, and need not be read: a cable has a
+    # carrier at both ends or at none.
     for slot in layout.plan.slots:
         cables.append((slot.port.name,))
     problems = []
@@ -97,7 +106,7 @@ def _ports_and_limits(
     layout: NetworkLayout,
     plans: TenantPlans,
 ) -> tuple[set[str], Objects]:
-    """Names of the devices that carry, and every limit that is installed."""
+    """Names of the devices with a carrier, and every installed limit."""
     ports_up: set[str] = set()
     installed = Objects()
     for netns, ports in _ports_by_namespace(layout).items():
@@ -105,8 +114,8 @@ def _ports_and_limits(
         for name, device in devices.items():
             if "LOWER_UP" in device["flags"]:
                 ports_up.add(name)
-        # tc is asked about ports with a queueing discipline of ours alone: each
-        # question is a process, and idle slots have none.
+        # Each query of tc is a process: ports without a queueing discipline, as
+        # those of idle slots, have no limits and are left out.
         queued = [
             port
             for port in ports
@@ -117,26 +126,25 @@ def _ports_and_limits(
     return ports_up, installed | _limits_in_vms(plans)
 
 
-def _limits_in_vms(plans: TenantPlans) -> Objects:
-    slots: list[Slot] = []
-    for tenant in plans.tenants:
-        slots += (vm.slot for vm in tenant.vms)
-    installed = Objects()
-    # Each waits for a process of tc in a namespace: so many at a time.
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for objects in pool.map(_limits_in_vm, slots):
-            installed |= objects
-    return installed
-
-
 def _ports_by_namespace(
     layout: NetworkLayout,
 ) -> dict[str | None, list[str]]:
+    """Names of ports by namespace; None: the machine's own."""
     ports: dict[str | None, list[str]] = {}
     for port in layout.plan.ports:
         _, netns = layout.switches[port.bridge]
         ports.setdefault(netns, []).append(port.name)
     return ports
+
+
+def _limits_in_vms(plans: TenantPlans) -> Objects:
+    slots = [vm.slot for tenant in plans.tenants for vm in tenant.vms]
+    installed = Objects()
+    # Threads, as each call waits for a process of tc: one per processor.
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for objects in pool.map(_limits_in_vm, slots):
+            installed |= objects
+    return installed
 
 
 def _limits_in_vm(slot: Slot) -> Objects:
@@ -146,9 +154,10 @@ def _limits_in_vm(slot: Slot) -> Objects:
 
 
 def planned_limits(layout: NetworkLayout, plans: TenantPlans) -> Objects:
-    """Every limit that has to be there, from the lines of the plan."""
-    sections = [*limits.network_limits(layout.plan)]
-    # Only while traffic without a reservation is on the network.
+    """Every limit of the plan, by the names that installed limits have."""
+    sections = list(limits.network_limits(layout.plan))
+    # These lines are installed only while traffic without a reservation is on
+    # the network.
     if plans.borrowing:
         sections += limits.borrowing_lines(layout.plan)
     for tenant in plans.tenants:
@@ -164,7 +173,7 @@ def planned_limits(layout: NetworkLayout, plans: TenantPlans) -> Objects:
 
 
 def planned_flows(layout: NetworkLayout, plans: TenantPlans) -> Objects:
-    """Every flow that has to be there."""
+    """Every flow of the plan, by the names that installed flows have."""
     network = layout.plan
     tenants = tuple(
         controller_tenant(network, plan)
@@ -186,17 +195,17 @@ def _flows(
     plans: TenantPlans,
     titles: Mapping[str, str],
 ) -> NetworkCheck:
-    """Every flow is as planned, and there is no other.
+    """Checks that every flow is as planned, and that there are no others.
 
-    Those of a person's own controller are only counted.
+    Flows of a user's own controller are counted and not compared.
     """
     installed = Objects()
     failures: list[str] = []
     for bridge, (run_dir, _) in layout.switches.items():
         try:
             installed |= installed_state.installed_flows(bridge, run_dir)
-        # Its switch may be down, and the others' flows are still compared.
         except RunFailed as error:
+            # One switch may be down: the flows of the others are compared.
             failures.append(f"{bridge}: {error.message}")
     if plans.app:
         note = (
@@ -210,18 +219,21 @@ def _flows(
 
 
 def _packets(plans: TenantPlans) -> Iterator[NetworkCheck]:
-    """Pings within tenants pass; nothing else does.
-
-    That is, nothing between tenants, or with a forged source.
+    """Checks that pings within tenants arrive, and that packets between tenants
+    and packets with a forged source do not.
     """
     tenants = []
     for plan in plans.tenants:
+        # VMs without a network between them send no probes.
         if not plan.unconnected:
             vms = [_probed_vm(vm, plans.names) for vm in plan.vms]
             tenants.append(vms)
-    # All kinds at once: a packet that must not arrive is waited for in vain.
+    # All kinds are sent together: packets that must not arrive are waited for
+    # until the time limit, and so this is waited for once.
     probes = list(packet_probes.probes(tenants))
-    round_trips_s = [path_delay(p).round_trip_s for p in plans.tenants]
+    round_trips_s = [
+        path_delay(plan).round_trip_s for plan in plans.tenants
+    ]
     longest_s = max(round_trips_s, default=0.0)
     faults = packet_probes.faults(probes, longest_s)
     for kind in get_args(packet_probes.Kind):
@@ -253,7 +265,10 @@ def _titles(
     layout: NetworkLayout,
     plans: TenantPlans,
 ) -> dict[str, str]:
-    """Bridges, devices and classes -> users' names; links with a direction."""
+    """Users' names of bridges, devices and tc classes, by the kernel's names.
+
+    A link's device is called by both ends: ``rack 1 -> core 0``.
+    """
     names = plans.names
     titles = dict(names)
     for link in layout.plan.links:
@@ -267,7 +282,7 @@ def _titles(
         titles[slot.port.name] = f"{server} -> {vm}"
         titles[f"{slot.netns}/{VM_DEVICE}"] = vm
     for tenant in plans.tenants:
-        # A class of a tenant's has the tenant's number, on every link.
+        # On every link, the minor number of a tenant's class is the tenant's.
         minor = f"class 1:{tenant.tenant_id:x}"
         for link_number, _ in tenant.link_bps:
             port = layout.plan.sending_port(link_number)
@@ -280,8 +295,10 @@ def _problems(
     installed: Objects,
     titles: Mapping[str, str],
 ) -> tuple[str, ...]:
+    """The differences, each in a sentence with users' names."""
     problems = []
     for name, fault in differences(expected, installed):
+        # A name is a device or bridge and a kind: ``hn-r1-u0 class 1:5``.
         device, _, kind = name.partition(" ")
         owner = ""
         if name in titles:
