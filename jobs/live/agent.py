@@ -13,7 +13,7 @@ import tempfile
 import time
 
 from jobs.live.agent_protocol import (
-    RATE,
+    RATE_PREFIX,
     AgentMessage,
     AgentProgress,
     AgentReport,
@@ -312,8 +312,8 @@ class Channel:
         *lines, self._received = (self._received + data).split(b"\n")
         start_at_ns = None
         for line in lines:
-            if line.startswith(RATE):
-                self.rate_bps = int(line.removeprefix(RATE))
+            if line.startswith(RATE_PREFIX):
+                self.rate_bps = int(line.removeprefix(RATE_PREFIX))
             else:
                 start_at_ns = int(line)
         return start_at_ns

@@ -22,13 +22,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from jobs import linux
 from jobs.live.agent_protocol import (
     PACKET_LIMIT_BYTES,
-    RATE,
+    RATE_PREFIX,
     AgentExited,
     AgentMessage,
     AgentProgress,
     AgentReport,
     AgentStarted,
-    Answer,
+    ForkServerReply,
     Ready,
     SignalRequest,
     SpawnRequest,
@@ -42,7 +42,7 @@ class AgentPoolError(Exception):
     """The fork server has ended; no agent of the pool lives on."""
 
 
-Message = AgentMessage | Answer
+Message = AgentMessage | ForkServerReply
 
 
 @dataclass
@@ -175,7 +175,7 @@ class AgentPool:
         Those that have ended are passed over.
         """
         present = [name for name in agent_ids if name in self._lines]
-        self._tell(present, RATE + b"%d\n" % rate_bps)
+        self._tell(present, RATE_PREFIX + b"%d\n" % rate_bps)
 
     def _tell(
         self,
@@ -282,7 +282,7 @@ class AgentPool:
     def _take_answer(
         self,
         agent_id: str,
-        answer: Answer,
+        answer: ForkServerReply,
     ) -> None:
         line = self._lines.get(agent_id)
         if line is not None and isinstance(answer, AgentExited):

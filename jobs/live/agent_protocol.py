@@ -2,11 +2,11 @@
 
 An agent carries out one :class:`Plan`. Over its channel it sends :class:`Ready`
 once, :class:`AgentProgress` periodically, and :class:`AgentReport` at the end,
-each as a line of JSON. It receives a line with the instant of its start, and
-another for each change of its VM's rate. The fork server and its caller, which
-started it, trust each other: they exchange requests and replies as pickles. All
-instants are nanoseconds of the machine's CLOCK_MONOTONIC, which all network
-namespaces share.
+each as a line of JSON. It receives a line with the instant of its start, and a
+line for each change of its VM's rate. The backend starts the fork server. The
+two trust each other, and exchange requests and replies as pickles. All instants
+are nanoseconds of the machine's CLOCK_MONOTONIC, which all network namespaces
+share.
 """
 
 from __future__ import annotations
@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 PACKET_LIMIT_BYTES = 1 << 20
-RATE = b"rate "
-"""Begins a line with the payload rate of an agent's VM in bit/s."""
+RATE_PREFIX = b"rate "
+"""Start of a line to an agent; the new payload rate of its VM, in bit/s, follows."""
 
-Arrived = Mapping[tuple[int, int], int]
-"""Payload bytes that receivers have counted, by (sender, receiver)."""
+ArrivedBytes = Mapping[tuple[int, int], int]
+"""Payload bytes that receivers have counted, by the indices of the VMs (sender,
+receiver).
+"""
 
 
 # ---------------------------------------------------------------------------------------- plans
@@ -29,13 +31,15 @@ Arrived = Mapping[tuple[int, int], int]
 
 @dataclass(frozen=True)
 class Plan:
-    """The work of the agent of VM ``index``; base of the plans of all kinds.
+    """The work of the agent of VM ``index``; base class of all plans.
 
-    :data:`jobs.live.forkserver.AGENTS` has the agent of each kind of plan.
+    :data:`jobs.live.forkserver.AGENTS` has the agent for each class of plan.
     """
 
     pinned: ClassVar[bool] = False
-    """True if its process is pinned to a processor, where weights of VMs count."""
+    """True if the agent runs on one processor, which its VM shares with other
+    VMs by their CPU weights.
+    """
 
     index: int
     progress_every_s: float = field(default=0.2, kw_only=True)
@@ -51,19 +55,23 @@ class Plan:
         return 0
 
     def done_share(self, progress: AgentProgress) -> float | None:  # noqa: ARG002
-        """Share of the work that is done, 0 to 1; None if its end is unknown."""
+        """Share of the work that is done, 0 to 1; None if its amount is unknown."""
         return None
 
     def readdressed(self, ips: Sequence[str]) -> Self:  # noqa: ARG002
-        """The plan with other addresses of the job's VMs, by index."""
+        """The plan with new addresses; ``ips``: of the job's VMs, by index."""
         return self
 
     def remaining(
         self,
         report: AgentReport | None,  # noqa: ARG002
-        arrived: Arrived,  # noqa: ARG002
+        arrived: ArrivedBytes,  # noqa: ARG002
     ) -> Self:
-        """The rest of a stopped plan; work that cannot be divided is repeated."""
+        """The plan for the work that is left after this plan was stopped.
+
+        Work that cannot be divided is repeated. ``report``: the agent's, None
+        if there is none.
+        """
         return self
 
 
@@ -71,10 +79,9 @@ class Plan:
 
 
 class _Checked:
-    """A message that is read strictly.
+    """Base class of messages whose fields are validated strictly.
 
-    An agent's process runs beside the job's own programs, which may tamper with
-    it.
+    An agent runs beside the programs of its job, which may tamper with it.
     """
 
     __pydantic_config__: ClassVar[Any] = {
@@ -94,7 +101,9 @@ class Ready(_Checked):
 
 @dataclass(frozen=True)
 class AgentProgress(_Checked):
-    """Payload that VM ``index`` has received and sent so far, and CPU time."""
+    """Payload that VM ``index`` has received and sent, and the CPU time that it
+    has used, from the start to ``at_ns``.
+    """
 
     index: int
     at_ns: int
@@ -107,8 +116,8 @@ class AgentProgress(_Checked):
 class ReceivedPayload(_Checked):
     """Payload from ``peer``, with the instants of its first and last byte.
 
-    ``reported_bps``: its rate by the program that received it, if that reports
-    one.
+    ``reported_bps``: the rate that the receiving program reports; None if it
+    reports no rate.
     """
 
     peer: int
@@ -119,8 +128,12 @@ class ReceivedPayload(_Checked):
 
 
 @dataclass(frozen=True)
-class Sent(_Checked):
-    """Payload sent to ``peer``; ``acknowledged_bytes``: the receiver's count."""
+class SentPayload(_Checked):
+    """Payload sent to ``peer``.
+
+    ``acknowledged_bytes``: the receiver's count, which arrived at
+    ``acknowledged_ns``. ``retransmits``: TCP segments.
+    """
 
     peer: int
     size_bytes: int
@@ -131,8 +144,10 @@ class Sent(_Checked):
 
 @dataclass(frozen=True)
 class RankEnd(_Checked):
-    """The end of a launched program's rank: its exit code, or the signal that
-    ended it as a negative number, and the instant.
+    """The end of one rank of a launched program.
+
+    ``code``: the exit code, or the negative number of the signal that ended
+    the rank.
     """
 
     rank: int
@@ -142,13 +157,15 @@ class RankEnd(_Checked):
 
 @dataclass(frozen=True)
 class VmTraffic(_Checked):
-    """Counters of a VM: its interface's bytes and packets, and its TCP's
-    segments.
+    """Counters of a VM: its network interface, and its TCP.
 
-    ``sent_bytes``, ``received_bytes``: of frames; ``packets_sent``,
-    ``packets_received``: as the kernel hands them over, so that a large one
-    stands for several segments. ``segments``, ``resent``, ``timeouts``: those
-    of TCP on all interfaces.
+    - ``sent_bytes``, ``received_bytes``: frames on the interface, headers
+      included.
+    - ``packets_sent``, ``packets_received``: packets between the kernel and
+      the interface. With segmentation offload, one packet holds several TCP
+      segments.
+    - ``segments``, ``resent``: TCP segments sent for the first time, and sent
+      again, on all interfaces. ``timeouts``: retransmission timeouts.
     """
 
     sent_bytes: int
@@ -160,7 +177,7 @@ class VmTraffic(_Checked):
     timeouts: int
 
     def since(self, earlier: VmTraffic) -> VmTraffic:
-        """The difference to an earlier reading."""
+        """The counts since an earlier reading of the same VM's counters."""
         before = vars(earlier)
         differences = {
             name: count - before[name] for name, count in vars(self).items()
@@ -170,24 +187,29 @@ class VmTraffic(_Checked):
 
 @dataclass(frozen=True)
 class AgentReport(_Checked):
-    """An agent's report at its end.
+    """An agent's last message.
 
-    - ``start_ns``: its actual start, None if it never started.
-    - ``cpu_s``: user and system time since then; of a paced agent that of its
-      work alone.
-    - ``congestion_control``: read back from its sockets.
-    - ``error``: None if all was sent, received and acknowledged.
-    - ``lost_s``: lateness of its own pace that was not caught up.
-    - ``ranks``: those that have ended in its VM; ``printed``: numbers of the
-      expected texts that were in their output; ``traffic``: of a launched
-      program's VM, from the start to the end of its last rank.
+    - ``start_ns``: the actual start; None if the agent never started.
+    - ``cpu_s``: user and system time since the start. For an agent with a pace
+      of its own, the time of its work without that of pacing.
+    - ``congestion_control``: the algorithm, as read back from its sockets.
+    - ``error``: None if all payload was sent, received and acknowledged.
+    - ``lost_s``: the time by which an agent with a pace of its own fell behind
+      for good.
+
+    For a launched program:
+
+    - ``ranks``: the ranks of this VM that have ended.
+    - ``printed``: indices of the plan's expected texts that are in their
+      output.
+    - ``traffic``: of the VM, from the start to the end of its last rank.
     """
 
     index: int
     start_ns: int | None
     end_ns: int
     received: tuple[ReceivedPayload, ...] = ()
-    sent: tuple[Sent, ...] = ()
+    sent: tuple[SentPayload, ...] = ()
     cpu_s: float = 0.0
     congestion_control: str | None = None
     error: str | None = None
@@ -198,7 +220,10 @@ class AgentReport(_Checked):
 
     @property
     def last_byte_ns(self) -> int | None:
-        """Instant of the last byte of all peers; None while one is missing."""
+        """Instant at which the payload of all peers had arrived.
+
+        None if nothing was received, or while a peer's last byte is missing.
+        """
         last_ns = None
         for flow in self.received:
             if flow.last_ns is None:
@@ -220,19 +245,21 @@ def encode(message: AgentMessage) -> bytes:
 
 @dataclass(frozen=True)
 class SpawnRequest:
-    """Start agent ``id``. The packet also carries its end of the channel.
+    """Start agent ``id``. The packet also carries the agent's end of the channel.
 
-    - ``uid``, ``gid``: its user and group.
-    - ``netns``: path of a network namespace; None: the server's own.
-    - ``cgroups``: the ``cgroup.procs`` files to join.
+    - ``uid``, ``gid``: the agent's user and group.
+    - ``netns``: path of its network namespace; None: that of the fork server.
+    - ``cgroups``: the ``cgroup.procs`` files of the control groups to join.
     - ``log``: file for its output, made with mode 0600; None: output is
       dropped.
-    - ``cpus``: processors to which it is pinned; empty: any.
-    - ``shared_bytes``: size of its own ``/dev/shm``; 0: the machine's.
-    - ``folder``: that of :mod:`jobs.vm_folders`; empty: the machine's /tmp and
-      /run. ``shown``: the machine's paths that it sees there.
-    - ``caller``: user id whose files among these appear as the agent's; None:
-      owners stay.
+    - ``cpus``: processors to which it is pinned; empty: not pinned.
+    - ``folder``: mount point of the VM's folders (:mod:`jobs.vm_folders`);
+      empty: the agent uses the machine's /tmp and /run.
+    - ``shared_bytes``: size of the VM's folders, or of a private ``/dev/shm``
+      if ``folder`` is empty; 0: the machine's ``/dev/shm``.
+    - ``shown``: the machine's paths that stay visible if ``folder`` is set.
+    - ``caller``: id of the user who called sudo. The files of this user below
+      ``shown`` appear as the agent's; None: all files keep their owners.
     """
 
     id: str
@@ -266,7 +293,10 @@ class AgentStarted:
 
 @dataclass(frozen=True)
 class AgentExited:
-    """An agent's end, its last message: by exit ``code`` or by ``signum``."""
+    """The end of an agent: its exit ``code``, or else the signal that ended it.
+
+    No message about the agent follows.
+    """
 
     code: int | None = None
     signum: int | None = None
@@ -274,9 +304,11 @@ class AgentExited:
 
 @dataclass(frozen=True)
 class AgentRefused:
-    """A refused request. After a refused spawn no other message follows."""
+    """A request that failed. No message follows about an agent that was not
+    spawned.
+    """
 
     reason: str
 
 
-Answer = AgentStarted | AgentExited | AgentRefused
+ForkServerReply = AgentStarted | AgentExited | AgentRefused

@@ -11,7 +11,7 @@ from jobs.live.agent import Agent
 from jobs.live.agent_protocol import (
     AgentProgress,
     AgentReport,
-    Arrived,
+    ArrivedBytes,
     Plan,
 )
 
@@ -42,7 +42,7 @@ class ComputePlan(Plan):
     def remaining(
         self,
         report: AgentReport | None,
-        arrived: Arrived,  # noqa: ARG002
+        arrived: ArrivedBytes,  # noqa: ARG002
     ) -> ComputePlan:
         """The plan for the CPU time that is left."""
         used_s = 0.0 if report is None else report.cpu_s

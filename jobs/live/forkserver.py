@@ -43,7 +43,7 @@ from jobs.live.agent_protocol import (
     AgentRefused,
     AgentReport,
     AgentStarted,
-    Answer,
+    ForkServerReply,
     Plan,
     SignalRequest,
     SpawnRequest,
@@ -194,7 +194,7 @@ class ForkServer:
     def _answer(
         self,
         agent_id: str,
-        answer: Answer,
+        answer: ForkServerReply,
     ) -> None:
         # The end of the caller is noticed by reading its socket.
         with contextlib.suppress(ConnectionError):

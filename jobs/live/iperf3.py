@@ -26,10 +26,10 @@ from typing import IO, Any
 from jobs.live.agent import Agent, AgentFailure, Channel
 from jobs.live.agent_protocol import (
     AgentReport,
-    Arrived,
+    ArrivedBytes,
     Plan,
     ReceivedPayload,
-    Sent,
+    SentPayload,
 )
 from jobs.live.command import end_groups, start_tied
 
@@ -70,7 +70,7 @@ class Iperf3Plan(Plan):
     def remaining(
         self,
         report: AgentReport | None,
-        arrived: Arrived,  # noqa: ARG002
+        arrived: ArrivedBytes,  # noqa: ARG002
     ) -> Iperf3Plan:
         """The plan of a new measurement, for the time that is left."""
         if report is None or report.start_ns is None:
@@ -274,11 +274,11 @@ def _received(process: _Process) -> ReceivedPayload:
     )
 
 
-def _sent(process: _Process) -> Sent:
+def _sent(process: _Process) -> SentPayload:
     end = process.result["end"]
     sent = end["sum_sent"]
     arrived_bytes = int(end["sum_received"]["bytes"])
-    return Sent(
+    return SentPayload(
         peer=process.peer,
         # iperf3 3.18 was seen to report a sum of the sender that is 8 KiB less
         # than what had arrived.

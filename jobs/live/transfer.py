@@ -30,7 +30,11 @@ from jobs.live.agent import (
     Terminated,
     terminate,
 )
-from jobs.live.agent_protocol import AgentReport, ReceivedPayload, Sent
+from jobs.live.agent_protocol import (
+    AgentReport,
+    ReceivedPayload,
+    SentPayload,
+)
 from jobs.live.compute import burn_until
 from jobs.live.connections import (
     NOTSENT_BYTES,
@@ -366,8 +370,8 @@ def _received(flow: Receiving) -> ReceivedPayload:
     )
 
 
-def _sent(flow: Sending) -> Sent:
-    return Sent(
+def _sent(flow: Sending) -> SentPayload:
+    return SentPayload(
         peer=flow.order.peer,
         size_bytes=flow.sent_bytes,
         acknowledged_bytes=flow.acknowledged_bytes,

@@ -25,7 +25,7 @@ from typing import TypeVar
 from jobs.live.agent_protocol import (
     AgentProgress,
     AgentReport,
-    Arrived,
+    ArrivedBytes,
     Plan,
 )
 
@@ -108,7 +108,7 @@ class TransferPlan(Plan):
     def remaining(
         self,
         report: AgentReport | None,  # noqa: ARG002
-        arrived: Arrived,
+        arrived: ArrivedBytes,
     ) -> TransferPlan:
         """The plan for the payload that has not arrived.
 

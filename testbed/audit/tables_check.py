@@ -1,9 +1,8 @@
-"""``jobs.csv`` and ``links.csv`` against the same tables made from the events.
+"""Checks ``jobs.csv`` and ``links.csv`` against tables made from the events.
 
-A table that equals the one that the product makes of the events on the disk, to
-the byte, is right. Only another one is read cell by cell, so that each finding
-names its line, and what merely differs in rounding, or was written by an
-earlier version, passes.
+A table is right if it equals the table made from the events, byte for byte. A
+table that differs is compared value by value. Each finding then names its line.
+Other roundings of a number, and whole numbers written as floats, are accepted.
 """
 
 from __future__ import annotations
@@ -37,47 +36,52 @@ from testbed.record.metrics import JOB_COLUMNS, cell_of, cells_of
 from testbed.record.stored_json import open_regular
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?")
-HALF_A_BIT = 0.5
-"""Rates are written as whole numbers."""
+ROUNDING_BPS = 0.5
+"""Largest error of a rate that was rounded to a whole number."""
 
 
-class _Differs(Exception):
-    pass
+class _TextDiffers(Exception):
+    """Written text differs from the text of the existing file."""
 
 
-class _Compared:
-    """A text file that accepts only the text of another."""
+class _ComparingWriter:
+    """Compares the text that is written with an existing file, and stores
+    nothing.
+    """
 
-    def __init__(self, file: TextIO) -> None:
-        self._file = file
+    def __init__(self, existing: TextIO) -> None:
+        self._existing = existing
 
     def write(self, text: str) -> int:
-        # As soon as a piece differs, the rest is not made.
-        if self._file.read(len(text)) != text:
-            raise _Differs
+        # The exception also ends the writer, so that a large table is not
+        # made to its end.
+        if self._existing.read(len(text)) != text:
+            raise _TextDiffers
         return len(text)
 
 
-def _holds(path: Path, write: Callable[[IO[str]], None]) -> bool:
-    """True for a file of exactly the text that ``write`` writes."""
-    with _table(path) as file:
+def _equals_written(path: Path, write: Callable[[IO[str]], None]) -> bool:
+    """True if the file has exactly the text that ``write`` writes."""
+    with _opened(path) as file:
         try:
-            write(_Compared(file))  # type: ignore[arg-type]
-        except _Differs:
+            write(_ComparingWriter(file))  # type: ignore[arg-type]
+        except _TextDiffers:
             return False
+        # No text may follow.
         return file.read(1) == ""
 
 
-def _table(path: Path) -> TextIO:
+def _opened(path: Path) -> TextIO:
     return io.TextIOWrapper(
         open_regular(path), encoding="utf-8", newline=""
     )
 
 
 def _unreadable(error: Exception) -> str:
-    """The fault of a table as a whole.
+    """The finding about a table that cannot be read.
 
-    Raises BadInput where this user may not read it.
+    Raises BadInput if this user may not read it, which is no fault of the
+    table.
     """
     if isinstance(error, PermissionError):
         raise BadInput(f"{error.filename}: {error.strerror}") from error
@@ -92,14 +96,17 @@ def _unreadable(error: Exception) -> str:
 
 
 def jobs_csv(history: History) -> Findings:
-    """One line a job, every cell as the events have it, no column beside them."""
+    """Findings on ``jobs.csv``, which has one line per job, in any order.
+
+    Its columns and its values must be those that follow from the events.
+    """
     path = history.folder / JOBS
     try:
-        with _table(path) as file:
+        with _opened(path) as file:
             if file.read() == history.file.jobs_table:
                 return
-        # Opened anew: the comparison has used it up.
-        with _table(path) as file:
+        # Opened again, since the comparison has read it to its end.
+        with _opened(path) as file:
             reader = csv.DictReader(file)
             lines = [(reader.line_num, line) for line in reader]
             header = list(reader.fieldnames or ())
@@ -114,17 +121,17 @@ def _wrong_lines(
     header: list[str],
     lines: Sequence[tuple[int, Mapping[str, str]]],
 ) -> Findings:
-    # By the names that the table can hold: no lone carriage return.
+    for fault in _column_faults(header):
+        yield (JOBS, 1), fault
+    # A job's name in the table may differ from that in the events: csv_text
+    # replaces characters.
     jobs = {
         csv_text(row.job_id): cells_of(row) for row in history.file.rows
     }
-    if jobs:
-        for wrong in _wrong_columns(header):
-            yield (JOBS, 1), wrong
     seen: set[str] = set()
     for number, line in lines:
-        for wrong in _line_faults(line, jobs, seen, n_columns=len(header)):
-            yield (JOBS, number), wrong
+        for fault in _line_faults(line, jobs, seen, n_columns=len(header)):
+            yield (JOBS, number), fault
     for job_id in jobs:
         if job_id not in seen:
             yield (JOBS, None), f"{job_id} is missing"
@@ -137,7 +144,10 @@ def _line_faults(
     *,
     n_columns: int,
 ) -> Iterator[str]:
-    """Faults of a line; its job joins those ``seen``."""
+    """Faults of a line, whose job is added to ``seen``.
+
+    ``jobs``: values in the order of JOB_COLUMNS, by name in the table.
+    """
     job_id = line.get("job_id") or ""
     if job_id in seen:
         yield f"{job_id!r} stands here twice"
@@ -146,14 +156,15 @@ def _line_faults(
         yield f"{job_id!r} was never submitted"
         return
     seen.add(job_id)
-    # A line that is too long or too short has None as a name or a cell.
+    # DictReader adds the key None to a line that is too long, and fills one
+    # that is too short with values None.
     if len(line) != n_columns or None in line.values():
-        yield f"{job_id}: has not one cell a column"
-    for wrong in _wrong_cells(line, jobs[job_id]):
-        yield f"{job_id}: {wrong}"
+        yield f"{job_id}: does not have one field per column"
+    for fault in _value_faults(line, jobs[job_id]):
+        yield f"{job_id}: {fault}"
 
 
-def _wrong_columns(header: list[str]) -> Iterator[str]:
+def _column_faults(header: list[str]) -> Iterator[str]:
     for column in sorted(set(JOB_COLUMNS).difference(header)):
         yield f"has no column {column}"
     for column in dict.fromkeys(header):
@@ -163,38 +174,42 @@ def _wrong_columns(header: list[str]) -> Iterator[str]:
             yield f"has the column {column} twice"
 
 
-def _wrong_cells(
+def _value_faults(
     line: Mapping[str, str], values: Sequence[Any]
 ) -> Iterator[str]:
     for column, value in zip(JOB_COLUMNS, values, strict=True):
-        cell = line.get(column)
-        if cell is not None and not _cell_is(cell, value):
-            yield f"{column} is {cell!r}, by the events {_text(value)!r}"
+        text = line.get(column)
+        # A missing column or field is a finding of its own.
+        if text is not None and not _stands_for(text, value):
+            yield f"{column} is {text!r}, by the events {_written(value)!r}"
 
 
-def _text(value: Any) -> str:
+def _written(value: Any) -> str:
+    """The text of a value in a table."""
     if value is None:
         return ""
     return str(cell_of(value))
 
 
-def _cell_is(cell: str, value: Any) -> bool:
-    if isinstance(value, float) and cell:
+def _stands_for(text: str, value: Any) -> bool:
+    """True if a field's text is a permitted form of the value."""
+    if isinstance(value, float):
         return math.isclose(
-            _number(cell), value, rel_tol=1e-9, abs_tol=1e-9
+            _number(text), value, rel_tol=1e-9, abs_tol=1e-9
         )
+    # Python's bool is an int, but is written as a word.
     if isinstance(value, int) and not isinstance(value, bool):
-        return cell in (str(value), str(float(value)))
-    return cell == _text(value)
+        return text in (str(value), str(float(value)))
+    return text == _written(value)
 
 
-def _number(cell: str) -> float:
-    """A cell's number as the tables are written.
+def _number(text: str) -> float:
+    """The number in a field; NaN, which equals nothing, for any other text.
 
-    Python's float takes 1_000 and other alphabets' digits too.
+    Python's float alone would also accept 1_000 and digits of other alphabets.
     """
-    if _NUMBER.fullmatch(cell):
-        return float(cell)
+    if _NUMBER.fullmatch(text):
+        return float(text)
     return math.nan
 
 
@@ -202,67 +217,70 @@ def _number(cell: str) -> float:
 
 
 def links_csv(history: History) -> Findings:
-    """Row for row what was sampled, or the means of what was reserved."""
+    """Findings on ``links.csv``, which has the samples of a live run, or the
+    mean reservations of a simulated run, in the order of ``link_rows``.
+    """
     path = history.folder / LINKS
     tally = history.file.tally
     try:
-        if _holds(
+        if _equals_written(
             path, lambda file: write_links_csv(link_rows(tally), file)
         ):
             return
-        with _table(path) as file:
+        with _opened(path) as file:
             yield from _wrong_rows(csv.reader(file), link_rows(tally))
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         yield (LINKS, None), _unreadable(error)
 
 
 def _wrong_rows(reader: Any, rows: Iterable[LinkRow]) -> Findings:
-    """Lines of a CSV reader that are not as the rows are due."""
+    """Findings on the lines of a CSV reader, which are to equal the rows."""
     header: list[str] = next(reader, [])
-    if header != list(LINK_COLUMNS):
-        due = list(LINK_COLUMNS)
-        yield (LINKS, 1), f"the columns are {header}, not {due}"
+    columns = list(LINK_COLUMNS)
+    if header != columns:
+        yield (LINKS, 1), f"the columns are {header}, not {columns}"
         return
-    for cells, row in zip_longest(reader, rows):
-        if cells is None:
+    for texts, row in zip_longest(reader, rows):
+        if texts is None:
             yield (LINKS, reader.line_num), "a row is missing"
             return
         if row is None:
             yield (LINKS, reader.line_num), "is a row too many"
             return
-        if wrong := _wrong_rates(cells, row):
-            yield (LINKS, reader.line_num), wrong
+        fault = _row_fault(texts, row)
+        if fault:
+            yield (LINKS, reader.line_num), fault
 
 
-def _wrong_rates(cells: Sequence[str], row: LinkRow) -> str:
-    """First cell of a line that is not as it is due; empty where all are."""
-    if len(cells) != len(LINK_COLUMNS):
-        return "has not one cell a column"
-    cell = dict(zip(LINK_COLUMNS, cells, strict=True))
+def _row_fault(texts: Sequence[str], row: LinkRow) -> str:
+    """The first difference of a line from the row; empty for none."""
+    if len(texts) != len(LINK_COLUMNS):
+        return "does not have one field per column"
+    line = dict(zip(LINK_COLUMNS, texts, strict=True))
     for column, value, rounding in (
-        ("sent_bps", row.sent_bps, HALF_A_BIT),
-        ("reserved_bps", row.reserved_bps, HALF_A_BIT),
+        ("sent_bps", row.sent_bps, ROUNDING_BPS),
+        ("reserved_bps", row.reserved_bps, ROUNDING_BPS),
         ("time_s", row.time_s, 0.0),
     ):
-        if not _rate_is(cell[column], value, rounding):
-            return f"{column} is {cell[column]!r}, by the events {value}"
-    stated = (cell["link"], cell["directed_link"], cell["capacity_bps"])
-    link = (
-        csv_text(row.link),
-        str(row.directed_link),
-        str(row.capacity_bps),
-    )
-    if stated == link:
-        return ""
-    return (
-        f"is of {stated} (link, number, capacity), by the events of {link}"
-    )
+        if not _is_near(line[column], value, rounding):
+            return f"{column} is {line[column]!r}, by the events {value}"
+    for column, expected in (
+        ("link", csv_text(row.link)),
+        ("directed_link", str(row.directed_link)),
+        ("capacity_bps", str(row.capacity_bps)),
+    ):
+        if line[column] != expected:
+            return (
+                f"{column} is {line[column]!r}, by the events {expected!r}"
+            )
+    return ""
 
 
-def _rate_is(cell: str, value: float | None, rounding: float) -> bool:
+def _is_near(text: str, value: float | None, rounding: float) -> bool:
+    """True if a field's text is the value, up to rounding; None: empty."""
     if value is None:
-        return cell == ""
-    number = _number(cell)
-    # A share of the value beside the half bit: means are sums of floats.
-    slack = rounding + 1e-9 * max(1.0, abs(value))
-    return math.isfinite(number) and abs(number - value) <= slack
+        return text == ""
+    number = _number(text)
+    # Means are sums of floats, whose errors grow with the value.
+    tolerance = rounding + 1e-9 * max(1.0, abs(value))
+    return math.isfinite(number) and abs(number - value) <= tolerance

@@ -31,19 +31,22 @@ def read_network(
     args: Mapping[str, Any],
     argv: Sequence[str],
 ) -> MininetRecord | None:
-    """The network that the file ``name`` describes.
+    """The network that the file ``name`` describes, or None.
 
-    ``topo`` is a class, a function or an entry of the file's ``topos``, and
-    ``args`` its arguments. Without it the network is the ``Mininet()`` that the
-    file makes as a script, with the arguments ``argv``. None where there is no
-    network: the reason is reported, an exception at its line of the file. What
-    the file prints goes to standard error. Raises MachineCannot without
-    Mininet.
+    - ``topo``: a class, a function or an entry of the file's ``topos``, which
+      is called with ``args``. If None, the file is executed as a script with
+      the arguments ``argv``, and the network is the last ``Mininet()`` with
+      hosts that the script makes, or else its only topology.
+
+    If the result is None, the reason is reported at ``location``; an exception
+    is reported at its line of the file. Output of the file goes to standard
+    error. Raises MachineCannot if Mininet is not installed.
     """
     file = file_at(location / "path", name)
     if file is None:
         return None
-    # The child process could only name a failed import.
+    # Checked in advance, since the child process would report a failed import
+    # as a fault of the file.
     if find_spec("mininet") is None:
         raise MachineCannot(
             f"{location.place}: Mininet is missing", install_hint()
@@ -55,17 +58,19 @@ def read_network(
         "argv": list(argv),
     }
     reply = _reply(request)
-    if reply.network is None:
+    if reply.reason:
         _report(reply, file, location)
+        return None
     return reply.network
 
 
 @dataclass(frozen=True)
 class _Reply:
-    """A network, or the reason why there is none: at ``key`` of the section, or
-    in the file where ``line`` is not 0.
+    """The child's reply: a network, or the reason why the file has none.
 
-    The file's own code may have written it.
+    ``key``: the key of the section that the reason is about. ``line``,
+    ``column``: place of an exception in the file, counted from 1; line 0 for
+    other reasons. The code in the file may have forged the reply.
     """
 
     network: MininetRecord | None = None
@@ -79,32 +84,38 @@ _REPLY = TypeAdapter(_Reply)
 
 
 def _reply(request: Mapping[str, Any]) -> _Reply:
-    user: dict[str, Any] = {}
-    # A user's file runs without root's rights; root's own file may be in a
-    # folder that only root can read.
-    person = caller(os.environ)
-    if person is not None:
-        user = {"user": person.uid, "group": person.gid, "extra_groups": []}
-    done = subprocess.run(
+    """The child's reply after checks; without a reason its network is whole."""
+    identity: dict[str, Any] = {}
+    # Under sudo the file runs as the user who called sudo, without root's
+    # rights. Root without sudo runs the file as root, since the file may be in
+    # a folder that only root can read.
+    owner = caller(os.environ)
+    if owner is not None:
+        identity = {
+            "user": owner.uid,
+            "group": owner.gid,
+            "extra_groups": [],
+        }
+    child = subprocess.run(
         python_command("testbed.spec.topo_child"),
         input=json.dumps(request).encode(),
         capture_output=True,
         check=False,
         env=without_python_variables(),
-        **user,
+        **identity,
     )
-    # The output may contain control sequences of a terminal.
-    sys.stderr.write(plain_text(done.stderr.decode("utf-8", "replace")))
+    # plain_text removes control sequences of a terminal.
+    sys.stderr.write(plain_text(child.stderr.decode("utf-8", "replace")))
     try:
-        reply = _REPLY.validate_json(done.stdout)
+        reply = _REPLY.validate_json(child.stdout)
     except ValidationError:
         reply = _Reply()
     if reply.reason or _is_whole(reply.network):
         return reply
-    reason = f"ends its process with {done.returncode}, without a network"
-    # The child's limit of processor time ends it by the first signal, the
-    # kernel by the second.
-    if done.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+    reason = f"ends its process with {child.returncode}, without a network"
+    # SIGXCPU or SIGKILL at the child's limit of processor time; SIGKILL also
+    # if the machine runs out of memory.
+    if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
         reason = (
             "computes for minutes, or was killed: does it wait in a loop?"
         )
@@ -112,14 +123,17 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
 
 
 def _is_whole(network: MininetRecord | None) -> bool:
-    """True for a network whose links have known ends."""
+    """True for a network in which the ends of all links are nodes."""
     if network is None:
         return False
-    ends = {end for link in network.links for end in link[:2]}
-    return ends <= network.nodes.keys()
+    for end, other, _ in network.links:
+        if not {end, other} <= network.nodes.keys():
+            return False
+    return True
 
 
 def _report(reply: _Reply, file: Path, location: Location) -> None:
+    """Reports the reason in a reply, at the line of the file if it has one."""
     if reply.line:
         place = Place(str(file), reply.line, reply.column)
         (location / "path").report_at(place, reply.reason)

@@ -227,8 +227,8 @@ def _a_row_less(table: list[list[str]]) -> None:
             "the column 'jobs_per_hour' is none of the table's",
         ),
         (_a_column_twice, "has the column iperf3_counted_bps twice"),
-        (_one_cell_more, "has not one cell a column"),
-        (_one_cell_less, "has not one cell a column"),
+        (_one_cell_more, "does not have one field per column"),
+        (_one_cell_less, "does not have one field per column"),
         (_a_row_twice, "stands here twice"),
         (_a_row_less, "is missing"),
     ],
@@ -240,6 +240,24 @@ def test_the_table_has_the_rows_and_columns_it_is_to_have(
     lie(table)
     write_table(run, table)
     assert any(words in message for message in findings(run)["jobs.csv"])
+
+
+def test_columns_are_checked_in_a_run_without_jobs(tmp_path: Path) -> None:
+    begun = [
+        event
+        for event in sample.eventful()
+        if isinstance(event, events.RunStarted | events.RunEnded)
+    ]
+    folder, results = write_run(tmp_path, begun)
+    assert not results.rows
+    assert "jobs.csv" not in findings(folder.path)
+    table = read_table(folder.path)
+    table[0][0] = "job"
+    write_table(folder.path, table)
+    assert (
+        "jobs.csv:1: has no column job_id"
+        in findings(folder.path)["jobs.csv"]
+    )
 
 
 def test_a_table_that_is_none_is_a_finding(run: Path) -> None:
@@ -644,8 +662,8 @@ def _cut_short(table: list[list[str]]) -> None:
     ("lie", "words"),
     [
         (_one_column_more, "the columns are"),
-        (_one_cell_more, "has not one cell a column"),
-        (_one_cell_less, "has not one cell a column"),
+        (_one_cell_more, "does not have one field per column"),
+        (_one_cell_less, "does not have one field per column"),
         (_a_row_twice, "is a row too many"),
         (_a_row_less, "by the events"),
         (_cut_short, "a row is missing"),

@@ -17,7 +17,7 @@ from jobs.live.agent_protocol import (
     AgentReport,
     Ready,
     ReceivedPayload,
-    Sent,
+    SentPayload,
     encode,
 )
 from tests.support.examples import examples
@@ -37,9 +37,9 @@ MESSAGES = (
                 ReceivedPayload, INDEX, NS, st.none() | NS, st.none() | NS
             )
         ).map(tuple),
-        st.lists(st.builds(Sent, INDEX, NS, NS, st.none() | NS, INDEX)).map(
-            tuple
-        ),
+        st.lists(
+            st.builds(SentPayload, INDEX, NS, NS, st.none() | NS, INDEX)
+        ).map(tuple),
         st.floats(0, 1e9),
         st.none() | st.just("cubic"),
         st.none() | st.text(min_size=1),

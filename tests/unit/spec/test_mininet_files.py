@@ -445,6 +445,7 @@ FORGED = {
     "two": b'{"network": {}} {"network": {}}',
     "unknown ends": b'{"network": {"links": [["a", "b", {}]]}}',
     "itself": b'{"network": {"nodes": {"a": {}}, "links": [["a", "a", {}]]}}',
+    "reason beside": b'{"network": {"links": [["a", "b", {}]]}, "reason": "x"}',
 }
 FORGE = """\
 import os
