@@ -39,7 +39,7 @@ from testbed.cli.options import Json
 from testbed.cli.run_progress import clock
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput, TestbedError
-from testbed.owned_files import as_it_leads
+from testbed.owned_files import resolved_for_root
 from testbed.record.folder import RunFolder
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import Executor
@@ -264,7 +264,7 @@ def _checked_out(out: Path) -> Path:
     before anything is computed.
     """
     try:
-        folder = as_it_leads(out).absolute()
+        folder = resolved_for_root(out).absolute()
     except RuntimeError:
         raise BadInput(
             f"{out} is a link to itself", "name another folder with --out"

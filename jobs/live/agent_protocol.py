@@ -37,8 +37,8 @@ class Plan:
     """
 
     pinned: ClassVar[bool] = False
-    """True if the agent runs on one processor, which its VM shares with other
-    VMs by their CPU weights.
+    """True if the agent is pinned to one processor. CPU weights of VMs count only
+    between VMs on the same processor.
     """
 
     index: int

@@ -105,8 +105,8 @@ def jobs_csv(history: History) -> Findings:
         with _opened(path) as file:
             if file.read() == history.file.jobs_table:
                 return
-        # Opened again, since the comparison has read it to its end.
-        with _opened(path) as file:
+            # The comparison has read the file to its end.
+            file.seek(0)
             reader = csv.DictReader(file)
             lines = [(reader.line_num, line) for line in reader]
             header = list(reader.fieldnames or ())
@@ -197,8 +197,8 @@ def _stands_for(text: str, value: Any) -> bool:
         return math.isclose(
             _number(text), value, rel_tol=1e-9, abs_tol=1e-9
         )
-    # Python's bool is an int, but is written as a word.
-    if isinstance(value, int) and not isinstance(value, bool):
+    # Its exact type, since True is an int too, but is written as a word.
+    if type(value) is int:
         return text in (str(value), str(float(value)))
     return text == _written(value)
 
@@ -264,15 +264,13 @@ def _row_fault(texts: Sequence[str], row: LinkRow) -> str:
     ):
         if not _is_near(line[column], value, rounding):
             return f"{column} is {line[column]!r}, by the events {value}"
-    for column, expected in (
+    for column, text in (
         ("link", csv_text(row.link)),
         ("directed_link", str(row.directed_link)),
         ("capacity_bps", str(row.capacity_bps)),
     ):
-        if line[column] != expected:
-            return (
-                f"{column} is {line[column]!r}, by the events {expected!r}"
-            )
+        if line[column] != text:
+            return f"{column} is {line[column]!r}, by the events {text!r}"
     return ""
 
 

@@ -17,7 +17,7 @@ from testbed.labs import lab_catalogue, sandbox, student_folder
 from testbed.labs.checked_folder import CheckedFolder, check_folder
 from testbed.labs.checking import CheckOutcome
 from testbed.labs.student_folder import chosen
-from testbed.owned_files import as_it_leads, caller
+from testbed.owned_files import caller, resolved_for_root
 from testbed.record.folder import RunFolder
 from testbed.units import number_of
 
@@ -185,7 +185,7 @@ def grade(
     live = not offline and os.geteuid() == 0
     # Links are followed here, once: root follows none of those that come
     # later.
-    class_folder = as_it_leads(class_folder)
+    class_folder = resolved_for_root(class_folder)
     class_name = class_folder.resolve().name
     folder = RunFolder(out or Path(f"{class_name}-marks"), caller())
     # Marks may lie within the class's folder: they are no student's.

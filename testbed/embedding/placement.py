@@ -1,4 +1,4 @@
-"""A tenant's placement on one tree, and what its hose needs on every link.
+"""A tenant's placement on one tree, and the bandwidth of its hose on each link.
 
 Hose model ⟨N, B⟩ on a tree: a link with X of the tenant's VMs below it carries
 min(X, N-X)·B in each direction (Oktopus; DCloud, Section II).
@@ -19,10 +19,12 @@ from topologies.datacentre import DataCentre, IntArray, Tree, down, up
 class Placement(NamedTuple):
     """The servers of a tenant's VMs, and the tree that it is pinned to.
 
-    ``root``: the tree's. ``vms_on``: ``(server, count)`` in the order of server
-    ids, with counts above 0. ``processes``: the number of the parallel job's
-    process that each VM runs, in the order of ``vms_on``; empty where the
-    numbers are in that order too, or do not matter.
+    - ``root``: root of the tree.
+    - ``vms_on``: pairs ``(server, count)``, sorted by server id, with counts
+      above 0.
+    - ``processes``: for each VM, in the order of ``vms_on``, the number of the
+      process of a parallel job that it runs, from 0. Empty if VM *i* runs
+      process *i*, or if the VMs are interchangeable.
     """
 
     root: int
@@ -38,7 +40,7 @@ class Placement(NamedTuple):
 class VmSize:
     """The slots and the memory of a server that each VM of a job takes.
 
-    Of leases that count cores, slots are cores.
+    For a lease with a number of cores, a slot is a core.
     """
 
     slots: int = 1
@@ -49,11 +51,13 @@ ONE_SLOT = VmSize()
 
 
 class Refusal:
-    """The reason for which there is no placement, in words a person can act on.
+    """The result of an embedder that finds no placement, with the reason for
+    the user.
 
-    A function in place of the words puts them together when they are first
-    read: a policy that tries a whole queue reads few reasons. Until then the
-    residual that the function describes must not change.
+    ``reason`` may be a function that returns the text. It is called when the
+    reason is first read, since a policy that tries a whole queue reads few
+    reasons. Until then the residual that the function describes must not
+    change.
     """
 
     __slots__ = ("_reason",)
@@ -81,9 +85,9 @@ class Refusal:
 class Residual:
     """Free capacity of a data centre.
 
-    ``free_slots``: by server. ``free_bps``: by directed link.
-    ``free_memory_mib``: by server; None without a memory limit. The arrays must
-    not be modified after they were passed to an embedder.
+    ``free_slots``: by server. ``free_bps``: by directed link, in bit/s.
+    ``free_memory_mib``: by server; None if memory is not limited. The arrays
+    must not be modified after they were passed to an embedder.
     """
 
     free_slots: IntArray
@@ -92,9 +96,10 @@ class Residual:
 
 
 def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
-    """The number of the tenant's VMs in a node's subtree, by node.
+    """The number of the tenant's VMs in each node's subtree, by node.
 
-    Nodes without VMs below them are absent; the root is among the others.
+    Servers and the root are included. Nodes whose subtrees have no VM of the
+    tenant are absent.
     """
     below: dict[int, int] = {}
     for server, count in placement.vms_on:
@@ -103,29 +108,31 @@ def vms_below(tree: Tree, placement: Placement) -> dict[int, int]:
     return below
 
 
-# One placement is asked for several times in a row: when it is checked, when
-# it is reserved, and when it is recorded.
+# Cached, since the same placement is passed several times in a row: for its
+# check, its reservation, and its record.
 @lru_cache(maxsize=4)
 def hose_bps(
     tree: Tree, placement: Placement, rate_bps: int
 ) -> Mapping[int, int]:
-    """The bit/s that the hose reserves, by directed link.
+    """The bit/s that the hose reserves, by directed link (Oktopus; DCloud,
+    Section II).
 
-    Links where it reserves nothing are absent.
+    Links without a reservation are absent.
     """
     n = placement.n_vms
-    need: dict[int, int] = {}
+    reserved: dict[int, int] = {}
     for node, x in sorted(vms_below(tree, placement).items()):
+        # The root has no uplink: -1.
         link = int(tree.uplink[node])
-        amount = min(x, n - x) * rate_bps
-        if link >= 0 and amount > 0:
-            need[up(link)] = amount
-            need[down(link)] = amount
-    return need
+        link_bps = min(x, n - x) * rate_bps
+        if link >= 0 and link_bps > 0:
+            reserved[up(link)] = link_bps
+            reserved[down(link)] = link_bps
+    return reserved
 
 
 def tree_of(datacentre: DataCentre, root: int) -> Tree:
-    """The tree below a root. Raises KeyError where it has none."""
+    """The tree with this root. Raises KeyError if no tree has it."""
     try:
         return datacentre.tree_by_root[root]
     except KeyError:
@@ -135,16 +142,21 @@ def tree_of(datacentre: DataCentre, root: int) -> Tree:
 
 
 def is_idle(datacentre: DataCentre, free: Residual) -> bool:
-    """True while no slot and no bandwidth is taken, and no server or link is
-    lost.
+    """True if all slots and all bandwidth of the data centre are free.
+
+    False also while a server or a link has failed.
     """
-    return np.array_equal(
-        free.free_slots, datacentre.slots
-    ) and np.array_equal(free.free_bps, datacentre.directed_capacity_bps)
+    slots_free = np.array_equal(free.free_slots, datacentre.slots)
+    return slots_free and np.array_equal(
+        free.free_bps, datacentre.directed_capacity_bps
+    )
 
 
 def empty_residual(datacentre: DataCentre) -> Residual:
-    """The residual of an idle data centre, in arrays that may be modified."""
+    """The residual of a data centre without jobs: its whole capacity.
+
+    The arrays are copies, which may be modified.
+    """
     memory_mib = datacentre.memory_mib
     return Residual(
         datacentre.slots.copy(),
@@ -153,19 +165,23 @@ def empty_residual(datacentre: DataCentre) -> Residual:
     )
 
 
-def on_servers(free: Residual, servers: slice) -> Residual:
-    """Free capacity without the slots of servers other than these."""
+def only_on_servers(free: Residual, servers: slice) -> Residual:
+    """The residual in which only these servers have free slots.
+
+    ``servers``: a range of server ids. Bandwidth and memory are unchanged.
+    """
     slots = np.zeros_like(free.free_slots)
     slots[servers] = free.free_slots[servers]
     return replace(free, free_slots=slots)
 
 
 class Embedder(Protocol):
-    """Places a hose ⟨n, b⟩; deterministic; never over-commits a slot or a link.
+    """Places hoses ⟨N, B⟩: ``n_vms`` VMs with ``rate_bps`` bit/s each.
 
-    ``largest_bps``: the most that any job so far has asked for per VM (AdaBa's
-    B_max). Only embedders that look ahead read it: they compare the request
-    with it.
+    Embedders are deterministic, and never over-commit a slot or a link.
+    ``largest_bps``: the largest bandwidth per VM that a job has requested so
+    far, in bit/s (AdaBa's B_max). Embedders that look ahead compare the request
+    with it; the others ignore it.
     """
 
     name: str

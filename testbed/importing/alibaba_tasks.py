@@ -13,7 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 from jobs.workload.traces import Complaints, quoted_text, whole_number
-from testbed.importing.imported import Job, Names, Notes, Star, refusal
+from testbed.importing.imported import (
+    Job,
+    Names,
+    Notes,
+    RegularTree,
+    refusal,
+)
 from testbed.units import (
     format_bandwidth,
     number_of,
@@ -43,7 +49,7 @@ STATES = frozenset(
 )
 # The trace has no bandwidths and no network: both are choices.
 BANDWIDTH_BPS = 100_000_000
-CENTRE = Star(
+CENTRE = RegularTree(
     fanout=(4, 8, 16), slots_per_server=16, server_link_bps=10**10
 )
 _DEPENDING = re.compile(r"[A-Za-z]+([0-9]{1,6})((?:_[0-9]{1,6})*)")

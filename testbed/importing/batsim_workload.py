@@ -20,7 +20,7 @@ from testbed.importing.imported import (
     Names,
     Network,
     Notes,
-    Star,
+    RegularTree,
     fits_in_a_file,
     refusal,
 )
@@ -92,7 +92,7 @@ def read_batsim_workload(
     network: Network | None,
     first: int | None,
     notes: Notes,
-) -> tuple[Network | Star, tuple[Job, ...]]:
+) -> tuple[Network | RegularTree, tuple[Job, ...]]:
     """The jobs in order of submission, and the topology for them: the network,
     or a star of ``nb_res`` servers. Raises BadInput.
     """
@@ -127,14 +127,14 @@ def _speed(network: Network | None, notes: Notes) -> float:
     return DEFAULT_FLOPS
 
 
-def _star(data: dict[str, Any], path: Path) -> Star:
+def _star(data: dict[str, Any], path: Path) -> RegularTree:
     """A switch over as many servers as the workload's machine has."""
     # Without `nb_res` the machine is as large as its largest job.
     servers = _whole(data.get("nb_res", _most_hosts(data["jobs"])))
     if servers is None or servers > MOST_HOSTS:
         why = f"nb_res is no number from 1 to {MOST_HOSTS:,}"
         raise refusal(path, why)
-    return Star(fanout=(servers,), slots_per_server=1)
+    return RegularTree(fanout=(servers,), slots_per_server=1)
 
 
 def _most_hosts(jobs: list[Any]) -> int:

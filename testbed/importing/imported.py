@@ -1,4 +1,5 @@
-"""Parts read from other tools' files, and the experiment file made of them.
+"""Networks and jobs read from other tools' files, and the experiment file made
+of them.
 
 The reader of a format makes a network, jobs, or both. Its notes on omissions
 and choices become comments of the experiment file.
@@ -29,14 +30,18 @@ _COMMENT_WIDTH = 74
 
 @dataclass
 class Notes:
-    """Sentences about parts taken, parts not taken, and choices to review."""
+    """Sentences on parts of the imported file that the experiment file has, on
+    parts that it lacks, and on choices that the user should review.
+    """
 
     taken: list[str] = field(default_factory=list)
     not_taken: list[str] = field(default_factory=list)
     choices: list[str] = field(default_factory=list)
 
     def leave_out(self, names: Iterable[str], reason: str) -> None:
-        """Notes names of parts that the experiment file will lack, if any."""
+        """Adds a sentence on parts that the experiment file lacks, with the first
+        of their names. Adds none if there is no name.
+        """
         listed = list(names)
         if not listed:
             return
@@ -46,7 +51,10 @@ class Notes:
         self.not_taken.append(f"{reason}: {shown}")
 
     def leave_out_counted(self, counts: Mapping[str, int]) -> None:
-        """Notes how many parts of each noun the experiment file will lack."""
+        """Adds a sentence for each kind of parts that the experiment file lacks.
+
+        ``counts``: number of parts by the noun for their kind; 0 adds none.
+        """
         for noun, count in counts.items():
             if count:
                 self.not_taken.append(f"{noun}: {count:,}")
@@ -54,8 +62,10 @@ class Notes:
 
 @dataclass(frozen=True)
 class NetworkLink:
-    """A link of a custom topology; ``up_bps``: capacity from ``lower`` to
-    ``upper``.
+    """A link of a custom topology.
+
+    ``up_bps``: capacity from ``lower`` to ``upper``. ``down_bps``: capacity in
+    the other direction.
     """
 
     lower: str
@@ -66,12 +76,10 @@ class NetworkLink:
 
     def line(self) -> str:
         """The link's line in the experiment file."""
-        up = format_bandwidth(self.up_bps)
-        capacity = up
+        capacity = format_bandwidth(self.up_bps)
         if self.down_bps != self.up_bps:
-            capacity = (
-                f"{{up: {up}, down: {format_bandwidth(self.down_bps)}}}"
-            )
+            down = format_bandwidth(self.down_bps)
+            capacity = f"{{up: {capacity}, down: {down}}}"
         parts = [
             f"lower: {quoted(self.lower)}",
             f"upper: {quoted(self.upper)}",
@@ -84,10 +92,11 @@ class NetworkLink:
 
 @dataclass(frozen=True)
 class Network:
-    """A custom topology: servers with their slots, switches and links.
+    """A custom topology.
 
-    ``left_out``: the imported file's links that are no part of it.
-    ``speed_flops``: of the slowest server, in flop/s, if known.
+    - ``servers``: slots by server.
+    - ``left_out``: links of the imported file that the topology lacks.
+    - ``speed_flops``: speed of the slowest server, in flop/s; None if unknown.
     """
 
     servers: Mapping[str, int]
@@ -107,7 +116,7 @@ class Network:
 
     @property
     def server_link_bps(self) -> int:
-        """The smallest capacity of a server's link."""
+        """The smallest capacity of a server's link, of both directions."""
         return min(
             min(link.up_bps, link.down_bps)
             for link in self.links
@@ -115,7 +124,7 @@ class Network:
         )
 
     def lines(self) -> list[str]:
-        """The section ``topology``."""
+        """Lines of the section ``topology``."""
         out = ["topology:", "  kind: custom", "  servers:"]
         for name, slots in self.servers.items():
             out.append(f"    - {{name: {quoted(name)}, slots: {slots}}}")
@@ -132,8 +141,11 @@ def _named_list(key: str, names: Iterable[str]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Star:
-    """A regular tree for jobs without a network."""
+class RegularTree:
+    """The topology for jobs from a file that has no network.
+
+    ``fanout``: children of each node, from the root's level downward.
+    """
 
     fanout: tuple[int, ...]
     slots_per_server: int
@@ -148,7 +160,7 @@ class Star:
         return self.n_servers * self.slots_per_server
 
     def lines(self) -> list[str]:
-        """The section ``topology``."""
+        """Lines of the section ``topology``."""
         return [
             "topology:  # choose: the file names no network",
             "  kind: tree",
@@ -160,7 +172,11 @@ class Star:
 
 @dataclass(frozen=True)
 class Job:
-    """An entry of ``workload.jobs``; without bandwidth it computes."""
+    """An entry of ``workload.jobs``; with 0 bit/s, a job that only computes.
+
+    ``after``: name of a job before whose end it does not arrive; empty: none.
+    ``remark``: a comment at the end of its line.
+    """
 
     name: str
     at_s: float
@@ -179,7 +195,7 @@ class Job:
             f"at: {_time(self.at_s)}",
             f"vms: {self.vms}",
             f"duration: {_time(self.duration_s)}",
-            *self._sends(),
+            *self._kind(),
         ]
         if self.application:
             parts.append(f"application: {quoted(self.application)}")
@@ -188,7 +204,7 @@ class Job:
         remark = f"  # {self.remark}" if self.remark else ""
         return f"    - {{{', '.join(parts)}}}{remark}"
 
-    def _sends(self) -> list[str]:
+    def _kind(self) -> list[str]:
         if not self.bandwidth_bps:
             return ["kind: compute"]
         bandwidth = format_bandwidth(self.bandwidth_bps)
@@ -197,17 +213,17 @@ class Job:
 
 @dataclass(frozen=True)
 class Imported:
-    """An experiment made of other tools' files; ``source`` names them."""
+    """An experiment made from other tools' files, which ``source`` names."""
 
     name: str
     source: str
     notes: Notes
-    topology: Network | Star
+    topology: Network | RegularTree
     jobs: tuple[Job, ...]
     policy: str
 
     def text(self) -> str:
-        """The experiment file."""
+        """The text of the experiment file."""
         lines = _comment(f"Imported from {self.source}.")
         for title, sentences in (
             ("Taken", self.notes.taken),
@@ -242,8 +258,8 @@ class Imported:
 
 
 def in_one_line(text: str) -> str:
-    """A text without line ends and control characters, for a comment."""
-    # A line end would end the comment, and the rest would be YAML.
+    """A text for a comment, without line ends and control characters."""
+    # After a line end, the rest of the text would be read as YAML.
     printable = [char if char.isprintable() else " " for char in text]
     return " ".join("".join(printable).split())
 
@@ -254,7 +270,7 @@ def _comment(text: str) -> list[str]:
 
 
 def _time(seconds: float) -> str:
-    # Rounded, since sums of floats have errors in their last digits.
+    # Sums of floats have errors in their last digits.
     return format_duration(round(seconds, 6))
 
 
@@ -264,12 +280,15 @@ def _microseconds(seconds: float) -> str:
 
 
 def fits_in_a_file(seconds: float) -> bool:
-    """True if an experiment file accepts this time as above 0."""
+    """True if a time above 0 is in the range of an experiment file.
+
+    The lower limit is 1 us, since times are rounded to microseconds.
+    """
     return 1e-6 <= seconds <= MAX_DURATION_S
 
 
 def quoted(text: str) -> str:
-    """A text as a YAML scalar, in quotes if it needs them."""
+    """A text as a YAML scalar, in quotes unless it is a plain word."""
     if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", text):
         try:
             # YAML reads some words as other values, such as "no" and "null".
@@ -277,15 +296,16 @@ def quoted(text: str) -> str:
                 return text
         except ScalarError:
             pass
-    # A string of JSON is one of YAML.
+    # Every JSON string is also a YAML string.
     return json.dumps(text, ensure_ascii=False)
 
 
 class Names:
-    """Distinct names of allowed characters for names of imported files.
+    """Maps foreign names, those in imported files, to distinct permitted names.
 
-    ``allowed`` is as in a regular expression's brackets; empty: all printable
-    characters. ``longest`` is in characters.
+    ``allowed``: permitted characters, as between the brackets of a regular
+    expression; empty: all printable characters. ``longest``: the longest name,
+    in characters.
     """
 
     def __init__(
@@ -293,39 +313,45 @@ class Names:
     ) -> None:
         self._allowed = allowed
         self._longest = longest
-        self._times: Counter[str] = Counter()
+        self._repetitions: Counter[str] = Counter()
         self._taken: set[str] = set()
         self._labels: dict[str, str] = {}
 
     @classmethod
     def of_jobs(cls) -> Names:
-        """Names of jobs and labels (``jobs.job_names``)."""
+        """Names that :mod:`jobs.job_names` permits for jobs and labels."""
         return cls(allowed="A-Za-z0-9._-", longest=64)
 
     def of(self, foreign: str) -> str:
-        """A name that is not taken yet, close to the foreign one."""
+        """A new name, close to the foreign one: repeated calls with the same
+        foreign name return different names.
+        """
         cleaned = self._cleaned(foreign)
         name = cleaned
         while name in self._taken:
-            self._times[cleaned] += 1
-            tail = f"-{self._times[cleaned] + 1}"
-            # Cut, so that the number fits.
-            name = cleaned[: self._longest - len(tail)] + tail
+            self._repetitions[cleaned] += 1
+            number = f"-{self._repetitions[cleaned] + 1}"
+            # The name is cut, so that it is not too long with its number.
+            name = cleaned[: self._longest - len(number)] + number
         self._taken.add(name)
         return name
 
     def label(self, foreign: str) -> str:
-        """The name of a foreign label, the same each time that it occurs."""
+        """The name for a foreign label: repeated calls with the same label return
+        the same name.
+        """
         if foreign not in self._labels:
             self._labels[foreign] = self.of(foreign)
         return self._labels[foreign]
 
     def _cleaned(self, foreign: str) -> str:
-        # Split first: line ends are not printable, but separate words.
         words = []
+        # Line ends are not printable, but they separate words. The text is
+        # therefore split before other characters are removed.
         for word in plain_text(foreign).split():
             words.append("".join(filter(str.isprintable, word)))
-        # A link is called by its ends, A - B: no end's name may hold that.
+        # A link is named by its ends, as in "A - B". The name of a node must
+        # therefore not contain " - ".
         kept = " ".join(filter(None, words)).replace(" - ", "-")
         if self._allowed:
             kept = re.sub(f"[^{self._allowed}]+", "-", kept).lstrip("._-")
@@ -333,6 +359,6 @@ class Names:
 
 
 def refusal(path: Path, message: str, line: int | None = None) -> BadInput:
-    """The error of a file that cannot be imported."""
+    """The error for a file that cannot be imported, with the line if known."""
     place = str(path) if line is None else f"{path}:{line}"
     return BadInput(f"{place}: {message}")

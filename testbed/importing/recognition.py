@@ -30,7 +30,7 @@ from testbed.importing.imported import (
     Names,
     Network,
     Notes,
-    Star,
+    RegularTree,
     refusal,
 )
 from testbed.importing.network_graph import Graph, network_of
@@ -165,7 +165,7 @@ class _Importer:
     lenient: bool
     notes: Notes = field(default_factory=Notes)
     network: Network | None = None
-    topology: Network | Star | None = None
+    topology: Network | RegularTree | None = None
     jobs: tuple[Job, ...] = ()
     name: str = ""
 

@@ -11,9 +11,9 @@ from testbed.errors import BadInput
 from testbed.labs.lab_catalogue import Lab, lab
 from testbed.labs.submission import CodeFailed, small_text
 from testbed.owned_files import (
-    as_it_leads,
     caller,
     make_folders,
+    resolved_for_root,
     set_aside,
 )
 from testbed.record.folder import RunFolder
@@ -37,7 +37,7 @@ def make(started: Lab, path: Path) -> StudentFolder:
 
     Raises BadInput, OSError.
     """
-    path = as_it_leads(path)
+    path = resolved_for_root(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(
             f"{path} is there already", "name another folder with --out"
@@ -93,7 +93,7 @@ def chosen(number: int, path: Path | None) -> StudentFolder:
         path = Path()
         if not Path(RECORD).exists():
             path = default_path(lab(number))
-    return opened(as_it_leads(path), number)
+    return opened(resolved_for_root(path), number)
 
 
 def default_path(started: Lab) -> Path:
@@ -102,7 +102,9 @@ def default_path(started: Lab) -> Path:
 
 def reset(folder: StudentFolder) -> Path:
     """Puts the starting point back; moves the rest to the folder returned."""
-    aside = set_aside(folder.path, ASIDE, RECORD, caller())
+    aside = set_aside(
+        folder.path, prefix=ASIDE, kept=RECORD, owner=caller()
+    )
     _copy_start(folder.lab, folder.path)
     _record(StudentFolder(folder.path, folder.lab))
     return aside

@@ -85,7 +85,7 @@ def small_text(folder: Path, file: str) -> str:
         if not stat.S_ISREG(path.lstat().st_mode):
             raise CodeFailed(file, "is no regular file")
         # In between, a program of the student's may have exchanged the file.
-        with open_regular(path, itself=True) as opened:
+        with open_regular(path, follow_link=False) as opened:
             # One more than may be: a larger file is told without reading it
             # whole.
             content = opened.read(MOST_FILE_BYTES + 1)

@@ -129,12 +129,13 @@ _FAULTS = {
 }
 
 
-def open_regular(path: Path, *, itself: bool = False) -> IO[bytes]:
-    """A file opened to be read, by root through no link of others, and with
-    ``itself`` through none in its place. Raises OSError, also where it is a
-    FIFO or a device, which may never end.
+def open_regular(path: Path, *, follow_link: bool = True) -> IO[bytes]:
+    """A regular file opened to be read; links are followed as by
+    :func:`testbed.owned_files.opened_file`.
+
+    Raises OSError, also for a FIFO or a device, which may never end.
     """
-    descriptor = opened_file(path, itself=itself)
+    descriptor = opened_file(path, follow_link=follow_link)
     mode = os.fstat(descriptor).st_mode
     if stat.S_ISREG(mode):
         return os.fdopen(descriptor, "rb")

@@ -17,7 +17,7 @@ from fractions import Fraction
 
 from jobs.demand import scaled_duration_s
 from jobs.request import JobRequest
-from testbed.embedding.placement import Embedder, Refusal, on_servers
+from testbed.embedding.placement import Embedder, Refusal, only_on_servers
 from testbed.events import OUTLASTED
 from testbed.schedulers.actions import (
     Action,
@@ -246,7 +246,7 @@ class DCloud:
         ends. It is killed where they have no room.
         """
         first = self._search_in(view.datacentre).n_open
-        free = on_servers(
+        free = only_on_servers(
             view.residual(view.now_s, None), slice(first, None)
         )
         answer = SlotsAlone().embed(view.datacentre, free, job.n_vms, 0)

@@ -25,7 +25,7 @@ from testbed.embedding.placement import (
     Placement,
     Refusal,
     Residual,
-    on_servers,
+    only_on_servers,
 )
 from testbed.reservation.ledger import Ledger
 from testbed.reservation.timeline import FloatArray, Record
@@ -102,7 +102,7 @@ class Search:
     ) -> Placement | Refusal:
         """Embeds in what is free on the open servers."""
         if self.n_open < self.datacentre.n_servers:
-            free = on_servers(free, slice(self.n_open))
+            free = only_on_servers(free, slice(self.n_open))
         return self._embedder.embed(self.datacentre, free, n_vms, rate_bps)
 
     def best(

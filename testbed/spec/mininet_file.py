@@ -85,24 +85,20 @@ _REPLY = TypeAdapter(_Reply)
 
 def _reply(request: Mapping[str, Any]) -> _Reply:
     """The child's reply after checks; without a reason its network is whole."""
-    identity: dict[str, Any] = {}
+    run_as: dict[str, Any] = {}
     # Under sudo the file runs as the user who called sudo, without root's
     # rights. Root without sudo runs the file as root, since the file may be in
     # a folder that only root can read.
     owner = caller(os.environ)
     if owner is not None:
-        identity = {
-            "user": owner.uid,
-            "group": owner.gid,
-            "extra_groups": [],
-        }
+        run_as = {"user": owner.uid, "group": owner.gid, "extra_groups": []}
     child = subprocess.run(
         python_command("testbed.spec.topo_child"),
         input=json.dumps(request).encode(),
         capture_output=True,
         check=False,
         env=without_python_variables(),
-        **identity,
+        **run_as,
     )
     # plain_text removes control sequences of a terminal.
     sys.stderr.write(plain_text(child.stderr.decode("utf-8", "replace")))
@@ -116,9 +112,7 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
     # SIGXCPU or SIGKILL at the child's limit of processor time; SIGKILL also
     # if the machine runs out of memory.
     if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        reason = (
-            "computes for minutes, or was killed: does it wait in a loop?"
-        )
+        reason = "computes for minutes, or was killed: is it in a loop?"
     return _Reply(reason=reason)
 
 
@@ -127,7 +121,7 @@ def _is_whole(network: MininetRecord | None) -> bool:
     if network is None:
         return False
     for end, other, _ in network.links:
-        if not {end, other} <= network.nodes.keys():
+        if end not in network.nodes or other not in network.nodes:
             return False
     return True
 

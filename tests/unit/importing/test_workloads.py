@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput
-from testbed.importing.imported import Imported, Job, Star
+from testbed.importing.imported import Imported, Job, RegularTree
 from testbed.importing.recognition import import_files
 from testbed.spec.experiment_file import parse_experiment
 
@@ -188,11 +188,13 @@ def test_a_platform_gives_speed_and_links(imported: Import) -> None:
 
 def test_a_workload_alone_gets_a_star(imported: Import) -> None:
     result = imported(workload(HOMOGENEOUS))
-    assert result.topology == Star(fanout=(8,), slots_per_server=1)
+    assert result.topology == RegularTree(fanout=(8,), slots_per_server=1)
     assert "1 Gflop/s" in result.notes.choices[0]
     data = workload(HOMOGENEOUS)
     del data["nb_res"]
-    assert imported(data).topology == Star(fanout=(4,), slots_per_server=1)
+    assert imported(data).topology == RegularTree(
+        fanout=(4,), slots_per_server=1
+    )
 
 
 @pytest.mark.parametrize(

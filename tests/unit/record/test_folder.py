@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from testbed import events
 from testbed.errors import BadInput
-from testbed.owned_files import Owner, caller
+from testbed.owned_files import Owner, caller, opened_file, opened_folder
 from testbed.record.event_file import read_events
 from testbed.record.folder import RunFolder, folder_name
 from testbed.record.stored_json import as_json
@@ -252,3 +252,42 @@ def test_policies_get_folders_of_their_own(tmp_path: Path) -> None:
         for label in ("vc", "vc", "dcloud-gamma=0.12", "../x")
     ]
     assert names == ["vc", "vc-2", "dcloud-gamma-0.12", "x"]
+
+
+@pytest.fixture
+def links(tmp_path: Path) -> Path:
+    """A folder that everybody may write to, with two links."""
+    tmp_path.chmod(0o777)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("file")
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+def test_other_users_errors_at_links_do_not_name_root(
+    links: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with (
+        pytest.raises(NotADirectoryError),
+        opened_folder(links / "link" / "x"),
+    ):
+        pass
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        opened_file(links / "loop")
+    os.close(opened_file(links / "link"))
+    with pytest.raises(OSError, match="symbolic links"):
+        opened_file(links / "link", follow_link=False)
+
+
+def test_root_follows_no_link_in_a_folder_of_everybody(
+    links: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    refused = pytest.raises(
+        OSError, match="link is a link, which root does"
+    )
+    with refused, opened_folder(links / "link" / "x"):
+        pass
+    with refused:
+        opened_file(links / "link")
