@@ -70,9 +70,9 @@ from testbed.spec.unit_types import Duration, Name, Share, refused_value
 from testbed.spec.validation import (
     INSTALLED,
     Section,
-    kind_of,
     kind_tag,
     read_section,
+    value_in_words,
 )
 from testbed.spec.workload_models import (
     ExponentialWorkload,
@@ -109,7 +109,7 @@ def _number_or_search(
     a_word = isinstance(value, str) and value.isalpha()
     if a_word and value not in RATE_SEARCHES:
         raise refused_value(
-            f"must be a number, auto or largest, not {kind_of(value)}"
+            f"must be a number, auto or largest, not {value_in_words(value)}"
         )
     return read(value)
 
@@ -374,7 +374,7 @@ def _form(location: Location) -> ExperimentFile:
     if isinstance(document.data, dict):
         file = read_section(ExperimentFile, location)
     elif not document.problems:
-        shown = kind_of(document.data)
+        shown = value_in_words(document.data)
         location.report(
             f"must be a mapping with topology and workload, not {shown}"
         )

@@ -40,7 +40,7 @@ from testbed.spec.unit_types import (
     SignedShare,
     refused_value,
 )
-from testbed.spec.validation import SpecModel, kind_of
+from testbed.spec.validation import SpecModel, value_in_words
 from testbed.spec.workload_section import (
     NO_JOBS,
     LeaseWorkload,
@@ -76,7 +76,7 @@ class Distribution(SpecModel):
             else:
                 hint = f" (write {{mean: {value}}})"
         raise refused_value(
-            f"must be a mapping with the keys {keys}, not {kind_of(value)}{hint}"
+            f"must be a mapping with the keys {keys}, not {value_in_words(value)}{hint}"
         )
 
 

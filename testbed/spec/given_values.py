@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from testbed.spec.document import MAX_DEPTH, Path, Place, Problem
-from testbed.spec.validation import kind_of
+from testbed.spec.validation import value_in_words
 from topologies.datacentre import dotted
 
 # Words that YAML 1.1, or another reader, takes for something else.
@@ -124,7 +124,7 @@ def _described(value: object) -> str:
     if isinstance(value, Real):
         return f"{value}"
     if isinstance(value, Mapping | list | tuple | range):
-        return f"{kind_of(value)} nested deeper than {MAX_DEPTH}"
+        return f"{value_in_words(value)} nested deeper than {MAX_DEPTH}"
     return (
         f"an object of {type(value).__module__}.{type(value).__qualname__}"
     )

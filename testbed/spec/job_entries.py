@@ -58,8 +58,8 @@ from testbed.spec.unit_types import (
 from testbed.spec.validation import (
     Section,
     SpecModel,
-    kind_of,
     read_section,
+    value_in_words,
 )
 from testbed.spec.workload_section import LoadedWorkload, WorkloadSection
 from testbed.units import (
@@ -82,7 +82,7 @@ def _known_kind(value: Any) -> str:
     known = [*KINDS, *installed("demands")]
     hint = did_you_mean(value, known) if isinstance(value, str) else ""
     raise refused_value(
-        f"must be one of {', '.join(known)}, not {kind_of(value)}{hint}"
+        f"must be one of {', '.join(known)}, not {value_in_words(value)}{hint}"
     )
 
 

@@ -15,7 +15,7 @@ from testbed.plugins import (
     kept_name,
 )
 from testbed.spec.document import Location, Place, file_at
-from testbed.spec.validation import kind_of
+from testbed.spec.validation import value_in_words
 
 
 def load_plugin(location: Location, example: str) -> Loaded | None:
@@ -29,7 +29,7 @@ def load_plugin(location: Location, example: str) -> Loaded | None:
     where, _, name = text.rpartition(":")
     # A class may stand inside another: dots are part of the name.
     if not where or not name.replace(".", "_").isidentifier():
-        location.report(f"{form}, not {kind_of(written)}")
+        location.report(f"{form}, not {value_in_words(written)}")
         return None
     try:
         if not where.endswith(".py") and "/" not in where:

@@ -28,7 +28,7 @@ from testbed.spec.document import (
 from testbed.spec.experiment import PolicySpec, Scalar
 from testbed.spec.plugin_keys import load_plugin, report_plugin
 from testbed.spec.size_limits import LIMITS, within
-from testbed.spec.validation import kind_of
+from testbed.spec.validation import value_in_words
 from testbed.units import (
     UnitError,
     human_duration,
@@ -61,7 +61,7 @@ def read_policies(
         return ()
     if not isinstance(location.value, list):
         location.report(
-            f"must be a list such as [vc], not {kind_of(location.value)}"
+            f"must be a list such as [vc], not {value_in_words(location.value)}"
         )
         return ()
     if not location.value:
@@ -151,7 +151,7 @@ def _read_policy(location: Location) -> PolicySpec | None:
     if not isinstance(entry, dict):
         if location.is_readable:
             location.report(
-                f"must be a name, or a mapping with a name, not {kind_of(entry)}"
+                f"must be a name, or a mapping with a name, not {value_in_words(entry)}"
             )
         return None
     if "class" in entry:
@@ -171,7 +171,7 @@ def _report_name(location: Location, entry: Mapping[str, Any]) -> None:
     """Reports a name that is missing, or no text."""
     message = "is required"
     if "name" in entry:
-        message = f"must be a text, not {kind_of(entry['name'])}"
+        message = f"must be a text, not {value_in_words(entry['name'])}"
     if (location / "name").is_readable:
         location.report(message, "name")
 
@@ -331,7 +331,7 @@ def _parsed(location: Location, parameter: Parameter) -> Scalar | None:
     ):
         return value
     location.report(
-        f"must be like {parameter.default!r}, not {kind_of(value)}"
+        f"must be like {parameter.default!r}, not {value_in_words(value)}"
     )
     return None
 
@@ -355,7 +355,7 @@ def read_embedder(location: Location) -> str | None:
         wanted = (
             "a name, or a mapping such as {class: ./mine.py:MyEmbedder}"
         )
-        location.report(f"must be {wanted}, not {kind_of(written)}")
+        location.report(f"must be {wanted}, not {value_in_words(written)}")
         return None
     for key in written:
         if key != "class":

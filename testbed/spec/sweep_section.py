@@ -24,7 +24,7 @@ from testbed.spec.document import (
 )
 from testbed.spec.size_limits import within
 from testbed.spec.unit_types import Share
-from testbed.spec.validation import Section, kind_of
+from testbed.spec.validation import Section, value_in_words
 from testbed.units import quantity
 
 SEED = "seed"
@@ -245,7 +245,9 @@ def check_size(keys: Sequence[SweptKey], location: Location) -> None:
 def _parts(location: Location) -> Iterator[tuple[Sequence[Any], Place]]:
     """The values of a list, or a single value, with their places."""
     if location.value in ([], {}):
-        location.report(f"needs a value, not {kind_of(location.value)}")
+        location.report(
+            f"needs a value, not {value_in_words(location.value)}"
+        )
         return
     places = [location]
     if isinstance(location.value, list):

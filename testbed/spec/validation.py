@@ -38,15 +38,16 @@ from testbed.spec.document import Location, did_you_mean, near, unknown_name
 _ErrorPath = tuple[int | str, ...]
 """Keys and indices of a pydantic error, with the tags of unions."""
 INSTALLED: Final = "installed"
-"""The tag of the section for all kinds of installed packages, in a union of
-sections.
+"""Tag, in a union of sections, of the section that reads every kind of an
+installed package.
 """
 
 
 class SpecModel(BaseModel):
     """A mapping of a file with strict types and without unknown keys, frozen.
 
-    It is read whole or not at all.
+    One wrong key makes the whole mapping unreadable, except in a
+    :class:`Section`.
     """
 
     model_config = ConfigDict(
@@ -103,7 +104,7 @@ def _docstrings(model: type[SpecModel]) -> dict[str, str]:
 
 
 class Section(SpecModel):
-    """A mapping of a file that keeps the keys that can be read."""
+    """A mapping that keeps its readable keys where others are wrong."""
 
     _unreadable: frozenset[str] = frozenset()
 
@@ -139,43 +140,45 @@ M = TypeVar("M", bound=SpecModel)
 
 
 def read_section(model: type[M], location: Location) -> M | None:
-    """A mapping as a model; its problems are reported.
+    """Reads a mapping as a model and reports its problems.
 
-    A :class:`Section` lacks the keys that cannot be read. For a value that is
-    no mapping, and for another model with problems, the result is None.
+    A :class:`Section` with problems has None for the keys that cannot be read.
+    Any other model with problems, and a value that is no mapping, give None.
     """
     if not location.is_readable:
         return None
     if not isinstance(location.value, dict):
-        location.report(_no_mapping(model, location.value))
+        location.report(_no_mapping_message(model, location.value))
         return None
     try:
-        whole = model.model_validate(location.value)
+        complete = model.model_validate(location.value)
     except ValidationError as error:
         _report(model, location, error)
     else:
-        # A value that YAML refused is None, and may have passed as a key that
-        # is left out.
+        # A value that YAML refused is None in the mapping, which is valid for
+        # an optional key. Then the keys are read one by one.
         if not location.document.unreadable:
-            return whole
-    return _partly(model, location) if issubclass(model, Section) else None  # type: ignore[return-value]
+            return complete
+    if issubclass(model, Section):
+        return _partial_section(model, location)  # type: ignore[return-value]
+    return None
 
 
-# ------------------------------------------------------------------ what can be read
+# ------------------------------------------------------------ readable fields
 
 
-def _partly(model: type[Section], location: Location) -> Section:
+def _partial_section(model: type[Section], location: Location) -> Section:
     """The model with the fields that can be read; the others are None and
     unreadable.
     """
-    known = isinstance(location.value, dict) and location.is_readable
-    mapping = location.value if known else {}
+    is_mapping = isinstance(location.value, dict) and location.is_readable
+    mapping = location.value if is_mapping else {}
     fields: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in mapping:
             with suppress(_UnreadableError, ValidationError):
-                fields[name] = _field(model, name, location / name)
-        elif known and not field.is_required():
+                fields[name] = _field_value(model, name, location / name)
+        elif is_mapping and not field.is_required():
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
     fields |= dict.fromkeys(unreadable)
@@ -183,7 +186,7 @@ def _partly(model: type[Section], location: Location) -> Section:
     section = model.model_construct(
         _fields_set=set(mapping) & set(model.model_fields), **fields
     )
-    section._unreadable = unreadable  # noqa: SLF001 - its own kind
+    section._unreadable = unreadable  # noqa: SLF001 - this module's class
     return section
 
 
@@ -191,7 +194,9 @@ class _UnreadableError(Exception):
     """A field without a readable value."""
 
 
-def _field(model: type[Section], name: str, location: Location) -> Any:
+def _field_value(
+    model: type[Section], name: str, location: Location
+) -> Any:
     """The value of a single field. Raises ValidationError or
     :class:`_UnreadableError`.
     """
@@ -201,37 +206,42 @@ def _field(model: type[Section], name: str, location: Location) -> Any:
     sections = _sections(model, name)
     if not sections:
         return _adapters(model)[name].validate_python(value)
-    # A field holds one section, a list of them, or a mapping.
-    origin = _origin(model.model_fields[name].annotation)
+    # A field holds a list of sections, a mapping of them, or a single one.
+    origin = _container(model.model_fields[name].annotation)
     if origin is list and isinstance(value, list):
         return [
-            _partly(sections[0], location / index)
+            _partial_section(sections[0], location / index)
             for index in range(len(value))
         ]
     if origin is dict and isinstance(value, dict):
-        return {key: _partly(sections[0], location / key) for key in value}
+        return {
+            key: _partial_section(sections[0], location / key)
+            for key in value
+        }
     if origin is not None:
         raise _UnreadableError
-    return _one_of(sections, location)
+    return _section_of_kind(sections, location)
 
 
-def _one_of(
+def _section_of_kind(
     sections: Sequence[type[Section]], location: Location
 ) -> Section:
-    """The section of the kind that a mapping names, or that its keys suggest.
+    """The section of the kind that a mapping names, or else of the likely kind.
 
-    Raises :class:`_UnreadableError` where they suggest none.
+    Raises :class:`_UnreadableError` where no kind is likely.
     """
     value = location.value
     if isinstance(value, dict):
-        chosen = _of_kind(sections, value)
+        chosen = _model_of_kind(sections, value)
         if chosen is not None:
-            return _partly(chosen, location)
+            return _partial_section(chosen, location)
     guess = guessed_kind(sections, value)
     if guess is None:
         raise _UnreadableError
     kind, section = guess
-    return _partly(section, location).model_copy(update={"kind": kind})
+    return _partial_section(section, location).model_copy(
+        update={"kind": kind}
+    )
 
 
 @cache
@@ -253,14 +263,14 @@ def _adapters(model: type[SpecModel]) -> dict[str, TypeAdapter[Any]]:
 def _sections(
     model: type[SpecModel], name: str
 ) -> tuple[type[Section], ...]:
-    """The kinds of sections that a field holds: one, a list or a mapping."""
+    """Section classes in a field's annotation, also in a list or mapping."""
     annotation = model.model_fields[name].annotation
     return tuple(m for m in _models(annotation) if issubclass(m, Section))
 
 
-def _origin(annotation: Any) -> Any:
-    """``list`` or ``dict`` where the annotation, or one of its alternatives, is
-    one; else None.
+def _container(annotation: Any) -> Any:
+    """``list`` or ``dict`` if an annotation, or a member of its union, is of
+    that type; else None.
     """
     union = get_origin(annotation) in (Union, UnionType)
     choices = get_args(annotation) if union else (annotation,)
@@ -293,7 +303,12 @@ def kinds_of(models: Sequence[type[SpecModel]]) -> list[str]:
 
 
 def kind_tag(value: Any, union: Any, group: Group) -> Any:
-    """The kind of a mapping that an annotated union of tagged sections reads."""
+    """The tag of the member of a union that reads a value, for pydantic's
+    ``Discriminator``.
+
+    It is the value's ``kind``, or :data:`INSTALLED` for a kind of an installed
+    package. ``union``: annotated, with tagged sections as members.
+    """
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind in _tags(union):
         return kind
@@ -304,16 +319,18 @@ def kind_tag(value: Any, union: Any, group: Group) -> Any:
 
 @cache
 def _tags(union: Any) -> frozenset[str]:
-    # An annotated union: its first argument holds the members, each
-    # annotated with its tag.
+    # ``Annotated[A | B, …]`` has the union as its first argument; each member
+    # is ``Annotated[Section, Tag]``.
     members = get_args(get_args(union)[0])
     return frozenset(get_args(member)[1].tag for member in members)
 
 
-def _of_kind(
+def _model_of_kind(
     models: Sequence[type[M]], value: Mapping[str, Any]
 ) -> type[M] | None:
-    """The only model, or that of the mapping's kind; None without one."""
+    """The model of the mapping's ``kind``, or the only model; None if no model
+    has the kind.
+    """
     if len(models) == 1:
         return models[0]
     known = []
@@ -323,8 +340,8 @@ def _of_kind(
             and value.get("kind") in model.kinds()
         ):
             known.append(model)
-    # A custom topology may stand in the file or in one of its own: one
-    # kind, two sections.
+    # Two sections have the kind of custom topologies: one for a topology in
+    # the experiment file, one for a path to another file.
     for model in known:
         if "path" in value and "path" in model.model_fields:
             return model
@@ -334,25 +351,26 @@ def _of_kind(
 def guessed_kind(
     models: Sequence[type[M]], value: object
 ) -> tuple[str, type[M]] | None:
-    """The likely kind of a mapping without a known one, and its section.
+    """The likely kind of a mapping without a known ``kind``, and its section.
 
-    It is the kind of the nearest name, or else the only one with the fewest
-    faults among the mapping's own keys.
+    It is the kind with a similar name, or else the kind in which the mapping's
+    keys have the fewest faults. None if neither decides.
     """
     if not isinstance(value, Mapping):
         return None
     by_kind: dict[str, type[M]] = {}
     for model in models:
-        # The keys of installed packages are checked elsewhere.
-        judged = model.model_config.get("extra") != "allow"
-        for kind in kinds_of([model]) if judged else ():
+        # The section of installed packages allows any key.
+        if model.model_config.get("extra") == "allow":
+            continue
+        for kind in kinds_of([model]):
             by_kind.setdefault(kind, model)
-    meant = near(str(value.get("kind", "")), list(by_kind))
-    if meant is None:
-        meant = _fewest_faults(by_kind, value)
-    if meant is None:
+    likely = near(str(value.get("kind", "")), list(by_kind))
+    if likely is None:
+        likely = _fewest_faults(by_kind, value)
+    if likely is None:
         return None
-    return meant, by_kind[meant]
+    return likely, by_kind[likely]
 
 
 def _fewest_faults(
@@ -367,10 +385,12 @@ def _fewest_faults(
     if not faults:
         return None
     best = min(faults, key=faults.__getitem__)
-    shared = value.keys() & by_kind[best].model_fields.keys()
-    # As many faults as keys in common are no evidence.
-    doubtful = faults[best] >= len(shared - {"kind"})
-    if doubtful or list(faults.values()).count(faults[best]) > 1:
+    common = value.keys() & by_kind[best].model_fields.keys() - {"kind"}
+    # With a fault for each key in common the fit may be chance.
+    if faults[best] >= len(common):
+        return None
+    # Two kinds that fit equally well leave it open.
+    if list(faults.values()).count(faults[best]) > 1:
         return None
     return best
 
@@ -394,8 +414,7 @@ def _report(
 ) -> None:
     """Adds pydantic's errors to the document, each at its place."""
     details = error.errors(include_url=False, include_context=True)
-    # Unknown keys first: a required one that is missing may be misspelt
-    # among them.
+    # Collected first, since one of them may be a missing key, misspelt.
     unknown: dict[_ErrorPath, list[str]] = {}
     for detail in details:
         if detail["type"] == "extra_forbidden":
@@ -405,8 +424,8 @@ def _report(
         location, owner = _resolved(model, section, detail["loc"])
         # The reason for an unreadable value has been reported.
         if location.is_readable:
-            others = unknown.get(detail["loc"][:-1], ())
-            _report_detail(detail, location, owner, others)
+            unknown_beside = unknown.get(detail["loc"][:-1], ())
+            _report_detail(detail, location, owner, unknown_beside)
 
 
 def _report_detail(
@@ -417,12 +436,12 @@ def _report_detail(
 ) -> None:
     """Adds one error; ``unknown`` are the unknown keys of the same mapping."""
     kind = detail["type"]
-    # pydantic has no path for a key that is no text (a lone surrogate).
+    # The path is empty for a key that is no valid text, as a lone surrogate.
     key = str(detail["loc"][-1]) if detail["loc"] else ""
     if kind == "missing":
-        # A misspelt key has been reported already.
+        # If it is misspelt, it is reported as an unknown key.
         if not any(near(name, [key]) for name in unknown):
-            location.report(f"is required{_described(owner, key)}")
+            location.report(f"is required{_description_after(owner, key)}")
     elif kind == "extra_forbidden":
         known = [] if owner is None else list(owner.model_fields)
         hint = (
@@ -433,7 +452,7 @@ def _report_detail(
         _report_kind(owner.model_fields[key], location)
     elif kind == "model_type" and len(detail["loc"]) == 1 and owner:
         section = next(_models(owner.model_fields[key].annotation))
-        location.report(_no_mapping(section, detail["input"]))
+        location.report(_no_mapping_message(section, detail["input"]))
     else:
         location.nearest.report(_message(detail))
 
@@ -443,10 +462,11 @@ def _resolved(
 ) -> tuple[Location, type[SpecModel] | None]:
     """The location of an error, and the model that its last key belongs to.
 
-    After the key of a union pydantic's path has the tag of the chosen member,
-    which the file does not have.
+    In pydantic's path the key of a union is followed by the tag of the chosen
+    member, which stands nowhere in the file.
     """
     owner: type[SpecModel] | None = model
+    # The model of the mapping that the path has reached; None if unknown.
     current: type[SpecModel] | None = model
     parts = iter(error_path)
     for part in parts:
@@ -459,14 +479,16 @@ def _resolved(
             continue
         inner = tuple(_models(field.annotation))
         current = inner[0] if inner else None
-        # pydantic names the member by its tag.
         if len(inner) > 1:
-            chosen = next(parts, None) is not None
-            current = _of_kind(inner, location.value) if chosen else None
+            current = None
+            # The tag is skipped. Without it no member was chosen.
+            if next(parts, None) is not None:
+                current = _model_of_kind(inner, location.value)
     return location, owner
 
 
-def _described(owner: type[SpecModel] | None, key: str) -> str:
+def _description_after(owner: type[SpecModel] | None, key: str) -> str:
+    """``: `` and the description of a key; empty without one."""
     described = {} if owner is None else descriptions(owner)
     if key not in described:
         return ""
@@ -478,14 +500,14 @@ def one_line(description: str) -> str:
     return " ".join(description.split())
 
 
-def _no_mapping(model: type[SpecModel], value: object) -> str:
+def _no_mapping_message(model: type[SpecModel], value: object) -> str:
     keys = ", ".join(model.model_fields)
-    return f"must be a mapping with the keys {keys}, not {kind_of(value)}"
+    return f"must be a mapping with the keys {keys}, not {value_in_words(value)}"
 
 
 def _report_kind(field: FieldInfo, location: Location) -> None:
-    """Reports a union that is no mapping, or whose ``kind`` is missing or
-    unknown.
+    """Reports a value for a union of sections: it is no mapping, or its
+    ``kind`` is missing or unknown.
     """
     models = tuple(_models(field.annotation))
     value = location.value
@@ -496,14 +518,14 @@ def _report_kind(field: FieldInfo, location: Location) -> None:
         if isinstance(value, list) and "jobs" in known:
             example = ": write {kind: jobs, jobs: [...]}"
         location.report(
-            f"must be a mapping with a kind, not {kind_of(value)}{example}"
+            f"must be a mapping with a kind, not {value_in_words(value)}{example}"
         )
         return
     kind = value.get("kind")
     if "kind" not in value:
         location.report(f"is required: {choice}", "kind")
     elif (location / "kind").is_readable:
-        wrong = f"must be {choice}, not {kind_of(kind)}"
+        wrong = f"must be {choice}, not {value_in_words(kind)}"
         if isinstance(kind, str):
             wrong = unknown_name(
                 f"kind of {location.path[-1]}", kind, known
@@ -512,16 +534,16 @@ def _report_kind(field: FieldInfo, location: Location) -> None:
     guess = guessed_kind(models, value)
     if guess is None:
         return
-    # Errors of the other keys are those of the guessed kind.
-    meant, model = guess
+    # The other keys are checked as keys of the likely kind.
+    likely, model = guess
     try:
-        model.model_validate({**value, "kind": meant})
+        model.model_validate({**value, "kind": likely})
     except ValidationError as error:
         _report(model, location, error)
 
 
-def kind_of(value: object) -> str:
-    """A value as a message names it."""
+def value_in_words(value: object) -> str:
+    """A value as messages show it: ``a list``, ``the text 'x'``."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -538,7 +560,7 @@ def _message(detail: ErrorDetails) -> str:
     context = detail.get("ctx", {})
     value = detail["input"]
     kind = detail["type"]
-    shown = kind_of(value)
+    shown = value_in_words(value)
     if kind == "quantity":
         return str(context["message"])
     if kind == "literal_error":
@@ -554,32 +576,33 @@ def _message(detail: ErrorDetails) -> str:
         )
     if kind in _WANTED:
         return f"must be {_WANTED[kind]}, not {shown}{_hint(kind, value)}"
-    return (
-        _outside(detail) or f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
-    )
+    if kind in (*_BOUNDS, *_LENGTHS):
+        return _limit_message(detail)
+    # Any other error has pydantic's message, in lower case at the start.
+    return f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
 
 
-def _outside(detail: ErrorDetails) -> str | None:
-    """A number or a length beyond its limit; None for other errors."""
+def _limit_message(detail: ErrorDetails) -> str:
+    """A number or a length beyond its limit, as a sentence."""
     context = detail.get("ctx", {})
     kind = detail["type"]
     if kind in _BOUNDS:
         name, word = _BOUNDS[kind]
-        shown = kind_of(detail["input"])
+        shown = value_in_words(detail["input"])
         return f"must be {word} {context[name]:g}, not {shown}"
-    if kind in _LENGTHS:
-        name, word = _LENGTHS[kind]
-        return f"needs at {word} {context[name]}, not {context['actual_length']}"
-    return None
+    name, word = _LENGTHS[kind]
+    return (
+        f"needs at {word} {context[name]}, not {context['actual_length']}"
+    )
 
 
 def _hint(kind: str, value: object) -> str:
-    """The correction for a number in quotes, or for a text without quotes."""
+    """The correction where a number has quotes, or a text lacks them."""
     if isinstance(value, str):
         if kind.startswith(("int", "float")) and _numeric(value):
             return ": remove the quotes"
     elif kind == "string_type" and isinstance(value, int | float):
-        return f": write '{kind_of(value)}' if that is the text"
+        return f": write '{value_in_words(value)}' if that is the text"
     return ""
 
 
@@ -587,12 +610,14 @@ def _numeric(text: str) -> bool:
     return text.strip().removeprefix("-").replace(".", "", 1).isdecimal()
 
 
+# Error types of a union of sections: no known kind, or no mapping.
 _UNION = (
     "union_tag_invalid",
     "union_tag_not_found",
     "model_attributes_type",
 )
 
+# By error type: the limit's name in pydantic's context, its words in messages.
 _BOUNDS = {
     "greater_than_equal": ("ge", "at least"),
     "greater_than": ("gt", "above"),
@@ -605,6 +630,7 @@ _LENGTHS = {
     "too_long": ("max_length", "most"),
 }
 
+# By error type: the value that is wanted, in words.
 _WANTED = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
