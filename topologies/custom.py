@@ -14,12 +14,12 @@ from topologies.datacentre import (
     PLAIN,
     Capacity,
     DataCentre,
-    Directions,
     LinkQuality,
     Path,
     Problems,
+    QualityPair,
     TopologyError,
-    at_least,
+    check_at_least,
     directed_array,
     frozen_array,
     make_tree,
@@ -55,7 +55,7 @@ class _Graph:
         lower: str,
         upper: str,
         capacity: Capacity,
-        quality: Directions,
+        quality: QualityPair,
     ) -> None:
         """Adds a link. ``quality``: upward and downward."""
         link = len(self.capacities)
@@ -177,7 +177,9 @@ def _read_servers(
         name = entry["name"]
         slots = entry["slots"]
         good = _is_name(problems, ("servers", i, "name"), name)
-        at_least(problems, ("servers", i, "slots"), slots, "a slot count")
+        check_at_least(
+            problems, ("servers", i, "slots"), slots, "a slot count"
+        )
         if good and name in servers:
             problems.report(
                 f"{name!r} is already the name of a server",

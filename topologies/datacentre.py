@@ -36,11 +36,11 @@ Path: TypeAlias = "tuple[str | int, ...]"
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
 MAX_TREE_ENTRIES = 10_000_000
-"""Limit of nodes times trees: parents and uplinks then take 160 MB."""
+"""Limit of nodes times trees, at which parents and uplinks take 160 MB."""
 
 
 class Problems(list[tuple[Path, str]]):
-    """The problems of a builder's arguments, each with its argument's path."""
+    """Problems of a builder's arguments, each with the argument's path."""
 
     def report(self, message: str, *path: str | int) -> None:
         self.append((path, message))
@@ -100,9 +100,10 @@ class Tree:
 
     @cached_property
     def child_list(self) -> IntArray:
-        """All nodes with a parent, grouped by parent in order of id.
+        """All nodes with a parent, in order of their parent, then of their id.
 
-        :attr:`child_start` has where each group begins.
+        The children of a parent make a group; :attr:`child_start` has the
+        starts of the groups.
         """
         inside = np.flatnonzero(self.parent >= 0)
         # Stable, so that the children of one parent stay in order of their id.
@@ -143,8 +144,9 @@ Index: TypeAlias = "slice | IntArray"
 
 
 def _index(ids: IntArray) -> Index:
-    """``ids``, as a slice if they are consecutive: numpy then makes a view, not
-    a copy.
+    """An index for ``ids``: a slice if they are consecutive.
+
+    With a slice numpy makes a view, with an array a copy.
     """
     if len(ids) and np.array_equal(
         ids, np.arange(ids[0], ids[0] + len(ids))
@@ -159,10 +161,10 @@ class Layer:
 
     Edges are sorted by switch, then by child; ``switches[i]`` has the edges
     ``start[i] .. start[i + 1] - 1``. ``child`` and ``link`` have shape
-    ``(n_edges,)``, ``start`` ``(n_switches + 1,)``. As layers hold all trees of
-    a data centre, a child may be below several switches: in a fat-tree, an edge
-    switch below all aggregation switches of its pod. ``link`` is -1 in flat
-    clusters, which have no links.
+    ``(n_edges,)``, ``start`` ``(n_switches + 1,)``. A layer holds the edges of
+    all trees of a data centre, so a child may be below several switches: in a
+    fat-tree, an edge switch is below all aggregation switches of its pod.
+    ``link`` is -1 in flat clusters, which have no links.
     """
 
     level: int
@@ -185,12 +187,12 @@ class Layer:
 
     @cached_property
     def linked(self) -> bool:
-        """True if the edges have links; all of a layer's do, or none."""
+        """True if the edges have links: all edges of a layer, or none."""
         return bool(len(self.link)) and int(self.link[0]) >= 0
 
     @cached_property
     def segments(self) -> IntArray:
-        """First edge of every switch, as ``ufunc.reduceat`` takes them."""
+        """First edge of every switch: the indices for ``ufunc.reduceat``."""
         return frozen_array(self.start[:-1])
 
     @cached_property
@@ -240,7 +242,8 @@ class LinkQuality:
 
     With the meaning of Mininet's ``TCLink``: each packet is late by ``delay_s``
     ± ``jitter_s``, and a share ``loss_share`` of packets is lost.
-    ``queue_packets``: full frames; 0: the testbed's choice.
+    ``queue_packets`` is the length of the queue in full frames; the testbed
+    chooses it where it is 0.
     """
 
     delay_s: float = 0.0
@@ -266,7 +269,7 @@ class LinkQuality:
         return {name: value for name, value in vars(self).items() if value}
 
     def __str__(self) -> str:
-        """As in a file: ``delay 20 ms, loss 2 %``."""
+        """Keys and values of an experiment file: ``delay 20 ms, loss 2 %``."""
         parts = []
         if self.delay_s:
             parts.append(f"delay {time_text(self.delay_s)}")
@@ -280,9 +283,9 @@ class LinkQuality:
 
 
 PLAIN = LinkQuality()
-"""A link with nothing but a capacity."""
-Directions = tuple[LinkQuality, LinkQuality]
-"""From the first end of a link to its second, and back."""
+"""No delay, jitter or loss, and a queue that the testbed chooses."""
+QualityPair = tuple[LinkQuality, LinkQuality]
+"""Qualities of a link from its first end to its second, and back."""
 
 
 def time_text(duration_s: float) -> str:
@@ -302,12 +305,13 @@ class DataCentre:
     - ``slots``, ``(n_servers,)``.
     - ``link_lower``, ``link_upper``, ``(n_links,)``: nodes at a link's ends.
     - ``directed_capacity_bps``, ``(2 * n_links,)``.
-    - ``trees``: all trees to which a tenant can be pinned, by root: one of a
-      tree topology, one per core switch of a fat-tree.
+    - ``trees``: all trees to which a tenant can be pinned, sorted by root. A
+      tree topology has one, a fat-tree one per core switch.
+    - ``parameters``: the builder's arguments, for records.
     - ``memory_mib``, ``(n_servers,)``; None where memory limits nothing.
-    - ``hosts``: names of VM slots, by server; empty where there are none.
-    - ``qualities``: of every directed link; empty if links only have a
-      capacity.
+    - ``hosts``: names of VM slots, in order of servers; empty where the
+      topology names none.
+    - ``qualities``: of every directed link; empty if all are plain.
     """
 
     kind: Kind
@@ -347,10 +351,10 @@ class DataCentre:
     def link_capacity_bps(self) -> IntArray:
         """Bandwidth that hoses can reserve on every link, shape ``(n_links,)``.
 
-        A hose reserves the same in both directions: the smaller capacity
-        counts.
+        It is the smaller capacity of the two directions, since a hose reserves
+        the same in both.
         """
-        # Directed links of a link lie side by side: a row is a link.
+        # A row has the two directed links of a link.
         both = self.directed_capacity_bps.reshape(-1, 2)
         return frozen_array(both.min(axis=1))
 
@@ -363,7 +367,7 @@ class DataCentre:
 
     @cached_property
     def nic_bps(self) -> IntArray:
-        """Bandwidth that hoses can reserve on all links of each server.
+        """Bandwidth that hoses can reserve on each server's links, summed.
 
         Shape ``(n_servers,)``.
         """
@@ -371,7 +375,7 @@ class DataCentre:
 
     @cached_property
     def wider_nic_bps(self) -> IntArray:
-        """Capacity of all links of each server, in the wider direction.
+        """Capacity of each server's links in their wider directions, summed.
 
         Shape ``(n_servers,)``.
         """
@@ -382,22 +386,22 @@ class DataCentre:
         """Sum of the bandwidths of each server's uplinks, shape
         ``(n_servers,)``.
         """
-        nic = np.zeros(self.n_servers, dtype=np.int64)
+        sums_bps = np.zeros(self.n_servers, dtype=np.int64)
         at_server = self.link_lower < self.n_servers
-        # `nic[...] += …` would add only one of a server's several uplinks.
-        np.add.at(nic, self.link_lower[at_server], link_bps[at_server])
-        return frozen_array(nic)
+        # `sums_bps[…] += …` would add only one of a server's several uplinks.
+        np.add.at(sums_bps, self.link_lower[at_server], link_bps[at_server])
+        return frozen_array(sums_bps)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
         """Edges of all trees, level by level upward from level 1.
 
-        Trees that share a switch share all that is below it, and each edge
-        occurs once.
+        Trees that share a switch share all edges below it; each edge occurs
+        once.
         """
         if not self.trees:
             return ()
-        # Sorted by parent: each level's edges are grouped by switch.
+        # They are sorted by parent, so edges of a switch follow each other.
         parent, child, link = _edges(self)
         layers = []
         parent_level = self.level[parent]
@@ -430,7 +434,7 @@ class DataCentre:
         -1 for a node outside all trees.
         """
         first = np.full(self.n_nodes, -1, dtype=np.int64)
-        # Backward, so that the first tree is written last.
+        # Backward, so that the first tree overwrites all others.
         for tree in reversed(self.trees):
             first[tree.parent >= 0] = tree.root
             first[tree.root] = tree.root
@@ -458,13 +462,13 @@ class DataCentre:
 
         A single quality is that of all levels.
         """
-        if not any(map(str, per_level)):
+        if all(quality == PLAIN for quality in per_level):
             return self
+        upward = per_level[::-1]
         qualities: list[LinkQuality] = []
         for level in self.level[self.link_lower].tolist():
-            # With a single quality the index is 0 at every level.
-            index = len(per_level) - 1 - level % len(per_level)
-            qualities += [per_level[index]] * 2
+            # The remainder repeats a single quality at every level.
+            qualities += [upward[level % len(upward)]] * 2
         records = [quality.record() for quality in per_level]
         return replace(
             self,
@@ -488,8 +492,8 @@ def _edges(datacentre: DataCentre) -> IntArray:
     Shape ``(3, n_edges)``: parent, child and link.
     """
     edges: list[IntArray] = []
-    # A link joins the same nodes in every tree, and is taken from the first.
-    # The last entry, of index -1, is for edges without a link.
+    # A link joins the same nodes in every tree, so it is taken from the first
+    # tree that has it. The last entry (index -1) is for edges without a link.
     known = np.zeros(datacentre.n_links + 1, dtype=np.bool_)
     for tree in datacentre.trees:
         new = (tree.parent >= 0) & ~known[tree.uplink]
@@ -498,11 +502,11 @@ def _edges(datacentre: DataCentre) -> IntArray:
             np.stack((tree.parent[child], child, tree.uplink[child]))
         )
         known[tree.uplink[child]] = True
-        # Edges without links, of flat clusters, are all taken.
+        # Edges without a link are taken from every tree.
         known[-1] = False
     together = np.concatenate(edges, axis=1)
-    # A number for each pair (parent, child), since edges of flat clusters have
-    # no link to be told apart by. np.unique also sorts.
+    # A number for each pair (parent, child) drops repeated edges, also of flat
+    # clusters, which have no links. np.unique sorts by it too.
     pair = together[0] * datacentre.n_nodes + together[1]
     _, first = np.unique(pair, return_index=True)
     return together[:, first]
@@ -516,13 +520,16 @@ def make_tree(
     parents: IntArray | Sequence[int] | int,
     links: IntArray | Sequence[int] | int,
 ) -> Tree:
-    """A tree with the edges from ``nodes`` up to ``parents`` over ``links``."""
-    # Scalars are for flat clusters: one parent of all nodes, and no link.
+    """A tree with the edges from ``nodes`` up to ``parents`` over ``links``.
+
+    A single number for ``parents`` or ``links`` is that of all nodes: flat
+    clusters have one parent, and -1 for no link.
+    """
     parent = np.full(len(level), -1, dtype=np.int64)
     uplink = parent.copy()
     parent[nodes] = parents
     uplink[nodes] = links
-    # A frozen array is shared by all trees of a data centre.
+    # A frozen array is not copied: all trees of a data centre share it.
     if level.flags.writeable:
         level = frozen_array(level)
     return Tree(root, frozen_array(parent), frozen_array(uplink), level)
@@ -531,7 +538,7 @@ def make_tree(
 # -- arguments of the builders -------------------------------------------------
 
 
-def whole(value: object) -> TypeGuard[int]:
+def is_whole_number(value: object) -> TypeGuard[int]:
     """True if ``value`` is an integer and no bool."""
     # Python's True is an int, but `slots: true` is a mistake.
     return isinstance(value, int | np.integer) and not isinstance(
@@ -539,7 +546,7 @@ def whole(value: object) -> TypeGuard[int]:
     )
 
 
-def at_least(
+def check_at_least(
     problems: Problems,
     path: Path,
     value: object,
@@ -548,7 +555,7 @@ def at_least(
     least: int = 1,
 ) -> bool:
     """Notes a problem unless ``value`` is a whole number of at least ``least``."""
-    if not whole(value):
+    if not is_whole_number(value):
         problems.report(f"{noun} is a whole number, not {value!r}", *path)
         return False
     if value < least:
@@ -569,8 +576,8 @@ Upward is from the lower end to the upper end, which is nearer to the root.
 DIRECTIONS = ("up", "down")
 
 
-def directions(value: Capacity) -> tuple[int, int]:
-    """A link's capacities upward and downward."""
+def both_directions(value: Capacity) -> tuple[int, int]:
+    """A link's capacities upward and downward, in bit/s."""
     if isinstance(value, Mapping):
         return int(value["up"]), int(value["down"])
     return int(value), int(value)
@@ -584,16 +591,16 @@ def capacity_of(up_bps: int, down_bps: int) -> Capacity:
 
 
 def directed_array(values: Sequence[Capacity]) -> IntArray:
-    """Capacities of directed links, from those of links in order."""
+    """Capacities of directed links, from capacities of links in order."""
     # Row by row, so that link l is at 2l and 2l + 1.
-    both = list(map(directions, values))
+    both = list(map(both_directions, values))
     return frozen_array(np.array(both, dtype=np.int64).ravel())
 
 
-def capacity(problems: Problems, path: Path, value: object) -> bool:
+def check_capacity(problems: Problems, path: Path, value: object) -> bool:
     """Notes a problem unless ``value`` is a usable link capacity in bit/s."""
     if not isinstance(value, Mapping):
-        return _one_way(problems, path, value)
+        return _check_one_way(problems, path, value)
     all_good = True
     for key in sorted(value.keys() - DIRECTIONS):
         problems.report("unknown key", *path, key)
@@ -602,13 +609,14 @@ def capacity(problems: Problems, path: Path, value: object) -> bool:
         if key not in value:
             problems.report(f"{key} is missing", *path)
             all_good = False
-        elif not _one_way(problems, (*path, key), value[key]):
+        elif not _check_one_way(problems, (*path, key), value[key]):
             all_good = False
     return all_good
 
 
-def _one_way(problems: Problems, path: Path, value: object) -> bool:
-    if not whole(value):
+def _check_one_way(problems: Problems, path: Path, value: object) -> bool:
+    """Notes a problem unless ``value`` is a usable capacity of a direction."""
+    if not is_whole_number(value):
         problems.report(
             f"a link's capacity is a whole number of bit/s, not {value!r}",
             *path,
@@ -626,10 +634,15 @@ def _one_way(problems: Problems, path: Path, value: object) -> bool:
 def capacities(
     problems: Problems, link_bps: Capacity | Sequence[Capacity], levels: int
 ) -> list[Capacity]:
-    """Capacity per level from the top down; one capacity serves all levels."""
+    """Capacity per level from the top down; one capacity serves all levels.
+
+    Notes problems. Invalid capacities are replaced by 1 bit/s, so that other
+    problems are found too.
+    """
     if isinstance(link_bps, int | np.integer | Mapping):
-        good = capacity(problems, ("link_bps",), link_bps)
-        return [_plain(link_bps) if good else 1] * levels
+        if not check_capacity(problems, ("link_bps",), link_bps):
+            return [1] * levels
+        return [_normalised(link_bps)] * levels
     if len(link_bps) not in (1, levels):
         problems.report(
             f"{len(link_bps)} capacities for {levels} levels of links: give {levels}, or one",
@@ -637,18 +650,17 @@ def capacities(
         )
     all_good = len(link_bps) > 0
     for i, value in enumerate(link_bps):
-        all_good &= capacity(problems, ("link_bps", i), value)
+        all_good &= check_capacity(problems, ("link_bps", i), value)
     if not all_good:
-        # Any valid capacities, so that other problems are found too.
         return [1] * levels
     if len(link_bps) == 1:
-        return [_plain(link_bps[0])] * levels
-    return list(map(_plain, link_bps))
+        return [_normalised(link_bps[0])] * levels
+    return list(map(_normalised, link_bps))
 
 
-def _plain(value: Capacity) -> Capacity:
-    """A valid capacity in Python's integers; one number if both are equal."""
-    return capacity_of(*directions(value))
+def _normalised(value: Capacity) -> Capacity:
+    """A capacity as Python's integers; one if both directions are equal."""
+    return capacity_of(*both_directions(value))
 
 
 def slot_array(
@@ -659,30 +671,30 @@ def slot_array(
 ) -> IntArray:
     """Slots of every server, shape ``(n_servers,)``, from one number or a list.
 
-    ``n_servers`` is None if unknown. Problems are noted under ``name``; the
-    result of a wrong list is zeros.
+    ``n_servers`` is None if a problem leaves it unknown. Problems are noted
+    under ``name``; the result of a wrong list is zeros.
     """
-    none = np.zeros(n_servers or 0, dtype=np.int64)
-    if whole(slots):
-        at_least(problems, (name,), slots, "slots per server")
-        return np.full_like(none, slots)
+    no_slots = np.zeros(n_servers or 0, dtype=np.int64)
+    if is_whole_number(slots):
+        check_at_least(problems, (name,), slots, "slots per server")
+        return np.full_like(no_slots, slots)
     if not isinstance(slots, Sequence | np.ndarray):
         problems.report(
             f"slots are a whole number or a list of them, not {slots!r}",
             name,
         )
-        return none
+        return no_slots
     if n_servers is not None and len(slots) != n_servers:
         problems.report(
             f"{len(slots)} slot counts for {n_servers} servers", name
         )
     all_good = len(slots) == n_servers
     for i, count in enumerate(slots):
-        all_good &= at_least(
+        all_good &= check_at_least(
             problems, (name, i), count, "a slot count", least=0
         )
     if not all_good:
-        return none
+        return no_slots
     if not any(slots):
         problems.report("no server has a slot", name)
     return np.array(slots, dtype=np.int64)

@@ -26,11 +26,11 @@ from topologies.datacentre import (
     Problems,
     TopologyError,
     Tree,
-    at_least,
+    both_directions,
     capacities,
     capacity_of,
+    check_at_least,
     directed_array,
-    directions,
     frozen_array,
     make_tree,
     one_or_all,
@@ -86,7 +86,9 @@ def fat_tree(
 
 
 def _check_ports(problems: Problems, k: int) -> None:
-    if not at_least(problems, ("k",), k, "the number of ports", least=2):
+    if not check_at_least(
+        problems, ("k",), k, "the number of ports", least=2
+    ):
         return
     if k % 2:
         problems.report(
@@ -170,7 +172,7 @@ def _pooled_bps(half: int, per_level: Sequence[Capacity]) -> list[Capacity]:
     for capacity, n_links in zip(
         per_level, (half * half, half, 1), strict=True
     ):
-        up_bps, down_bps = directions(capacity)
+        up_bps, down_bps = both_directions(capacity)
         pooled.append(capacity_of(n_links * up_bps, n_links * down_bps))
     return pooled
 

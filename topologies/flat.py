@@ -11,7 +11,7 @@ from topologies.datacentre import (
     DataCentre,
     Problems,
     TopologyError,
-    at_least,
+    check_at_least,
     frozen_array,
     make_tree,
     one_or_all,
@@ -32,7 +32,7 @@ def flat(
     """
     problems = Problems()
     if (
-        at_least(problems, ("nodes",), nodes, "the number of nodes")
+        check_at_least(problems, ("nodes",), nodes, "the number of nodes")
         and nodes >= MAX_NODES
     ):
         problems.report(

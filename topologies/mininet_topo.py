@@ -1,7 +1,7 @@
 """Mininet's ``Topo``: read as a data centre, and written from a network plan.
 
-The live backend does not build the written one: Mininet would start a process
-for each step. Writing needs Mininet, reading only an object like its ``Topo``.
+The live backend does not use the written ``Topo``, as Mininet would start a
+process for each step. Only writing needs Mininet to be installed.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from topologies.datacentre import (
     MAX_LINK_BPS,
     PLAIN,
     DataCentre,
-    Directions,
     HostNames,
     LinkQuality,
     Problems,
+    QualityPair,
     TopologyError,
-    at_least,
     capacity_of,
+    check_at_least,
 )
 from topologies.link_quality import MININET_KEYS, count_text, quality_of
 from topologies.mininet_record import MininetRecord, Options
@@ -39,26 +39,29 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
     """A plan as ``mininet.topo.Topo``, for ``Mininet(topo=...)`` or
     ``mn --custom``.
 
-    ``plan``: of :func:`testbed.plan.network_plan.network_plan`. All its bridges
-    become switches, servers' bridges too, and its VM slots hosts. ``limits``:
-    links have their capacity, for Mininet's ``link=TCLink``, up to its limit of
-    1 Gbit/s. Trees work with switches in standalone mode; a fat-tree has loops
-    and needs a controller. Servers' bridges have the option ``slots``, links
-    without a limit ``capacity_mbit``: Mininet ignores both, and
-    :func:`from_mininet` reads them. Raises ImportError without Mininet.
+    - ``plan``: a result of :func:`testbed.plan.network_plan.network_plan`. Each
+      of its bridges, of switches and of servers, becomes a switch; each VM slot
+      becomes a host.
+    - ``limits``: Mininet's ``TCLink`` limits links to their capacities. Links
+      above 1 Gbit/s, which it cannot limit, stay unlimited.
+
+    A server's bridge has the option ``slots``, an unlimited link the option
+    ``capacity_mbit``. Mininet ignores both, and :func:`from_mininet` reads
+    them. Trees work with switches in standalone mode; a fat-tree has loops and
+    needs a controller. Raises ImportError without Mininet.
     """
     from mininet.topo import Topo
 
     topo = Topo()
     for bridge in plan.bridges:
         slots = plan.slots_of_server.get(bridge.node, ())
-        of_server = {"slots": len(slots)} if bridge.role == "server" else {}
-        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **of_server)
+        options = {"slots": len(slots)} if bridge.role == "server" else {}
+        topo.addSwitch(bridge.name, dpid=f"{bridge.dpid:016x}", **options)
     for slot in plan.slots:
         topo.addHost(slot.netns, mac=slot.mac)
         port = slot.port
-        # Flow rules have the plan's number; Mininet's default is the order of
-        # the calls.
+        # Flow rules refer to the plan's port numbers. Mininet would number the
+        # ports in the order of the calls.
         topo.addLink(
             slot.netns, port.bridge, port2=port.number, intfName2=port.name
         )
@@ -70,23 +73,26 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             port2=link.upper.number,
             intfName1=link.lower.name,
             intfName2=link.upper.name,
-            **_limits_of(link, limits=limits),
+            **_link_options(link, limits=limits),
         )
     return topo
 
 
-def _limits_of(link: Any, *, limits: bool) -> dict[str, Any]:
-    """Options of a link, of each end where they differ."""
-    # Mininet limits an interface's sending: the lower end's is upward.
-    params1 = _interface(link.up_bps, limits=limits)
-    params2 = _interface(link.down_bps, limits=limits)
+def _link_options(link: Any, *, limits: bool) -> dict[str, Any]:
+    """Options of ``addLink`` for a link's capacities.
+
+    They are for both ends if these are equal, else for each end.
+    """
+    # Mininet limits what an interface sends. The lower end sends upward.
+    params1 = _interface_options(link.up_bps, limits=limits)
+    params2 = _interface_options(link.down_bps, limits=limits)
     if params1 == params2:
         return params1
     return {"params1": params1, "params2": params2}
 
 
-def _interface(sends_bps: int, *, limits: bool) -> Options:
-    """Mininet's parameters of an interface, by the rate at which it sends."""
+def _interface_options(sends_bps: int, *, limits: bool) -> Options:
+    """Mininet's options of an interface that sends at most ``sends_bps``."""
     mbit = sends_bps / MBIT_BPS
     if limits and sends_bps <= MININET_MAX_BPS:
         return {"bw": mbit, "use_htb": True}
@@ -95,8 +101,8 @@ def _interface(sends_bps: int, *, limits: bool) -> Options:
 
 # ------------------------------------------------------------------ reading
 
-# Options that are read, that name a network's parts, or that choose a kind of
-# shaping, which the testbed does itself.
+# Options that no note mentions as left out. They are read, they name parts of a
+# network, or they choose a kind of shaping, which the testbed does itself.
 LINK_OPTIONS = frozenset(
     {*MININET_KEYS, "bw", "capacity_mbit", "params1", "params2"}
     | {"cls", "node1", "node2", "port1", "port2", "key", "link", "fast"}
@@ -107,12 +113,12 @@ LINK_OPTIONS = frozenset(
 NODE_OPTIONS = frozenset(
     ("isSwitch", "slots", "ip", "mac", "cls", "protocols", "prefixLen")
 )
-Joined = dict[str, dict[str, int]]
+Adjacency = dict[str, dict[str, int]]
 """Neighbours of every node, with the capacity toward each in bit/s."""
 
 
 Qualities = dict[tuple[str, str], LinkQuality]
-"""Quality from a node to a neighbour, of links that have one."""
+"""Quality of the link from a node to a neighbour, unless it is plain."""
 NEEDS_BW = (
     "a link needs bw, a number of Mbit/s above 0 and up to 10**9:"
     " addLink(..., bw=100), or topology: {default_bw: 100 Mbit/s} for all"
@@ -129,42 +135,44 @@ def from_mininet(
     - A host is a server with one link, its uplink. It has the VM slots of
       ``addHost(..., slots=N)``, by default ``slots_per_server``.
     - A switch with ``slots`` is a server's bridge, as :func:`mininet_topo`
-      writes it: its hosts are that server's VMs.
+      writes it. The hosts at the bridge are the server's VMs.
     - A link has the capacity ``bw`` (Mbit/s), by default ``default_bps``
-      (bit/s), and perhaps delay, jitter, loss and queue. ``params1`` limits
-      what its first end sends, ``params2`` its second.
+      (bit/s), and perhaps delay, jitter, loss and queue. ``params1`` has the
+      options of what the first end sends, ``params2`` of what the second sends.
 
     The links must make a tree or a multi-rooted tree. Its roots are the
     switches farthest from their nearest host, which is right if all hosts are
-    equally deep. A tree has one root: of several such switches, that nearest to
-    the farthest host. Raises TopologyError with all problems of nodes and
-    links, or, if there are none, with those of the structure.
+    equally deep. Of a tree only one of these is the root: the one whose
+    farthest host is nearest. Raises TopologyError with all problems of nodes
+    and links, or, if there are none, with all problems of the structure.
     """
     record = topo
     if not isinstance(topo, MininetRecord):
         record = MininetRecord.of_topo(topo)
     problems = Problems()
-    at_least(
+    check_at_least(
         problems,
         ("slots_per_server",),
         slots_per_server,
         "slots per server",
     )
-    slots, joined = _wiring(problems, record, slots_per_server, default_bps)
+    slots, adjacency = _wiring(
+        problems, record, slots_per_server, default_bps
+    )
     qualities = _qualities(problems, record)
-    # A host without a link, which is reported already, would be unreached too.
+    # A host without a link is a problem already, and is not reported again.
     if not problems:
-        reached = distances(joined, list(joined)[:1])
-        unreached = [name for name in joined if name not in reached]
+        reached = distances(adjacency, list(adjacency)[:1])
+        unreached = [name for name in adjacency if name not in reached]
         _report(
             problems,
             "links",
             unreached,
-            f"disconnected: nothing leads to {next(iter(joined))}",
+            f"disconnected: nothing leads to {next(iter(adjacency))}",
         )
     content = {}
     if not problems:
-        content = _content(problems, slots, joined, qualities)
+        content = _content(problems, slots, adjacency, qualities)
     hosts = _hosts(problems, record, slots) if not problems else ()
     if problems:
         raise TopologyError(problems)
@@ -176,19 +184,20 @@ def _hosts(
 ) -> tuple[HostNames, ...]:
     """Names and addresses of VM slots, by server.
 
-    The slot of a host with a single one has the host's name. Several slots are
+    The slot of a host with a single slot has the host's name. Several slots are
     NAME-0, NAME-1, …, and the first has the host's addresses.
     """
     hosts: list[HostNames] = []
     for server, count in slots.items():
-        # The first slot of a host with several has the host's addresses.
-        default: Options = {}
+        # Options of a slot that is no node of the record.
+        slot_options: Options = {}
         if not record.is_switch(server):
-            default = record.nodes[server]
+            slot_options = record.nodes[server]
         for name in _slot_names(record, server, count):
-            options = record.nodes.get(name, default)
+            options = record.nodes.get(name, slot_options)
             hosts.append(_host(problems, name, options))
-            default = {}
+            # Only the first slot has the host's addresses.
+            slot_options = {}
     counts = Counter(host.name for host in hosts)
     repeated = sorted(name for name, n in counts.items() if n > 1)
     _report(problems, "servers", repeated, "the name of several VM slots")
@@ -198,7 +207,7 @@ def _hosts(
 def _slot_names(
     record: MininetRecord, server: str, count: int
 ) -> list[str]:
-    """Names of a server's slots: those of hosts, then numbered ones."""
+    """Names of a server's slots: its hosts' names, then numbered names."""
     names = []
     if record.is_switch(server):
         # A server's bridge: its hosts are the server's VMs.
@@ -213,18 +222,20 @@ def _without_repeated_addresses(
     hosts: Iterable[HostNames],
 ) -> tuple[HostNames, ...]:
     """The hosts without addresses that an earlier host has."""
-    taken: set[str] = set()
-    kept = []
+    # The empty string is taken from the start: it stands for no address.
+    taken = {""}
+    unique = []
     for host in hosts:
         address = host.address
         mac = host.mac
-        if address.partition("/")[0] in taken:
+        ip = address.partition("/")[0]
+        if ip in taken:
             address = ""
         if mac in taken:
             mac = ""
-        taken |= {address.partition("/")[0], mac} - {""}
-        kept.append(HostNames(host.name, address, mac))
-    return tuple(kept)
+        taken |= {ip, mac}
+        unique.append(HostNames(host.name, address, mac))
+    return tuple(unique)
 
 
 def _hosts_at(record: MininetRecord, switch: str) -> list[str]:
@@ -238,7 +249,7 @@ def _hosts_at(record: MininetRecord, switch: str) -> list[str]:
 
 
 def _host(problems: Problems, name: str, options: Options) -> HostNames:
-    """A host with the addresses in its options; unreadable ones are noted."""
+    """A host with the addresses in its options; notes unreadable addresses."""
     address = ""
     mac = ""
     try:
@@ -250,14 +261,14 @@ def _host(problems: Problems, name: str, options: Options) -> HostNames:
 
 
 def _address(option: Any) -> str:
-    """A host's ``ip`` with its prefix length, by default 8 as Mininet's.
+    """A host's ``ip`` with its prefix length; empty without an ``ip``.
 
     Raises ValueError.
     """
     if option in (None, "", "0.0.0.0"):  # noqa: S104 - Mininet's for none
         return ""
     text = str(option)
-    # Mininet's ipBase is 10.0.0.0/8.
+    # The prefix length of Mininet's ipBase, 10.0.0.0/8.
     if "/" not in text:
         text += "/8"
     address = IPv4Interface(text)
@@ -271,13 +282,16 @@ def _address(option: Any) -> str:
 
 
 def _mac(option: Any) -> str:
-    """A host's ``mac``, six pairs of hexadecimal digits. Raises ValueError."""
+    """A host's ``mac`` as ``00:11:22:33:44:55``; empty without a ``mac``.
+
+    Raises ValueError.
+    """
     if not option:
         return ""
     parts = str(option).replace("-", ":").split(":")
     values = [int(part, 16) for part in parts]
     six_bytes = len(values) == 6 and all(0 <= part < 256 for part in values)
-    # An odd first byte is a group's address.
+    # The lowest bit of the first byte marks a multicast address.
     if not six_bytes or values[0] & 1 or not any(values):
         raise ValueError(f"mac {option} is no address of a host")
     return bytes(values).hex(":")
@@ -290,62 +304,64 @@ def notes_of(
 ) -> tuple[str, ...]:
     """Sentences about differences between a data centre and its record.
 
-    Parts left out, addresses not kept, links with the default capacity.
-    ``hosts``: the data centre's.
+    They are about parts that are left out, addresses that are not kept, and
+    links with the default capacity. ``hosts``: those of the data centre.
     """
     notes = [*record.left_out, *_lost_addresses(record, hosts)]
-    by_default = 0
+    n_by_default = 0
     vms, _ = _servers(record, slots_per_server=1)
     for end, other, options in record.links:
         # A VM's link to its server's bridge has no capacity.
-        is_vms = not vms.isdisjoint((end, other))
-        if not is_vms and None in _mbit(options):
-            by_default += 1
-    if by_default and default_bps is not None:
+        if vms.isdisjoint((end, other)) and None in _mbit(options):
+            n_by_default += 1
+    if n_by_default and default_bps is not None:
         mbit = default_bps / MBIT_BPS
         notes.append(
-            f"{count_text(by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
+            f"{count_text(n_by_default)} without bw: {mbit:g} Mbit/s, by default_bw"
         )
-    of_links = []
+    link_options = []
     for _, _, options in record.links:
-        names = set(_set_in(options))
+        names = set(_options_in_effect(options))
         for end in ("params1", "params2"):
-            names.update(_set_in(options.get(end) or {}))
-        of_links.append(names)
-    notes += _left_out("links", of_links, LINK_OPTIONS)
-    of_nodes = map(_set_in, record.nodes.values())
-    notes += _left_out("nodes", of_nodes, NODE_OPTIONS)
+            names.update(_options_in_effect(options.get(end) or {}))
+        link_options.append(names)
+    notes += _left_out("links", link_options, LINK_OPTIONS)
+    node_options = map(_options_in_effect, record.nodes.values())
+    notes += _left_out("nodes", node_options, NODE_OPTIONS)
     return tuple(notes)
 
 
 def _lost_addresses(
     record: MininetRecord, hosts: Iterable[HostNames]
 ) -> Iterator[str]:
-    """Addresses that hosts were given and do not have."""
+    """Sentences about addresses in the record that its hosts do not have."""
     for host in hosts:
         options = record.nodes.get(host.name, {})
         addresses = (
             (_address(options.get("ip")), host.address),
             (_mac(options.get("mac")), host.mac),
         )
-        for wanted, kept in addresses:
-            if wanted and not kept:
+        for recorded, kept in addresses:
+            if recorded and not kept:
                 yield (
-                    f"{host.name}: {wanted} is another host's already; it has one"
+                    f"{host.name}: {recorded} is another host's already; it has one"
                     " of the testbed's"
                 )
 
 
-def _set_in(options: Options) -> Iterator[str]:
-    """Names of the options that have an effect."""
+def _options_in_effect(options: Options) -> Iterator[str]:
+    """Names of options whose value is not None, False, 0 or empty."""
     return (name for name, value in options.items() if value)
 
 
 def _left_out(
-    nouns: str, sets: Iterable[Iterable[str]], known: frozenset[str]
+    nouns: str, options: Iterable[Iterable[str]], known: frozenset[str]
 ) -> list[str]:
-    """A sentence about options without effect; empty without any."""
-    counts = Counter(chain.from_iterable(sets))
+    """A sentence that counts unknown options; empty if all are known.
+
+    ``options``: names of the options of each link or node.
+    """
+    counts = Counter(chain.from_iterable(options))
     parts = []
     for name in sorted(counts.keys() - known):
         parts.append(f"{name} ({counts[name]:,})")
@@ -366,26 +382,28 @@ def _end_options(options: Options, end: str) -> Options:
 
 
 def _qualities(problems: Problems, record: MininetRecord) -> Qualities:
-    """Qualities of links that have one; unreadable options are noted."""
+    """Qualities of links that are not plain; notes unreadable options."""
     qualities: Qualities = {}
     for end, other, options in record.links:
-        ways = {
+        # Options of an end are those of the direction in which it sends.
+        directions = {
             "params1": (end, other),
             "params2": (other, end),
         }
-        for of_end, way in ways.items():
+        for params, direction in directions.items():
             try:
-                quality = quality_of(_end_options(options, of_end))
+                quality = quality_of(_end_options(options, params))
             except ValueError as error:
                 problems.report(f"{end}<->{other}: {error}", "links")
+                # The other end may share the option: one report is enough.
                 break
             if quality != PLAIN:
-                qualities[way] = quality
+                qualities[direction] = quality
     return qualities
 
 
 def _mbit(options: Options) -> tuple[Any, Any]:
-    """Values of ``bw`` of a link, from its first end and from its second.
+    """Values of ``bw`` for what a link's first end sends, and its second.
 
     An option for both ends overrides that of one end, as in Mininet.
     """
@@ -398,6 +416,9 @@ def _mbit(options: Options) -> tuple[Any, Any]:
 
 
 def _bw(options: Options) -> Any:
+    """``bw``, or the capacity of a link that :func:`mininet_topo` leaves
+    unlimited.
+    """
     return options.get("bw", options.get("capacity_mbit"))
 
 
@@ -408,7 +429,7 @@ MOST_NAMED = 5
 def _report(
     problems: Problems, key: str, names: list[str], message: str
 ) -> None:
-    """Reports one problem of all named nodes or links, if any."""
+    """Reports a problem that the named nodes or links share, if any do."""
     if names:
         named = ", ".join(names[:MOST_NAMED])
         if len(names) > MOST_NAMED:
@@ -421,12 +442,15 @@ def _wiring(
     record: MininetRecord,
     slots_per_server: int,
     default_bps: int | None,
-) -> tuple[dict[str, int], Joined]:
-    """Slots of every server, and all links; problems are noted."""
+) -> tuple[dict[str, int], Adjacency]:
+    """Slots of every server, and the links of all nodes but VMs.
+
+    Notes problems.
+    """
     vms, slots = _servers(record, slots_per_server)
     for name, count in slots.items():
         if "slots" in record.nodes[name]:
-            at_least(
+            check_at_least(
                 problems,
                 ("servers",),
                 count,
@@ -434,27 +458,30 @@ def _wiring(
             )
     if not slots:
         problems.report("the Topo has no hosts", "servers")
-    joined: Joined = {name: {} for name in record.nodes if name not in vms}
+    adjacency: Adjacency = {
+        name: {} for name in record.nodes if name not in vms
+    }
     links = [link for link in record.links if vms.isdisjoint(link[:2])]
-    _join(problems, joined, links, default_bps)
+    _add_links(problems, adjacency, links, default_bps)
+    # With a second uplink a tenant's path is ambiguous, and a server below a
+    # server has no switch for reservations.
     wrong = [
-        f"{name} (to {', '.join(joined[name]) or 'nothing'})"
+        f"{name} (to {', '.join(adjacency[name]) or 'nothing'})"
         for name in slots
-        # With a second uplink a tenant's path is ambiguous, and a server below
-        # a server has no switch for reservations.
-        if len(joined[name]) != 1
-        or not slots.keys().isdisjoint(joined[name])
+        if len(adjacency[name]) != 1
+        or not slots.keys().isdisjoint(adjacency[name])
     ]
     _report(problems, "servers", wrong, "a host has one link, to a switch")
-    return slots, joined
+    return slots, adjacency
 
 
 def _servers(
     record: MininetRecord, slots_per_server: int
 ) -> tuple[set[str], dict[str, int]]:
-    """Hosts that are VMs of a server's bridge, and the slots of all servers.
+    """Hosts that are VMs, and the slots of all servers.
 
-    A host with a link to another switch, too, is a server of its own.
+    A host with links to servers' bridges alone is a VM. Servers are these
+    bridges, and all other hosts.
     """
     ends: list[tuple[str, str]] = []
     for first, second, _ in record.links:
@@ -478,39 +505,45 @@ def _servers(
     return vms, slots
 
 
-def _join(
+def _add_links(
     problems: Problems,
-    joined: Joined,
+    adjacency: Adjacency,
     links: Iterable[tuple[str, str, Options]],
     default_bps: int | None,
 ) -> None:
-    """Adds links to ``joined``; unlimited and parallel ones are noted."""
-    unlimited: list[str] = []
+    """Adds links to ``adjacency``.
+
+    Notes links without a valid capacity, and parallel links.
+    """
+    without_capacity: list[str] = []
     parallel: list[str] = []
     for a, b, options in links:
         name = f"{a}<->{b}"
-        mbit = _mbit(options)
-        forth_bps, back_bps = (
-            _capacity(value, default_bps) for value in mbit
-        )
-        if forth_bps is None or back_bps is None:
-            wrong = mbit[0 if forth_bps is None else 1]
-            unlimited.append(
-                name if wrong is None else f"{name} (bw={wrong!r})"
-            )
-        if b in joined[a]:
+        forth_mbit, back_mbit = _mbit(options)
+        forth_bps = _capacity(forth_mbit, default_bps)
+        back_bps = _capacity(back_mbit, default_bps)
+        if forth_bps is None:
+            without_capacity.append(_with_bw(name, forth_mbit))
+        elif back_bps is None:
+            without_capacity.append(_with_bw(name, back_mbit))
+        if b in adjacency[a]:
             parallel.append(name)
         # 1 bit/s replaces an invalid capacity, so that other problems are
-        # found.
-        joined[a][b] = forth_bps or 1
-        joined[b][a] = back_bps or 1
-    _report(problems, "links", unlimited, NEEDS_BW)
+        # found too.
+        adjacency[a][b] = forth_bps or 1
+        adjacency[b][a] = back_bps or 1
+    _report(problems, "links", without_capacity, NEEDS_BW)
     _report(
         problems,
         "links",
         parallel,
         "a second link; add its bw to that of the first",
     )
+
+
+def _with_bw(link: str, mbit: Any) -> str:
+    """A link's name, with the value of ``bw`` if it has one."""
+    return link if mbit is None else f"{link} (bw={mbit!r})"
 
 
 def _capacity(mbit: Any, default_bps: int | None) -> int | None:
@@ -526,27 +559,27 @@ def _capacity(mbit: Any, default_bps: int | None) -> int | None:
     return round(capacity_bps)
 
 
-def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
+def _roots(slots: Mapping[str, int], adjacency: Adjacency) -> list[str]:
     """The switches farthest from their nearest host.
 
-    In a tree only one of them: that with the smallest distance to its farthest
-    host.
+    Of a tree only one of these: the one whose farthest host is nearest.
     """
-    to_host = distances(joined, slots)
+    to_host = distances(adjacency, slots)
     height = max(to_host.values())
-    tops = [name for name in joined if to_host[name] == height]
+    tops = [name for name in adjacency if to_host[name] == height]
     # A connected graph is a tree if it has one link less than nodes; each link
     # is counted at both ends.
-    n_ends = sum(map(len, joined.values()))
-    if n_ends != 2 * (len(joined) - 1):
+    n_ends = sum(map(len, adjacency.values()))
+    if n_ends != 2 * (len(adjacency) - 1):
         return tops
-    # In a tree the host farthest from any node is an end of a longest path
-    # between hosts, and a node's farthest host is an end of that path.
-    from_top = distances(joined, tops[:1])
+    # In a tree, a host farthest from any node is an end of a longest path
+    # between hosts. Conversely, one of this path's ends is a farthest host of
+    # any node, so the distances to both ends are enough.
+    from_top = distances(adjacency, tops[:1])
     end = max(slots, key=from_top.__getitem__)
-    from_end = distances(joined, [end])
+    from_end = distances(adjacency, [end])
     other_end = max(slots, key=from_end.__getitem__)
-    from_other = distances(joined, [other_end])
+    from_other = distances(adjacency, [other_end])
     return [
         min(tops, key=lambda name: max(from_end[name], from_other[name]))
     ]
@@ -555,21 +588,22 @@ def _roots(slots: Mapping[str, int], joined: Joined) -> list[str]:
 def _content(
     problems: Problems,
     slots: Mapping[str, int],
-    joined: Joined,
+    adjacency: Adjacency,
     qualities: Qualities,
 ) -> dict[str, Any]:
     """The network as content for :func:`topologies.custom.custom`.
 
-    Links lead upward: to the end that is nearer to a root.
+    A link's upper end is the end that is nearer to a root.
     """
-    roots = _roots(slots, joined)
-    depth = distances(joined, roots)
-    # From below: the farthest from a root first, as `custom` numbers them.
+    roots = _roots(slots, adjacency)
+    depth = distances(adjacency, roots)
+    # The switches farthest from a root come first, as `custom` numbers them.
     switches = sorted(
-        (n for n in joined if n not in slots), key=lambda name: -depth[name]
+        (n for n in adjacency if n not in slots),
+        key=lambda name: -depth[name],
     )
     number = {name: i for i, name in enumerate([*slots, *switches])}
-    links = _links_upward(problems, joined, number, depth)
+    links = _links_upward(problems, adjacency, number, depth)
     links.sort(key=lambda ends: (number[ends[0]], number[ends[1]]))
     return {
         "servers": [
@@ -580,8 +614,8 @@ def _content(
             {
                 "lower": a,
                 "upper": b,
-                "capacity": capacity_of(joined[a][b], joined[b][a]),
-                "quality": _directions(qualities, a, b),
+                "capacity": capacity_of(adjacency[a][b], adjacency[b][a]),
+                "quality": _both_ways(qualities, a, b),
             }
             for a, b in links
         ],
@@ -591,35 +625,37 @@ def _content(
 
 def _links_upward(
     problems: Problems,
-    joined: Joined,
+    adjacency: Adjacency,
     number: Mapping[str, int],
     depth: Mapping[str, int],
 ) -> list[tuple[str, str]]:
-    """Links from their lower ends; those within a level are noted."""
+    """Links as lower end and upper end; notes links within a level."""
     links: list[tuple[str, str]] = []
-    level = []
+    within_level = []
     for name in number:
-        for other in joined[name]:
-            # Each link is visited at both ends. The lower end keeps it; within
-            # a level one end reports it, also where it joins a node to itself.
+        for other in adjacency[name]:
+            # Each link is visited at both ends, and kept at its lower end.
             if depth[name] >= depth[other]:
                 links.append((name, other))
+            # One end alone reports a link within a level. The ends are equal
+            # where a link joins a node to itself.
             if (
                 depth[name] == depth[other]
                 and number[name] <= number[other]
             ):
-                level.append(f"{name}<->{other}")
+                within_level.append(f"{name}<->{other}")
     loop = "joins switches of one level: a loop, and no multi-rooted tree"
     _report(
         problems,
         "links",
-        level,
+        within_level,
         f"{loop}; leave it out, or write kind: custom with roots",
     )
     return links
 
 
-def _directions(qualities: Qualities, lower: str, upper: str) -> Directions:
+def _both_ways(qualities: Qualities, lower: str, upper: str) -> QualityPair:
+    """Qualities of a link upward and downward."""
     return (
         qualities.get((lower, upper), PLAIN),
         qualities.get((upper, lower), PLAIN),

@@ -17,11 +17,11 @@ from topologies.datacentre import (
     IntArray,
     Problems,
     TopologyError,
-    at_least,
+    both_directions,
     capacities,
     capacity_of,
+    check_at_least,
     directed_array,
-    directions,
     frozen_array,
     make_tree,
     slot_array,
@@ -141,7 +141,7 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
             "a tree needs at least one level, such as [4, 2, 2]", "fanout"
         )
     good = [
-        at_least(problems, ("fanout", i), f, "a fan-out")
+        check_at_least(problems, ("fanout", i), f, "a fan-out")
         for i, f in enumerate(fanout)
     ]
     if not (good and all(good)):
@@ -196,7 +196,7 @@ def _oversubscribed(
         return [1] * len(fanout)
     up_bps, down_bps = (
         _by_ratios(fanout, one_way_bps, ratios)
-        for one_way_bps in directions(server_bps)
+        for one_way_bps in both_directions(server_bps)
     )
     most_bps = max(*up_bps, *down_bps)
     if most_bps > MAX_LINK_BPS:

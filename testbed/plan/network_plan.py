@@ -26,9 +26,9 @@ from testbed.errors import BadInput
 from topologies.datacentre import (
     PLAIN,
     DataCentre,
-    Directions,
     HostNames,
     LinkQuality,
+    QualityPair,
     down,
     up,
 )
@@ -81,7 +81,7 @@ class Link:
     upper: Port
     up_bps: int
     down_bps: int
-    qualities: Directions = (PLAIN, PLAIN)
+    qualities: QualityPair = (PLAIN, PLAIN)
 
     @property
     def narrower_bps(self) -> int:

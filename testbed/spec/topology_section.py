@@ -51,8 +51,8 @@ from topologies.datacentre import (
     PLAIN,
     Capacity,
     DataCentre,
-    Directions,
     LinkQuality,
+    QualityPair,
     TopologyError,
     capacity_of,
     dotted,
@@ -658,7 +658,7 @@ def _plain_link(link: dict[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def _quality(link: dict[str, Any]) -> Directions:
+def _quality(link: dict[str, Any]) -> QualityPair:
     """A link's quality in both directions; plain where it cannot be read."""
     keys = {
         key: value
