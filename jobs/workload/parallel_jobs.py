@@ -1,8 +1,7 @@
-"""Parallel jobs of traces and workload models as columns, a million of them at
-need.
+"""Parallel jobs of traces and workload models as columns, for up to millions.
 
-One row is one job; requests are made of rows one at a time (:class:`Requests`),
-so that a large trace costs some 60 bytes a job until a job is looked at.
+One row is one job and takes some 60 bytes. :class:`Requests` makes the request
+of a row only when it is needed.
 """
 
 from __future__ import annotations
@@ -19,26 +18,29 @@ from jobs.demand import Compute, Pattern, Transfer
 from jobs.request import JobRequest, JobStream
 from jobs.workload.distributions import Floats, Ints, Ints32, stream
 
+# Running times below it are raised to it, in seconds.
 SHORTEST_S = 1.0
+# Steps of CPU use from none to a whole node.
 CPU_STEPS = 10_000
+# Rows that are converted to requests together.
 _BLOCK = 4096
 
 HoseRule = Literal["clip", "printed", "mean"]
 CpuSteps = npt.NDArray[np.uint16]
-"""CPU uses in 1/10,000 of a node."""
+"""CPU uses of processes, in 1/CPU_STEPS of a node."""
 
 MEAN_OF_MAX = 0.55
-"""Avg_B over Max_B: halfway between a tenth of it and the whole."""
+"""Avg_B / Max_B: the middle of the range from 0.1 to 1 (AdaBa, Section 5.2)."""
 
 CAP_BPS = 455_000_000
-"""The cap of Max_B that gives the means of the paper's Table 1 (250 Mbit/s =
-0.55 of it).
+"""Limit of Max_B in bit/s that reproduces the means of AdaBa's Table 1: 0.55 of
+it are 250 Mbit/s.
 """
 
 
 class NoSpan(ValueError):
-    """Jobs that are all submitted at once, or hold no work: they have no load
-    to scale.
+    """The jobs have no load to scale: all are submitted at once, or they hold
+    no work.
     """
 
 
@@ -46,11 +48,13 @@ class NoSpan(ValueError):
 class ParallelJobs:
     """Columns in order of submission, shapes ``(n,)``.
 
-    ``number`` names a job. ``stated_s`` is NaN where no running time was
-    stated; ``user`` and ``queue`` are -1 where unknown. ``cpu_steps`` are the
-    CPU uses of all processes, job after job; None: each uses a whole node.
-    ``stated_steps`` are the uses that schedulers see, where they differ from
-    the true ones.
+    - ``number``: part of a job's id.
+    - ``stated_s``: running time that the user stated; NaN without one.
+    - ``user``, ``queue``: -1 where unknown.
+    - ``cpu_steps``, ``(processes.sum(),)``: CPU uses of all processes, job by
+      job; None if each uses a whole node.
+    - ``stated_steps``: CPU uses that schedulers see, like ``cpu_steps``; None
+      if they see the true ones.
     """
 
     number: Ints
@@ -69,7 +73,7 @@ class ParallelJobs:
 
     @property
     def span_s(self) -> float:
-        """From the first submission to the last."""
+        """Time from the first submission to the last."""
         if not len(self):
             return 0.0
         return float(self.submit_s[-1] - self.submit_s[0])
@@ -92,7 +96,9 @@ class ParallelJobs:
         load: float,
         slots: int,
     ) -> ParallelJobs:
-        """The same jobs with their arrivals stretched or squeezed, from 0 s on."""
+        """The same jobs at another load: submission times are scaled and begin
+        at 0 s. Raises :class:`NoSpan`.
+        """
         # At half the load the same work arrives in twice the time.
         factor = self.load(slots) / load
         since_s = self.submit_s - self.submit_s[0]
@@ -105,7 +111,9 @@ class ParallelJobs:
         return replace(self, submit_s=self.submit_s - self.submit_s[0])
 
     def in_vms(self, processes_per_vm: int) -> ParallelJobs:
-        """The same jobs with that many processes in each VM; ⌈n/k⌉ VMs a job."""
+        """The same jobs in VMs that hold k processes: a job of n processes has
+        ⌈n/k⌉ VMs, which are the result's ``processes``.
+        """
         vms = -(-self.processes // processes_per_vm)
         return replace(self, processes=vms.astype(np.int32))
 
@@ -115,12 +123,14 @@ class ParallelJobs:
         high: float,
         seed: int,
     ) -> ParallelJobs:
-        """CPU use of every process: 100 % where a job has one, else uniform
-        (CMBF, Section 5.2).
+        """The same jobs with CPU uses (CMBF, Section 5.2).
+
+        The process of a serial job uses a whole node; that of a parallel job a
+        share of it, uniform from ``low`` to ``high``.
         """
         total = int(self.processes.sum())
-        # A number for each process, also for those that need none: which
-        # jobs are serial does not move those of the others.
+        # Serial jobs take a random number too, so that the numbers of the
+        # other jobs do not depend on which jobs are serial.
         steps = _steps(stream(seed, "cpu use").uniform(low, high, total))
         ends = np.cumsum(self.processes)
         steps[ends[self.processes == 1] - 1] = CPU_STEPS
@@ -131,21 +141,24 @@ class ParallelJobs:
         error: float,
         seed: int,
     ) -> ParallelJobs:
-        """Adds a uniform error, at most ``error`` of a node, to the CPU uses
-        that schedulers see.
+        """The same jobs with errors in the CPU uses that schedulers see.
 
-        Needs :meth:`with_cpu_use` first.
+        An error is uniform, of at most ``error`` of a node. Without CPU uses
+        (:meth:`with_cpu_use`) nothing changes.
         """
         if self.cpu_steps is None:
             return self
-        wrong = stream(seed, "cpu told").uniform(
+        errors = stream(seed, "cpu told").uniform(
             -error, error, len(self.cpu_steps)
         )
-        stated = self.cpu_steps / CPU_STEPS + wrong
+        stated = self.cpu_steps / CPU_STEPS + errors
         return replace(self, stated_steps=_steps(stated))
 
     def with_cpu_stated(self, use: float) -> ParallelJobs:
-        """Hides the CPU uses: schedulers see ``use`` for every process."""
+        """The same jobs, of whose processes schedulers see the CPU use ``use``.
+
+        Without CPU uses (:meth:`with_cpu_use`) nothing changes.
+        """
         if self.cpu_steps is None:
             return self
         stated = np.full(len(self.cpu_steps), use)
@@ -156,24 +169,25 @@ class ParallelJobs:
         most: float,
         seed: int,
     ) -> ParallelJobs:
-        """Stated running times: the true ones times a factor, uniform from 1 to
-        ``most``.
+        """The same jobs with stated running times: the true time times a factor
+        that is uniform from 1 to ``most``.
         """
         factor = stream(seed, "overestimate").uniform(1.0, most, len(self))
         return replace(self, stated_s=self.run_s * factor)
 
 
 def _steps(uses: Floats) -> CpuSteps:
-    # At least one step: a use of 0 would be a process that does nothing,
-    # which requests refuse.
+    """CPU uses as steps, from shares of a node."""
+    # At least one step, since requests refuse a CPU use of 0.
     steps = np.clip(np.rint(uses * CPU_STEPS), 1, CPU_STEPS)
     return steps.astype(np.uint16)
 
 
 @dataclass(frozen=True, eq=False)
 class Requests(JobStream):
-    """The jobs as requests, made when they are asked for. Ids sort as the
-    numbers do.
+    """The jobs as requests, each made when it is read.
+
+    Ids have leading zeros, so they sort in the order of the jobs' numbers.
     """
 
     jobs: ParallelJobs
@@ -197,7 +211,7 @@ class Requests(JobStream):
         return next(self._rows(row, row + 1))
 
     def __iter__(self) -> Iterator[JobRequest]:
-        # In blocks: whoever stops early has converted no more than one.
+        # In blocks, so that a caller that stops early converts few rows.
         for start in range(0, len(self), _BLOCK):
             yield from self._rows(start, min(start + _BLOCK, len(self)))
 
@@ -217,8 +231,8 @@ class Requests(JobStream):
             jobs.user,
             jobs.queue,
         )
-        # Columns as lists: one conversion of thousands of numbers, where an
-        # array's items are objects of numpy's one by one.
+        # Converting a column at once is much faster than reading an array's
+        # items, each of which becomes an object of numpy's.
         lists = [column[start:end].tolist() for column in columns]
         demands = self._demands(start, end)
         digits = max(5, len(str(int(jobs.number.max(initial=0)))))
@@ -250,33 +264,39 @@ class Requests(JobStream):
         start: int,
         end: int,
     ) -> Iterator[Transfer | Compute]:
-        """Demands of rows; jobs with the same share one object."""
+        """The demand of each row: Transfer if it has bandwidth, else Compute.
+
+        Rows without CPU uses refer to common objects.
+        """
         jobs = self.jobs
-        moving = Transfer(self.pattern)
-        still = Compute()
-        uses = self._shares(jobs.cpu_steps, start, end)
-        estimates = self._shares(jobs.stated_steps, start, end)
+        transfer = Transfer(self.pattern)
+        compute = Compute()
+        uses = self._cpu_uses(jobs.cpu_steps, start, end)
+        estimates = self._cpu_uses(jobs.stated_steps, start, end)
         for bandwidth_bps in jobs.bandwidth_bps[start:end].tolist():
             use = next(uses) or 1.0
             estimate = next(estimates)
-            demand: Transfer | Compute = moving if bandwidth_bps else still
+            demand: Transfer | Compute = (
+                transfer if bandwidth_bps else compute
+            )
             if use != 1.0 or estimate is not None:
                 demand = replace(demand, cpu_use=use, cpu_estimate=estimate)
             yield demand
 
-    def _shares(
+    def _cpu_uses(
         self,
         steps: CpuSteps | None,
         start: int,
         end: int,
     ) -> Iterator[tuple[float, ...] | None]:
-        """The shares of each job's processes; None without the column."""
+        """CPU uses of each job's processes, as shares of a node; None for each
+        job without the column.
+        """
         processes = self.jobs.processes
         if steps is None:
             yield from [None] * (end - start)
             return
-        # The first process of the block, as its jobs' processes follow
-        # those of all jobs before.
+        # The processes of all jobs before the block come first.
         at = int(processes[:start].sum())
         for n in processes[start:end].tolist():
             yield tuple(
@@ -286,22 +306,25 @@ class Requests(JobStream):
 
 
 def _name(number: int) -> str | None:
-    """A user's or queue's; -1 is unknown."""
+    """The name of a user or a queue from its number; None if it is unknown."""
     return None if number < 0 else str(number)
 
 
 @dataclass(frozen=True)
 class HoseDemand:
-    """Bandwidth for logs that record none, as AdaBa's evaluation assigns it
+    """Bandwidth B for logs that record none, as AdaBa's evaluation assigns it
     (Section 5.2).
 
-    ``Max_B`` is what a job's VMs could get were every server's link there for
-    them alone: link · servers / VMs. ``B`` is normal around 0.55·Max_B and
-    clipped to ``[Max_B/10, Max_B]``. The printed ``max(min(Min_B, x), Max_B)``
-    is Max_B whatever x is. ``cap_bps`` limits Max_B (None: nothing does),
-    ``sigma`` is a share of Avg_B. By the rule ``mean`` the distribution is that
-    of one size of job, scaled such that the mean of all is exactly ``mean_bps``
-    (AdaBa, Fig. 4).
+    ``Max_B`` = link · servers / VMs is the share of a job's VM if the job has
+    every server's link to itself, at most ``cap_bps`` (None: no limit). Avg_B
+    is 0.55·Max_B, and ``sigma`` the standard deviation as a share of Avg_B. B
+    depends on ``rule``:
+
+    - ``clip``: normal around Avg_B, clipped to ``[Max_B/10, Max_B]``.
+    - ``printed``: Max_B, as the printed ``max(min(Min_B, x), Max_B)`` is Max_B
+      for any x.
+    - ``mean``: distributed as by ``clip`` with one Max_B for all jobs, which
+      makes their mean exactly ``mean_bps`` (AdaBa, Fig. 4).
     """
 
     link_bps: int
@@ -316,27 +339,29 @@ class HoseDemand:
         seed: int,
         vms: Ints32,
     ) -> Ints:
-        """B of each job in bit/s, at least 1. Job k's normal number depends on
-        seed and k alone.
+        """B of each job in bit/s, at least 1, shape ``(n,)``.
+
+        The random number of job k depends on ``seed`` and k alone.
         """
         noise = stream(seed, "bandwidth").standard_normal(len(vms))
         factor = 1.0 + self.sigma * noise
         if self.rule == "mean" and self.mean_bps is not None:
             scaled = np.clip(MEAN_OF_MAX * factor, 0.1, 1.0)
-            # After clipping, which has moved the mean: the mean is then exact,
-            # and the bounds move with it.
+            # Clipping has moved the mean, so the scale follows it. It scales
+            # the bounds too.
             scaled *= self.mean_bps / scaled.mean()
             return _whole_bps(scaled)
-        most = self.link_bps * self.servers / vms.astype(np.float64)
+        max_bps = self.link_bps * self.servers / vms.astype(np.float64)
         if self.cap_bps is not None:
-            most = np.minimum(most, self.cap_bps)
+            max_bps = np.minimum(max_bps, self.cap_bps)
         if self.rule == "printed":
-            return _whole_bps(most)
-        asked = MEAN_OF_MAX * most * factor
-        return _whole_bps(np.clip(asked, most / 10.0, most))
+            return _whole_bps(max_bps)
+        normal_bps = MEAN_OF_MAX * max_bps * factor
+        return _whole_bps(np.clip(normal_bps, max_bps / 10.0, max_bps))
 
 
 def _whole_bps(rates_bps: Floats) -> Ints:
+    """Rates as whole numbers of at least 1 bit/s."""
     return np.maximum(np.rint(rates_bps), 1).astype(np.int64)
 
 
@@ -346,7 +371,10 @@ def in_order(
     run_s: Floats,
     count: int,
 ) -> ParallelJobs:
-    """The first ``count`` jobs by submission (ties: as drawn), numbered from 1."""
+    """The first ``count`` jobs by submission, numbered from 1.
+
+    Jobs of the same time keep their order. Arguments have shape ``(n,)``.
+    """
     order = np.argsort(submit_s, kind="stable")[:count]
     n = len(order)
     unknown = np.full(n, -1, dtype=np.int32)
