@@ -104,10 +104,10 @@ def measured(cells: int, processes: int) -> dict[str, Any]:
     """Costs of a sweep, and of a second one that finds all results stored."""
     from testbed.spec.sweep_section import read_option
     from testbed.sweeps.sweep_folder import SweepOptions
-    from testbed.sweeps.sweep_plan import Asked, plan_sweep
+    from testbed.sweeps.sweep_plan import PlanOptions, plan_sweep
 
     over = ("workload.jobs[0].vms=1,2,3,4,5", f"seed=1..{cells // 10}")
-    asked = Asked(tuple(map(read_option, over)))
+    asked = PlanOptions(tuple(map(read_option, over)))
     with tempfile.TemporaryDirectory() as name:
         plan = plan_sweep(Path("tiny.yaml"), FILE, asked)
         options = SweepOptions(Path(name), processes)

@@ -25,7 +25,7 @@ from testbed.units import (
 if TYPE_CHECKING:
     from testbed.sweeps.intervals import Stop
     from testbed.sweeps.sweep_folder import Sweep, SweepOptions
-    from testbed.sweeps.sweep_plan import Asked
+    from testbed.sweeps.sweep_plan import PlanOptions
 
 SHOWN_ROWS = 60
 SHOWN_REASONS = 5
@@ -165,12 +165,12 @@ def _asked(
     metrics: list[str] | None,
     *,
     live: bool,
-) -> Asked:
+) -> PlanOptions:
     """The command line's part of the sweep. Raises BadInput."""
     from testbed.spec.sweep_section import read_option
-    from testbed.sweeps.sweep_plan import Asked
+    from testbed.sweeps.sweep_plan import PlanOptions
 
-    return Asked(
+    return PlanOptions(
         tuple(map(read_option, over or ())),
         None if stop is None else _stop_rule(stop),
         tuple(metrics or ()),

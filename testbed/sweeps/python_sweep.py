@@ -17,7 +17,7 @@ from testbed.spec.sweep_section import LEAST, SweptKey, read_option
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import Report
 from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
-from testbed.sweeps.sweep_plan import Asked, plan_sweep
+from testbed.sweeps.sweep_plan import PlanOptions, plan_sweep
 
 UNNAMED = Path("experiment.yaml")
 """The file's name in messages and keys where the experiment is a mapping."""
@@ -51,7 +51,7 @@ def sweep(
     path, text = _source(experiment)
     rule = _rule(stop, stop_metric, least)
     keys = [_key(name, values) for name, values in (over or {}).items()]
-    asked = Asked(tuple(keys), rule, tuple(metrics), live)
+    asked = PlanOptions(tuple(keys), rule, tuple(metrics), live)
     plan = plan_sweep(path, text, asked)
     options = SweepOptions(
         out=Path(from_home(str(out))),

@@ -42,7 +42,7 @@ from testbed.sweeps.sweep_folder import (
     asked_for,
     computed,
 )
-from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
+from testbed.sweeps.sweep_plan import PlanOptions, SweepPlan, plan_sweep
 from testbed.sweeps.sweeping import SweepRun, folder_of
 from testbed.sweeps.task_supply import Say
 
@@ -93,7 +93,7 @@ def scaling_plan(
     """The sweep over seeds that the repetitions are."""
     last = first_seed + repetitions - 1
     seeds = read_option(f"seed={first_seed}..{last}")
-    asked = Asked(over=(seeds,), live=live)
+    asked = PlanOptions(over=(seeds,), live=live)
     return plan_sweep(file.path, file.text, asked)
 
 

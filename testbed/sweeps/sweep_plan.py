@@ -1,5 +1,5 @@
-"""A sweep as it was asked for, checked before anything runs: keys, values,
-files, metrics.
+"""The plan of a sweep: its keys, values, files and metrics, all checked before
+the first run.
 """
 
 from __future__ import annotations
@@ -40,19 +40,21 @@ from testbed.sweeps.intervals import Stop
 from testbed.sweeps.tasks import FileRef, sha256_of
 
 POLICIES = "policies"
-INSTALLED = "plug-in "
-"""Before the name of what is not a file to be sent."""
+PLUGIN_PREFIX = "plug-in "
+"""Prefix of an installed plug-in's name among the names of files."""
+# Path of a plug-in that is installed: it is not sent to workers.
 NOWHERE = Path()
-SHOWN = (
+DEFAULT_METRICS = (
     "acceptance_rate",
     "wait_mean_s",
     "response_mean_s",
     "vm_utilisation",
 )
-"""The metrics of a table that was asked for none."""
+"""Metrics of a sweep's table if neither file nor command line name any."""
 SPREADS = ("estimate_ratio", "iperf3_ratio")
-NAMED = 10
-"""Values that a message names, of those that are there twice."""
+MAX_NAMED = 10
+"""The most repeated values that a message names."""
+# Fields of a summary that are no metrics.
 _NO_METRICS = (
     "name",
     "policy",
@@ -66,6 +68,7 @@ _NO_METRICS = (
 
 
 def _metrics_of_summary() -> Iterator[str]:
+    """Names of metrics; a spread's parts are ``estimate_ratio.mean``, …"""
     for metric in fields(Summary):
         if metric.name in SPREADS:
             for part in fields(Spread):
@@ -79,8 +82,12 @@ METRICS = tuple(_metrics_of_summary())
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The command line's sweep, in place of or beside the file's."""
+class PlanOptions:
+    """The command line's options for a sweep.
+
+    Keys in ``over`` are added to the file's, or replace them where they are the
+    same. ``stop`` and ``metrics`` replace the file's.
+    """
 
     over: tuple[SweptKey, ...] = ()
     stop: Stop | None = None
@@ -89,8 +96,8 @@ class Asked:
 
 
 FileChange = Mapping[str, FileRef | None]
-"""The files that a value adds to those of the first cell; None for one that it
-takes away.
+"""Files in which a cell differs from the first cell, by name; None for a file
+that only the first cell reads.
 """
 
 
@@ -98,11 +105,14 @@ takes away.
 class SweepPlan:
     """A checked sweep.
 
-    ``over``: the keys, the seeds last. ``data``: the file without its sweep.
-    ``files``: those that the first cell reads. ``changes``: the files of other
-    values where they differ from ``files``, by key and value as YAML.
-    ``labels``: the policies' labels by value. ``accepts``: the worst fidelity
-    that the file accepts.
+    - ``data``: the content of the file without its sweep section.
+    - ``over``: the swept keys, the seed last.
+    - ``accepts``: the worst fidelity that the file accepts.
+    - ``policy``: label of the first cell's policy.
+    - ``files``: files that the first cell reads, by name.
+    - ``changes``: by key and value (as YAML), the files in which a cell with
+      this value differs from the first cell.
+    - ``labels``: labels of swept policies, by value (as YAML).
     """
 
     path: Path
@@ -127,7 +137,9 @@ class SweepPlan:
 
     @cached_property
     def combined(self) -> tuple[SweptKey, ...]:
-        """The keys but for the seed."""
+        """The swept keys without the seed: each combination of their values
+        has a row in tables.
+        """
         if self.has_seeds:
             return self.over[:-1]
         return self.over
@@ -138,7 +150,7 @@ class SweepPlan:
 
     @property
     def rule_metrics(self) -> tuple[str, ...]:
-        """The metrics whose intervals the stop rule looks at."""
+        """The metrics whose confidence intervals the stop rule checks."""
         if self.stop is not None and self.stop.metric:
             return (self.stop.metric,)
         return self.metrics
@@ -153,7 +165,7 @@ class SweepPlan:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The keys' names in tables: a cell has one policy."""
+        """Names of the keys in tables: ``policy`` for the key ``policies``."""
         columns = [swept.key for swept in self.over]
         if POLICIES in columns:
             columns[columns.index(POLICIES)] = "policy"
@@ -166,25 +178,25 @@ class SweepPlan:
 
 
 def plan_sweep(
-    path: Path, text: str, asked: Asked | None = None
+    path: Path, text: str, options: PlanOptions | None = None
 ) -> SweepPlan:
-    """The sweep of a file's text. Raises SpecErrors or BadInput with everything
-    that is wrong.
+    """The plan of the sweep in a file's text.
 
-    The experiment is loaded once per value: each value beside the first ones of
-    the other keys.
+    Checks each value by loading the experiment with it and the first values of
+    all other keys. Raises SpecErrors with all problems, or BadInput if neither
+    the file nor the options have a sweep.
     """
-    asked = asked or Asked()
+    options = options or PlanOptions()
     document = read_document(text, str(path))
-    section = _section(document, asked)
-    over = _over(document, asked)
-    stop = _stop(section, asked)
-    _check(document, section, asked, over=over, stop=stop)
-    loaded = _Values(path, text, over)
+    section = _section(document, options)
+    over = _over(document, options)
+    stop = _stop(section, options)
+    _check(document, section, options, over=over, stop=stop)
+    values = _LoadedValues(path, text, over)
     data = dict(document.data)
-    # A cell is the same cell whatever sweep it belongs to.
+    # A cell's key does not depend on the sweep that the cell belongs to.
     data.pop("sweep", None)
-    base = loaded.base
+    base = values.base
     in_file_live = section is not None and section.backend == "live"
     return SweepPlan(
         path=path,
@@ -193,45 +205,52 @@ def plan_sweep(
         data=data,
         over=over,
         stop=stop,
-        metrics=_metrics(section, asked),
-        live=asked.live or in_file_live,
+        metrics=_metrics(section, options),
+        live=options.live or in_file_live,
         accepts=data.get("expect", {}).get("fidelity", "ok"),
         policy=base.policies[0].label,
-        files=loaded.files,
-        changes=loaded.changes,
-        labels=loaded.labels,
+        files=values.files,
+        changes=values.changes,
+        labels=values.labels,
     )
 
 
 def _check(
     document: Document,
     section: SweepSection | None,
-    asked: Asked,
+    options: PlanOptions,
     *,
     over: Sequence[SweptKey],
     stop: Stop | None,
 ) -> None:
-    """Raises SpecErrors for what is wrong before any value is looked at."""
+    """Raises SpecErrors with all problems but those of single values."""
     check_size(over, Location(document))
-    _check_metrics(document, section, asked)
+    _check_metrics(document, section, options)
     if stop is not None and not (over and over[-1].key == SEED):
-        _at_stop(document, asked).report(
+        _at_stop(document, options).report(
             "there are no seeds to stop at: add seed: 1..20 to over"
         )
-    # Values are unfolded only of a sweep whose size is right.
-    problems = [*document.problems, *_overlaps(over)] or [*_repeated(over)]
+    problems = [*document.problems, *_overlaps(over)]
+    # A sweep that is too large has too many values to compare.
+    if not problems:
+        problems += _repeated(over)
     if problems:
         raise SpecErrors(problems)
 
 
-def _section(document: Document, asked: Asked) -> SweepSection | None:
-    """The file's sweep; SpecErrors where it has none and none is asked for."""
+def _section(
+    document: Document, options: PlanOptions
+) -> SweepSection | None:
+    """The file's sweep section; None if only the options have a sweep.
+
+    Raises SpecErrors, or BadInput if neither has one.
+    """
     location = Location(document)
     if not isinstance(document.data, dict):
         message = "must be a mapping with topology and workload"
         raise SpecErrors([Problem(location.place, "", message)])
     if "sweep" not in document.data:
-        if not asked.over:
+        if not options.over:
             raise BadInput(
                 f"{location.place.source} has no sweep: section",
                 "say what to vary: --over workload.load=0.2,0.4 --over seed=1..10",
@@ -243,25 +262,25 @@ def _section(document: Document, asked: Asked) -> SweepSection | None:
     return section
 
 
-def _over(document: Document, asked: Asked) -> tuple[SweptKey, ...]:
-    """The file's keys, the command line's in place of them or after them, the
-    seeds last.
+def _over(document: Document, options: PlanOptions) -> tuple[SweptKey, ...]:
+    """The swept keys: the file's, then those that the options add, then the
+    seed. An option's key replaces the same key of the file.
     """
     location = Location(document)
     written: Iterable[SweptKey] = ()
     if "sweep" in document.data:
         written = read_over(location / "sweep" / "over")
-    keys = {swept.key: swept for swept in (*written, *asked.over)}
+    keys = {swept.key: swept for swept in (*written, *options.over)}
     entries = document.data.get(POLICIES)
     several = isinstance(entries, list) and len(entries) > 1
     if several and POLICIES not in keys:
         keys[POLICIES] = _swept_policies(location / POLICIES)
-    # Stable: the others stay as they stand.
+    # The sort is stable: only the seed moves.
     return tuple(sorted(keys.values(), key=lambda swept: swept.key == SEED))
 
 
 def _swept_policies(location: Location) -> SweptKey:
-    """Several policies of the file as values: a cell has one."""
+    """The file's policies as values of a swept key: each cell has one."""
     parts = tuple(
         ((entry,), (location / index).place)
         for index, entry in enumerate(location.value)
@@ -270,33 +289,32 @@ def _swept_policies(location: Location) -> SweptKey:
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
-    """A key inside another one, which would replace its values."""
+    """Problems of a key inside another key, or inside the sweep section."""
     paths = [key_path(swept.key) for swept in over]
     for index, path in enumerate(paths):
         place = over[index].place
         name = over[index].key
         if path[:1] == ("sweep",):
             yield Problem(place, name, "is the sweep itself")
-        # One path is the beginning of the other: either would replace the
-        # other's value.
-        for before, other in zip(over, paths[:index], strict=False):
+        for earlier, other in zip(over, paths[:index], strict=False):
+            # If one path begins with the other, a value of the shorter path
+            # would replace that of the longer.
             if path[: len(other)] == other[: len(path)]:
                 yield Problem(
                     place,
                     name,
-                    f"overlaps with {before.key}: sweep one of them",
+                    f"overlaps with {earlier.key}: sweep one of them",
                 )
 
 
 def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
-    """Values that a key has twice: one seed would count as two."""
+    """Problems of values that a key has twice: a seed would count twice."""
     for swept in over:
-        # One part is a value, or a range, which has none twice.
-        twice = _twice(swept) if len(swept.parts) > 1 else {}
+        twice = _values_twice(swept)
         if twice:
-            names = ", ".join([*twice][:NAMED])
-            if len(twice) > NAMED:
-                names += f" and {len(twice) - NAMED:,} more"
+            names = ", ".join([*twice][:MAX_NAMED])
+            if len(twice) > MAX_NAMED:
+                names += f" and {len(twice) - MAX_NAMED:,} more"
             verb = "is" if len(twice) == 1 else "are"
             yield Problem(
                 next(iter(twice.values())),
@@ -305,10 +323,13 @@ def _repeated(over: Sequence[SweptKey]) -> Iterator[Problem]:
             )
 
 
-def _twice(swept: SweptKey) -> dict[str, Place]:
-    """The values that occur again, and where they first do."""
+def _values_twice(swept: SweptKey) -> dict[str, Place]:
+    """Values (as YAML) that a key repeats, and the place of the repetition."""
     seen: set[str] = set()
     twice: dict[str, Place] = {}
+    # A single part is a value or a range, neither of which repeats a value.
+    if len(swept.parts) == 1:
+        return twice
     for values, place in swept.parts:
         for text in map(as_yaml, values):
             if text in seen:
@@ -317,47 +338,58 @@ def _twice(swept: SweptKey) -> dict[str, Place]:
     return twice
 
 
-def _stop(section: SweepSection | None, asked: Asked) -> Stop | None:
-    """The command line's rule, completed by the file's; None without any."""
+def _stop(
+    section: SweepSection | None, options: PlanOptions
+) -> Stop | None:
+    """The stop rule; None without one.
+
+    A rule in the options takes from the file's rule what it lacks.
+    """
     written = None if section is None else section.stop
     rule = None
     if written is not None:
         rule = Stop(written.interval, written.metric or "", written.least)
-    if asked.stop is None or rule is None:
-        return asked.stop or rule
+    if options.stop is None:
+        return rule
+    if rule is None:
+        return options.stop
     return replace(
         rule,
-        interval=asked.stop.interval,
-        metric=asked.stop.metric or rule.metric,
+        interval=options.stop.interval,
+        metric=options.stop.metric or rule.metric,
     )
 
 
-def _metrics(section: SweepSection | None, asked: Asked) -> tuple[str, ...]:
+def _metrics(
+    section: SweepSection | None, options: PlanOptions
+) -> tuple[str, ...]:
     written = section.metrics if section is not None else None
-    return tuple(dict.fromkeys(asked.metrics or written or SHOWN))
+    return tuple(
+        dict.fromkeys(options.metrics or written or DEFAULT_METRICS)
+    )
 
 
-def _at_stop(document: Document, asked: Asked) -> Location:
-    """The place of the stop rule: the command line's, or the file's."""
-    if asked.stop is None:
+def _at_stop(document: Document, options: PlanOptions) -> Location:
+    """The location of the stop rule, in the command line or in the file."""
+    if options.stop is None:
         return Location(document) / "sweep" / "stop"
     return _on_command_line(document, "stop")
 
 
 def _on_command_line(document: Document, option: str) -> Location:
-    """A place of the command line, for messages of this document."""
+    """An option as a location, so that the document reports its problems."""
     document.places[(option,)] = Place(f"--{option}")
     return Location(document, (option,))
 
 
 def _check_metrics(
-    document: Document, section: SweepSection | None, asked: Asked
+    document: Document, section: SweepSection | None, options: PlanOptions
 ) -> None:
-    """Reports names that are no metrics, wherever they were given."""
+    """Reports names in file and options that are no metrics."""
     location = Location(document) / "sweep"
     named = [
         (_on_command_line(document, "metric"), name)
-        for name in asked.metrics
+        for name in options.metrics
     ]
     if section is not None:
         for index, name in enumerate(section.metrics or ()):
@@ -366,32 +398,34 @@ def _check_metrics(
             named.append(
                 (location / "stop" / "metric", section.stop.metric)
             )
-    if asked.stop is not None and asked.stop.metric:
+    if options.stop is not None and options.stop.metric:
         where = _on_command_line(document, "stop")
-        named.append((where, asked.stop.metric))
+        named.append((where, options.stop.metric))
     for where, name in named:
         if name not in METRICS:
             where.report(unknown_name("metric", name, METRICS))
 
 
-# -- the values, one by one
+# -- values and their files
 
 
 def overrides(
     keys: Sequence[SweptKey], values: Sequence[Any]
 ) -> tuple[tuple[str, str], ...]:
-    """A cell's values in place of the file's, as ``--set`` takes them."""
+    """Keys and values (as YAML) of a cell, as ``--set`` takes them."""
     texts = []
     for swept, value in zip(keys, values, strict=True):
-        # The file's key is a list of policies, of which a cell has one.
+        # In a file ``policies`` is a list; a cell's value is an entry of it.
         written = [value] if swept.key == POLICIES else value
         texts.append((swept.key, as_yaml(written)))
     return tuple(texts)
 
 
-class _Values:
-    """Every value of a sweep, loaded once; raises SpecErrors with all that are
-    wrong.
+class _LoadedValues:
+    """The experiment loaded with each value of a sweep; the first values of all
+    keys make the base.
+
+    Raises SpecErrors with the problems of all values.
     """
 
     def __init__(
@@ -408,21 +442,19 @@ class _Values:
         self.files = used_files(self.base)
         for index, swept in enumerate(over):
             for value, place in swept.samples():
-                self._take(index, value, place)
+                self._load_value(index, value, place)
         if self._problems:
             raise SpecErrors(self._problems)
 
-    def _take(self, index: int, value: Any, place: Place) -> None:
-        """Loads a value beside the first ones of the other keys, and notes its
-        files.
-        """
-        # All other keys at their first values: loading every combination
-        # would take hours.
+    def _load_value(self, index: int, value: Any, place: Place) -> None:
+        """Loads the experiment with a value, and notes the value's files."""
+        # All other keys have their first values, since loading every
+        # combination would take hours.
         key = self._over[index].key
         sample = [*self._first]
         sample[index] = value, place
         experiment = self.base
-        # By identity: the first values are those of the base.
+        # The base has the first values. They are the same objects.
         if value is not self._first[index][0]:
             try:
                 experiment = self._loaded(sample, key)
@@ -431,14 +463,14 @@ class _Values:
                 return
         if key == POLICIES:
             self.labels[as_yaml(value)] = experiment.policies[0].label
-        change = self._change(used_files(experiment))
+        change = self._changed_files(used_files(experiment))
         if change:
             self.changes[key, as_yaml(value)] = change
 
-    def _change(self, refs: Mapping[str, FileRef]) -> FileChange:
+    def _changed_files(self, refs: Mapping[str, FileRef]) -> FileChange:
         """The files that differ from those of the base."""
         change: dict[str, FileRef | None] = {}
-        # In order, so that a cell's key does not depend on that of a set.
+        # Sorted, as a cell's key depends on the order and a set has none.
         for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
@@ -447,8 +479,10 @@ class _Values:
     def _loaded(
         self, sample: Sequence[tuple[Any, Place]], varied: str = ""
     ) -> Experiment:
-        """The experiment with these values. Raises SpecErrors that name the
-        places where they are written.
+        """The experiment with a sample, a value and its place for each key.
+
+        ``varied``: the key whose value is not the first; empty for the base.
+        Raises SpecErrors with the places of values.
         """
         texts = overrides(self._over, [value for value, _ in sample])
         try:
@@ -466,17 +500,19 @@ class _Values:
         sample: Sequence[tuple[Any, Place]],
         varied: str,
     ) -> Problem:
-        """A problem at the place where its value is written."""
+        """A problem at the place of the swept value that causes it."""
         written = {}
         for (key, text), (_, place) in zip(texts, sample, strict=True):
-            written[key] = (text, place)
-        for key in [varied] if varied else written:
-            text, place = written[key]
+            if varied in ("", key):
+                written[key] = (text, place)
+        for key, (text, place) in written.items():
+            # The place that parse_experiment gives to the value itself.
             if problem.place.source == f"--set {key}={text}":
                 message = problem.message + _brackets(place)
                 return Problem(place, problem.path, message)
         if not varied:
             return problem
+        # The base has no such problem: the varied value causes it elsewhere.
         text, place = written[varied]
         where = f"{problem.path}: " if problem.path else ""
         return Problem(
@@ -485,8 +521,8 @@ class _Values:
 
 
 def _brackets(place: Place) -> str:
-    """A hint for an option's values in brackets, as a file has them: there they
-    are a single value.
+    """A hint where an option's values have brackets, as in a file; empty
+    elsewhere. On the command line a list in brackets is a single value.
     """
     option, _, values = place.source.partition("=")
     if option.startswith("--over ") and re.fullmatch(r"\[[^][]*\]", values):
@@ -497,11 +533,10 @@ def _brackets(place: Place) -> str:
 def used_files(experiment: Experiment) -> dict[str, FileRef]:
     """The files that a loaded experiment has read, by their names in it.
 
-    Contents are those of now, of plug-ins those that were executed. Installed
-    plug-ins are known by version and sources.
+    A plug-in's digest is that of the text that was executed, an installed
+    plug-in's that of its version and sources. Any other file is read again.
     """
-    # Plug-ins first: their digests are of what was executed, not of what
-    # the files hold by now.
+    # Plug-ins come first, so that their files are not read again.
     files = _plugin_refs(experiment)
     for name, path in experiment.files.items():
         files.setdefault(
@@ -511,6 +546,7 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
 
 
 def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
+    """The files of all policies' plug-ins, by name."""
     sources = {}
     for policy in experiment.policies:
         for use in experiment.plugins_of(policy):
@@ -520,40 +556,42 @@ def _plugin_refs(experiment: Experiment) -> dict[str, FileRef]:
         if source.module is None:
             refs |= _file_refs(source)
         else:
-            # Nothing is sent: a worker has the same package or cannot be used.
+            # Nothing is sent: a worker without the same package is refused.
             identity = json.dumps(_identity(source)).encode()
             digest = hashlib.sha256(identity).hexdigest()
-            refs[f"{INSTALLED}{source.written}"] = FileRef(
+            refs[f"{PLUGIN_PREFIX}{source.written}"] = FileRef(
                 source.written, digest, NOWHERE
             )
     return refs
 
 
 def _file_refs(source: Source) -> dict[str, FileRef]:
-    """The files of a plug-in by their names beside the experiment's."""
-    written = Path(source.written.rpartition(":")[0])
+    """The files of a plug-in, by their names as seen from the experiment."""
+    # An experiment names a plug-in ``FILE:NAME``; the first file is FILE.
+    written = source.written.rpartition(":")[0]
     folder = Path(source.files[0].name).parent
     refs = {}
     for file in source.files:
-        beside = written.parent / Path(file.name).relative_to(folder)
-        # As the experiment has it: a path loses a "./" at its beginning.
-        name = str(beside)
-        if file is source.files[0]:
-            name = source.written.rpartition(":")[0]
+        name = written
+        # A Path would drop a leading "./" of the name in the experiment.
+        if file is not source.files[0]:
+            inside = Path(file.name).relative_to(folder)
+            name = str(Path(written).parent / inside)
         digest = hashlib.sha256(file.text).hexdigest()
         refs[name] = FileRef(name, digest, file.path)
     return refs
 
 
 def _identity(source: Source) -> list[str | None]:
-    """A package's plug-in, the same on every machine where it is the same.
+    """Version and sources of an installed plug-in, equal on all machines that
+    have the same plug-in.
 
-    Raises PluginError where this process has imported other sources of it.
+    Raises PluginError if this process has imported other sources of it.
     """
     contents = [
         hashlib.sha256(file.text).hexdigest() for file in source.files
     ]
-    # By its sources too: the version of an editable installation stays
-    # while they change.
+    # The version alone is not enough: it stays while the sources of an
+    # editable installation change.
     sources = imported_digest(source.module or "")
     return [source.distribution, source.version, sources, *contents]

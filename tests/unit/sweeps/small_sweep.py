@@ -9,7 +9,7 @@ from typing import Any
 from testbed.spec.sweep_section import read_option
 from testbed.sweeps.result_store import SweepProgress
 from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
-from testbed.sweeps.sweep_plan import Asked, SweepPlan, plan_sweep
+from testbed.sweeps.sweep_plan import PlanOptions, SweepPlan, plan_sweep
 from testbed.sweeps.tasks import InProcess, Outcome, Task
 
 FILE = """\
@@ -27,7 +27,7 @@ def planned(
     **asked: Any,
 ) -> SweepPlan:
     over = tuple(map(read_option, options))
-    return plan_sweep(path, text, Asked(over, **asked))
+    return plan_sweep(path, text, PlanOptions(over, **asked))
 
 
 def done(plan: SweepPlan, out: Path, **options: Any) -> Sweep:

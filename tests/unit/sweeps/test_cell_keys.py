@@ -15,7 +15,7 @@ from testbed.sweeps import cells
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells, with_value
 from testbed.sweeps.computing_sources import DECIDING, versions
-from testbed.sweeps.sweep_plan import Asked, plan_sweep
+from testbed.sweeps.sweep_plan import PlanOptions, plan_sweep
 from testbed.sweeps.worker_check import own_versions
 
 FILE = """\
@@ -40,7 +40,7 @@ PROFILED = FILE.replace(
 def of(
     text: str, path: Path = Path("made.yaml"), **asked: Any
 ) -> list[Cell]:
-    found = Cells(plan_sweep(path, text, Asked(**asked)))
+    found = Cells(plan_sweep(path, text, PlanOptions(**asked)))
     return [cell for one in found.combinations() for cell in found.of(one)]
 
 
@@ -227,7 +227,9 @@ def test_a_cell_has_the_files_of_its_own_values(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_key_costs_microseconds() -> None:
     found = Cells(
-        plan_sweep(Path("made.yaml"), FILE, Asked(over("seed=1..5000")))
+        plan_sweep(
+            Path("made.yaml"), FILE, PlanOptions(over("seed=1..5000"))
+        )
     )
     began_s = time.process_time()
     made = sum(1 for one in found.combinations() for _ in found.of(one))
