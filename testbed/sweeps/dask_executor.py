@@ -1,10 +1,10 @@
-"""An executor on a Dask cluster: tasks go to checked workers in batches; a
-worker may be lost.
+"""An executor on a Dask cluster: tasks go to checked workers in batches; the
+tasks of a lost worker go to others.
 
-Dask carries code and messages, and starts and ends workers. Which worker has
-which task is decided here: none may reach a worker that has not been checked,
-files go to a worker before its tasks, and a live task has its machine to
-itself.
+Dask carries code and messages, and starts and ends workers. This module assigns
+tasks to workers: only a checked worker has tasks, files are sent to a worker
+before its tasks, and a live task has its machine to itself. A checked worker is
+a :class:`Seat`.
 """
 
 from __future__ import annotations
@@ -34,33 +34,29 @@ from testbed.sweeps.worker_link import (
 from testbed.units import number_of
 
 AHEAD = 2
-"""Batches that a worker has: the one it computes, and the next."""
+"""Batches that a worker has at most: the current one and the next."""
 BATCH_S = 0.5
-"""Time that a batch of cheap tasks is to last, in seconds, where the scheduler
-has time for it.
-"""
+"""Intended duration of a batch of short tasks with few workers, in seconds."""
 MESSAGE_S = 4e-3
-"""Interval between two batches of all workers at which the scheduler has time,
-in seconds.
+"""Time that the scheduler needs for a batch, in seconds: with many workers
+batches last longer, so that it keeps up.
 """
 SPARE = 4
-"""A worker gives back what is left of a batch after so many times the time that
-it was to last.
+"""Multiple of a batch's intended duration after which its worker begins no more
+of its tasks and returns them.
 """
 MOST_IN_BATCH = 200
 STOP_S = 10.0
-"""Time for telling workers that live runs are to end, in seconds."""
+"""Limit of the message to workers that ends their live runs, in seconds."""
 LOOK_S = 0.5
-"""Interval at which the connection is looked at while nothing happens, in
-seconds.
-"""
+"""Interval of checks of the connection while no event comes, in seconds."""
 
 RESUME = "repeat the sweep: it continues (your own cluster needs workers: dask worker ADDRESS)"
 
 
 @dataclass(eq=False)
 class Batch:
-    """Orders that were sent to a worker together."""
+    """Orders that were sent to a worker together, and their outcomes to come."""
 
     number: int
     seat: Seat
@@ -74,7 +70,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Played:
-    """A worker has ended a batch, with results or an error."""
+    """A worker has ended batch ``number``, with outcomes or an error."""
 
     seat: Seat
     number: int
@@ -83,9 +79,10 @@ class Played:
 WorkerEvent = Joined | WorkerRefused | Lost | Played
 
 
-def _invalid_for(outcome: Outcome) -> str | None:
-    """Reasons for which a live run is invalid; None for one that is not, or is
-    accepted so.
+def _invalid_reasons(outcome: Outcome) -> str | None:
+    """Reasons why a live run is invalid, after ``: ``; empty if it states none.
+
+    None for a valid run, or one that meets the file's ``expect`` regardless.
     """
     result = outcome.result or {}
     if fidelity_of(result) != "invalid" or result.get("met"):
@@ -97,11 +94,11 @@ def _invalid_for(outcome: Outcome) -> str | None:
 
 
 class DaskExecutor:
-    """Tasks on the workers of a Dask scheduler, called ``name`` to people.
+    """Tasks on the workers of a Dask scheduler, which messages call ``name``.
 
-    ``opened`` gives Dask's client; when it is closed, what was started for it
-    is ended too. Without any worker for ``patience_s`` the sweep ends; None
-    waits for ever.
+    ``opened`` opens Dask's client, and closes it with all that it started. If
+    the next task has no worker for ``patience_s``, the sweep fails; with None
+    it waits for ever.
     """
 
     def __init__(
@@ -118,17 +115,23 @@ class DaskExecutor:
         self._patience_s = patience_s
         self._inbox: queue.SimpleQueue[WorkerEvent] = queue.SimpleQueue()
         self._numbers = itertools.count()
+        # By address.
         self._seats: dict[str, Seat] = {}
+        # Workers that may have another batch, in the order of their turns.
         self._with_room: dict[Seat, None] = {}
+        # Batches that workers have, by number.
         self._sent: dict[Seat, dict[int, Batch]] = {}
+        # Number of batches by machine. Machines are known by their boot id.
         self._on_machine: Counter[str] = Counter()
         # Machines on which a live task runs: nothing else is sent there.
         self._quiet: set[str] = set()
         # Machines that have proved unfit for live tasks.
         self._unfit: set[str] = set()
+        # True once a worker has joined that offers the live network.
         self._had_live = False
+        # Why the last unfit machine is unfit; empty without one.
         self._left_out = ""
-        # How long a task takes, by those that are done.
+        # Smoothed duration of tasks; None before the first is done.
         self._task_s: float | None = None
         self._stack = ExitStack()
 
@@ -138,7 +141,8 @@ class DaskExecutor:
                 stack.enter_context(self._opened()), self._inbox.put
             )
             stack.callback(self._link.unwatch)
-            # Whoever abandons its results may close them after this.
+            # A caller may close the iterator of results only after this exit,
+            # or never.
             stack.callback(self._drop)
             self._link.watch()
             self._take_first_workers()
@@ -150,47 +154,50 @@ class DaskExecutor:
 
     @property
     def width(self) -> int:
-        """Workers that are there now."""
+        """The number of workers now, at least 1."""
         return max(1, len(self._seats))
 
     def results(self, tasks: Iterable[Task]) -> Iterator[Result]:
-        """Outcomes in order of completion; closing it drops what is not done."""
+        """Outcomes in order of completion; closing drops unfinished tasks."""
         supply = Supply(tasks)
         try:
             self._hand_out(supply)
             while (head := supply.peek()) is not None or self._busy:
-                if self._is_unable(head):
+                if self._has_no_live_worker(head):
                     yield from self._without_live_worker(supply)
                     self._hand_out(supply)
                     continue
                 event = self._event(is_waiting=self._lacks_worker(head))
                 results = tuple(self._results_of(event, supply))
-                # First, so that no worker waits for whoever takes the results.
+                # Before the caller takes the results, so that workers do not
+                # wait for it.
                 self._hand_out(supply)
                 yield from results
         finally:
             self._drop()
 
-    # -- who has what
+    # -- assignment of tasks to workers
 
     @property
     def _busy(self) -> bool:
         return self._on_machine.total() > 0
 
     def _hand_out(self, supply: Supply) -> None:
-        """Sends orders to the workers in turn, until none may have any."""
-        in_vain = 0
-        # A worker that may have nothing now goes to the end; when each was
-        # asked in vain, nothing can be handed out.
-        while in_vain < len(self._with_room) and supply.peek() is not None:
+        """Sends orders to the workers in turn, until no worker may have any."""
+        n_refused = 0
+        # A worker that may not have the next order goes to the end of the
+        # queue. When all workers in it have done so in sequence, it is over.
+        while (
+            n_refused < len(self._with_room) and supply.peek() is not None
+        ):
             seat = next(iter(self._with_room))
             del self._with_room[seat]
             orders = self._orders_for(seat, supply)
             if orders:
-                in_vain = 0
+                n_refused = 0
                 self._send(seat, orders)
             else:
-                in_vain += 1
+                n_refused += 1
                 self._with_room[seat] = None
 
     def _orders_for(self, seat: Seat, supply: Supply) -> tuple[Order, ...]:
@@ -200,12 +207,12 @@ class DaskExecutor:
         if head is None or machine in self._quiet:
             return ()
         if head.task.live:
-            # Beside computing workers of the machine it would measure those.
+            # Other batches on the machine would disturb its measurements.
             if self._on_machine[machine] or not self._offers_live(seat):
                 return ()
             return supply.take(1)
         if head.losses:
-            # Alone on a worker: whether it is to blame is seen.
+            # Alone on a worker: if this one is lost too, the task is to blame.
             if self._sent[seat]:
                 return ()
             return supply.take(1)
@@ -213,11 +220,14 @@ class DaskExecutor:
 
     @property
     def _batch_s(self) -> float:
+        """Intended duration of a batch, in seconds."""
         return max(BATCH_S, self.width * MESSAGE_S)
 
     def _batch_size(self, seat: Seat) -> int:
-        """Tasks of ``_batch_s``, at most twice as many as before: few are
-        shared out too.
+        """Number of tasks that last ``_batch_s``.
+
+        At most twice the worker's last number: batches grow slowly, so that all
+        workers have some of few tasks.
         """
         longest = int(self._batch_s / self._task_s) if self._task_s else 1
         return max(1, min(MOST_IN_BATCH, 2 * seat.batch_size, longest))
@@ -234,14 +244,15 @@ class DaskExecutor:
         self._on_machine[seat.facts.boot_id] += 1
         if batch.is_live:
             self._quiet.add(seat.facts.boot_id)
-        # Of the batch it keeps no more than the number: in a circle results
-        # would stay for long.
+        # The callback refers to the number, not to the batch: a reference
+        # cycle would keep the results in memory.
         batch.playing.add_done_callback(
             lambda _: self._inbox.put(Played(seat, number))
         )
-        self._look_for_room(seat)
+        self._note_room(seat)
 
-    def _look_for_room(self, seat: Seat) -> None:
+    def _note_room(self, seat: Seat) -> None:
+        """Notes that a worker may have another batch, if it may."""
         batches = self._sent[seat].values()
         alone = any(
             batch.is_live or batch.orders[0].losses for batch in batches
@@ -257,9 +268,7 @@ class DaskExecutor:
             self._quiet.discard(batch.seat.facts.boot_id)
 
     def _drop(self) -> None:
-        """Gives up all batches; the results of tasks that workers compute now
-        are dropped.
-        """
+        """Cancels all batches and interrupts live runs."""
         batches: list[Batch] = []
         for sent in self._sent.values():
             batches.extend(sent.values())
@@ -267,7 +276,7 @@ class DaskExecutor:
         for batch in batches:
             batch.playing.cancel()
             self._forget(batch)
-            self._look_for_room(batch.seat)
+            self._note_room(batch.seat)
         if live:
             self._say(
                 f"interrupting live runs on {', '.join(map(str, live))}; they clean up there"
@@ -275,10 +284,10 @@ class DaskExecutor:
             with suppress(OSError, futures.TimeoutError):
                 self._link.start(self._link.stop(live)).result(STOP_S)
 
-    # -- what happens
+    # -- events
 
     def _lacks_worker(self, head: Order | None) -> bool:
-        """True while nothing is computed, and no worker can have the next task."""
+        """True if no task is computed and no worker can have the next task."""
         if self._busy:
             return False
         if head is not None and head.task.live:
@@ -288,8 +297,12 @@ class DaskExecutor:
     def _offers_live(self, seat: Seat) -> bool:
         return seat.facts.live and seat.facts.boot_id not in self._unfit
 
-    def _is_unable(self, head: Order | None) -> bool:
-        """True if the next task is live and no live worker is to be expected."""
+    def _has_no_live_worker(self, head: Order | None) -> bool:
+        """True if the next task is live and no worker for it is expected.
+
+        A machine was left out as unfit, or the workers never offered the live
+        network. After the loss of a live worker another one may join.
+        """
         if head is None or not head.task.live:
             return False
         if not self._lacks_worker(head):
@@ -301,7 +314,7 @@ class DaskExecutor:
     def _results_of(
         self, event: WorkerEvent, supply: Supply
     ) -> Iterator[Result]:
-        """The results that an event brings."""
+        """Handles an event; yields the results that come with it."""
         match event:
             case Joined(seat):
                 self._join(seat)
@@ -310,13 +323,15 @@ class DaskExecutor:
             case Lost(address, expected):
                 yield from self._lost(address, expected, supply)
             case Played(seat, number):
-                # A batch that was given up meanwhile is not found any more.
+                # A batch that was cancelled before its end is forgotten.
                 if batch := self._sent.get(seat, {}).get(number):
                     yield from self._played(batch, supply)
 
     def _event(self, *, is_waiting: bool) -> WorkerEvent:
-        """The next event. Raises RunFailed if the scheduler goes, or, while the
-        sweep waits for a worker, if none comes in time.
+        """The next event.
+
+        Raises RunFailed if the scheduler is gone. ``is_waiting``: the next task
+        has no worker; raises RunFailed too if no event comes in time.
         """
         patience_s = self._patience_s if is_waiting else None
         until_s = time.monotonic() + (patience_s or 0.0)
@@ -334,12 +349,12 @@ class DaskExecutor:
                     ) from None
 
     def _take_first_workers(self) -> None:
-        """Takes the workers that were there at the beginning. Raises BadInput if
-        all of them are refused.
+        """Takes the workers that the scheduler has at the start.
+
+        Raises BadInput if all of them are refused.
         """
         refused = []
-        # All that were there have been looked at: what was found is in the
-        # inbox.
+        # ``watch`` has checked them all; its reports are in the inbox.
         while not self._inbox.empty():
             match self._inbox.get():
                 case Joined(seat):
@@ -373,6 +388,7 @@ class DaskExecutor:
     def _lost(
         self, address: str, expected: bool, supply: Supply
     ) -> Iterator[Result]:
+        """Removes a worker, and has its tasks done again."""
         seat = self._seats.pop(address, None)
         if seat is None:
             return
@@ -385,7 +401,7 @@ class DaskExecutor:
         del self._sent[seat]
         if not expected:
             self._say_lost(seat, orders)
-        # A worker that was asked to end takes no task with it.
+        # Its tasks are not to blame if the worker was asked to end.
         yield from self._again(
             orders, f"{seat} was lost", supply, blame=not expected
         )
@@ -407,12 +423,14 @@ class DaskExecutor:
         *,
         blame: bool = True,
     ) -> Iterator[Result]:
-        """Has tasks done again; yields failures of those with which too many
-        workers were lost.
+        """Has tasks done again; yields the failures of tasks with too many
+        losses.
+
+        ``blame``: the attempt counts as a loss of the task.
         """
         repeated = []
         for order in orders:
-            order.losses += blame
+            order.losses += int(blame)
             if order.losses < LOSSES:
                 repeated.append(order)
             else:
@@ -420,9 +438,10 @@ class DaskExecutor:
         supply.again(repeated)
 
     def _played(self, batch: Batch, supply: Supply) -> Iterator[Result]:
+        """The results of a batch that a worker has ended."""
         seat = batch.seat
         self._forget(batch)
-        self._look_for_room(seat)
+        self._note_room(seat)
         try:
             outcomes = batch.playing.result()
         except UnfitMachine as error:
@@ -440,17 +459,20 @@ class DaskExecutor:
             reason = f"{seat}: {type(error).__name__}: {error}"
             yield from self._again(batch.orders, reason, supply)
         else:
-            # Those that were left when time was up.
+            # Tasks that the worker did not begin in time have no outcome.
             supply.again(batch.orders[len(outcomes) :])
-            yield from self._judged(batch, outcomes, supply)
+            yield from self._valid_results(batch, outcomes, supply)
 
-    def _judged(
+    def _valid_results(
         self, batch: Batch, outcomes: Sequence[Outcome], supply: Supply
     ) -> Iterator[Result]:
+        """Outcomes with their worker; tasks of invalid live runs are done again
+        elsewhere.
+        """
         seat = batch.seat
         for order, outcome in zip(batch.orders, outcomes, strict=False):
             self._note_time(outcome.provenance["wall_s"])
-            reasons = _invalid_for(outcome)
+            reasons = _invalid_reasons(outcome)
             if reasons is not None:
                 self._leave_out(
                     seat,
@@ -458,23 +480,24 @@ class DaskExecutor:
                 )
                 supply.again([order])
                 continue
-            where = {
+            provenance = {
                 **outcome.provenance,
                 "worker": seat.facts.name,
                 **seat.examined,
             }
-            yield order.task, replace(outcome, provenance=where)
+            yield order.task, replace(outcome, provenance=provenance)
 
     def _note_time(self, wall_s: float) -> None:
-        """Follows the length of tasks, which changes from key to key."""
+        """Smooths the duration of tasks, which differs between swept values."""
         if self._task_s is None:
             self._task_s = wall_s
         else:
             self._task_s = 0.7 * self._task_s + 0.3 * wall_s
 
-    # -- what ends it
+    # -- unfit machines and the end
 
     def _leave_out(self, seat: Seat, why: str) -> None:
+        """Gives a worker's machine no more live tasks."""
         self._unfit.add(seat.facts.boot_id)
         self._left_out = (
             f"the machine of {seat} is given no more live tasks: {why}"
@@ -482,6 +505,10 @@ class DaskExecutor:
         self._say(self._left_out)
 
     def _without_live_worker(self, supply: Supply) -> Iterator[Result]:
+        """Failures of the next live tasks, as all machines for them were unfit.
+
+        Raises MachineCannot if no worker offers the live network.
+        """
         if not self._left_out:
             raise MachineCannot(
                 f"no worker of {self._name} offers the live network (the resource 'testbed')",
