@@ -1,4 +1,4 @@
-"""Jobs over time: a lane per job, or the VM slots in use where jobs are many."""
+"""Pictures of jobs over time: a lane per job, or the slots that many jobs use."""
 
 from __future__ import annotations
 
@@ -29,11 +29,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+# With more jobs the slots in use are drawn.
 MAX_LANES = 60
+# Intervals of the picture of the slots in use.
 POINTS = 600
+# Phases in which a job has its VM slots.
 RUNNING = ("running", "cut")
 OTHERS = "others"
 """The label of a series that several applications share."""
+# Marker and colour by outcome.
 _ENDS = {
     "rejected": ("x", BAD),
     "killed": ("X", BAD),
@@ -42,14 +46,15 @@ _ENDS = {
 LINE_IN = 0.2
 """Height of a line of a legend, in inches."""
 LEGEND_CHARACTERS = 96
-"""Characters of labels that a line of a legend has room for."""
+"""Characters in a line of a legend."""
 HATCHED: Any = {"facecolor": "none", "hatch": "////", "linewidth": 0.8}
 _PALE: Any = {"alpha": 0.3, "linewidth": 0}
 
 
-def colours(rows: Sequence[JobRow]) -> dict[str, int]:
-    """The number of each application's series, in order of first submission.
-    Those beyond the last colour share its number.
+def series_of_applications(rows: Sequence[JobRow]) -> dict[str, int]:
+    """The index of each application's series, in order of first submission.
+
+    A series has a colour. If the colours are too few, the last is shared.
     """
     names = dict.fromkeys(map(application_name, rows))
     last = len(SERIES) - 1
@@ -70,11 +75,13 @@ def gantt_figure(
     span_s: float,
     failed: Sequence[Outage] = (),
 ) -> Figure:
-    """A lane per job: waiting, reserved, running; the estimated end, the
-    deadline, the outcome.
+    """A lane per job with its phases (waiting, reserved, running), estimated
+    end, deadline and outcome.
+
+    ``span_s``: length of the time axis.
     """
-    index_of = colours(rows)
-    # Lanes of one colour lie together where no two applications share one.
+    index_of = series_of_applications(rows)
+    # Lanes are grouped by application if each has a colour to itself.
     if len(index_of) <= len(SERIES):
         rows = sorted(rows, key=lambda row: index_of[application_name(row)])
     lane_of = {row.job_id: lane for lane, row in enumerate(rows)}
@@ -88,29 +95,30 @@ def gantt_figure(
                 lane,
                 (span.end_s - span.start_s) / unit_s,
                 left=span.start_s / unit_s,
-                **_looks(span.phase, colour),
+                **_bar_style(span.phase, colour),
             )
         draw(axes, failed, unit_s, band_labels(failed))
         marks = _marks(axes, rows, unit_s)
         axes.set_yticks(
             range(len(rows)), [shortened(row.job_id) for row in rows]
         )
-        # Downwards: the first job is on top.
+        # From large to small, so that the first job is on top.
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.grid(visible=False, axis="y")
         handles = _handles(rows, all_spans, index_of)
         n_lines = _legend(axes, [*handles, *marks])
-        # A legend of several lines takes nothing from the lanes.
+        # Further lines of the legend enlarge the picture, not shrink the lanes.
         made.set_figheight(made.get_figheight() + LINE_IN * (n_lines - 1))
         return made
 
 
 def application_name(row: JobRow) -> str:
-    """Name behind the colour of a job: its application, or else its kind."""
+    """The name of a job's series: its application, or else its kind."""
     return row.application or row.kind
 
 
-def _looks(phase: str, colour: str) -> dict[str, Any]:
+def _bar_style(phase: str, colour: str) -> dict[str, Any]:
+    """Arguments of ``barh`` for a phase of a job."""
     if phase == "waiting":
         return {"height": 0.12, "color": MUTED}
     if phase == "reserved":
@@ -121,8 +129,8 @@ def _looks(phase: str, colour: str) -> dict[str, Any]:
 
 
 def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
-    """Draws estimated ends, deadlines and outcomes; one of each kind for the
-    legend.
+    """Draws estimated ends, deadlines and outcomes; returns a legend key for
+    each kind that is drawn.
     """
     shown: dict[str, Any] = {}
     last = axes.get_xlim()[1]
@@ -138,22 +146,22 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
             label = "estimated end"
             shown[label] = legend_key("|", TEXT, label, 9)
         if row.deadline_s is not None:
-            # A deadline days behind the run's end would squeeze the run into a
-            # corner.
+            # The axis is not extended for a deadline: one days after the end
+            # would leave the run little room.
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= last:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
                 shown["deadline"] = legend_key("d", MUTED, "deadline", 7)
         if row.outcome != "finished" and row.end_s is not None:
-            # Events may be out of order: an end behind the axis is marked
-            # at its edge.
+            # If events are out of order, an end may lie beyond the axis. It
+            # is then marked at the axis's edge.
             ended = min(row.end_s / unit_s, last)
-            shown[row.outcome] = _drawn_end(axes, lane, ended, row.outcome)
+            shown[row.outcome] = _mark_end(axes, lane, ended, row.outcome)
     return list(shown.values())
 
 
-def _drawn_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
-    """Draws the end of a job that did not finish; its key in the legend."""
+def _mark_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
+    """Marks the end of a job that did not finish; returns its legend key."""
     marker, colour = _ENDS.get(outcome, _ENDS["unfinished"])
     axes.plot(
         place, lane, marker, markersize=7, color=colour, clip_on=False
@@ -162,7 +170,7 @@ def _drawn_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
 
 
 def legend_key(marker: str, colour: str, label: str, size: float) -> Any:
-    """A mark in a legend."""
+    """A marker with a label, for a legend."""
     from matplotlib.lines import Line2D
 
     return Line2D(
@@ -181,7 +189,7 @@ def _handles(
     all_spans: Sequence[Stretch],
     index_of: dict[str, int],
 ) -> list[Any]:
-    """The legend's keys of the phases that the lanes show."""
+    """Legend keys of the phases in the lanes, running by application."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -207,7 +215,7 @@ def _handles(
             Line2D([], [], color=MUTED, linewidth=2, label="waits")
         )
     if "cut" in phases:
-        # Any colour will do: pale is what it explains.
+        # The key explains paleness, so its colour does not matter.
         handles.append(
             Patch(color=series_colour(0), label="cut off", **_PALE)
         )
@@ -215,12 +223,15 @@ def _handles(
 
 
 def _legend(axes: Axes, handles: list[Any]) -> int:
-    """Draws the legend above the lanes, with the failures; its number of lines."""
+    """Draws the legend above the lanes; returns its number of lines.
+
+    It has ``handles`` and all labels in ``axes``, such as those of failures.
+    """
     handles = handles + axes.get_legend_handles_labels()[0]
     if not handles:
         return 1
     longest = max(len(handle.get_label()) for handle in handles)
-    # A key takes as much room as some letters.
+    # A key's symbol takes the room of 6 characters.
     columns = max(1, min(5, LEGEND_CHARACTERS // (longest + 6)))
     axes.legend(
         handles=handles,
@@ -232,7 +243,7 @@ def _legend(axes: Axes, handles: list[Any]) -> int:
 
 
 def shortened(text: str, length: int = 28) -> str:
-    """A name as a picture has room for it."""
+    """A name of at most ``length`` characters, without control characters."""
     text = plain_text(text)
     if len(text) <= length:
         return text
@@ -246,14 +257,15 @@ def occupancy_figure(
     span_s: float,
     failed: Sequence[Outage] = (),
 ) -> Figure:
-    """VM slots in use by application, and jobs waiting: means over 600
-    intervals.
+    """VM slots in use by application, and jobs waiting below them.
+
+    Values are means over POINTS intervals of ``span_s``.
     """
     means = _means(rows, all_spans, span_s)
-    most_wait = max(means.waiting)
+    most_waiting = max(means.waiting)
     labels = list(map(shortened, means.labels))
-    with figure(9.4, 4.6 if most_wait > 0 else 3.4) as made:
-        if most_wait > 0:
+    with figure(9.4, 4.6 if most_waiting > 0 else 3.4) as made:
+        if most_waiting > 0:
             above, below = made.subplots(
                 2, 1, sharex=True, height_ratios=[2.2, 1]
             )
@@ -269,10 +281,10 @@ def occupancy_figure(
             alpha=0.85,
             linewidth=0,
         )
-        _full(above, total_slots)
+        _draw_slot_limit(above, total_slots)
         draw(above, failed, unit_s, band_labels(failed))
         _legend(above, [])
-        if most_wait > 0:
+        if most_waiting > 0:
             below.fill_between(
                 xs,
                 means.waiting,
@@ -281,14 +293,14 @@ def occupancy_figure(
                 step="mid",
                 linewidth=0,
             )
-            below.set(ylabel="jobs waiting", ylim=(0, most_wait * 1.1))
+            below.set(ylabel="jobs waiting", ylim=(0, most_waiting * 1.1))
         return made
 
 
 def occupancy_rows(
     rows: Sequence[JobRow], all_spans: Sequence[Stretch], span_s: float
 ) -> Iterator[Sequence[Any]]:
-    """The values of :func:`occupancy_figure`, below their headings."""
+    """Rows of headings and values of :func:`occupancy_figure`."""
     means = _means(rows, all_spans, span_s)
     headings = [f"slots of {label}" for label in means.labels]
     yield ["time_s", *headings, "waiting"]
@@ -297,8 +309,10 @@ def occupancy_rows(
 
 @dataclass(frozen=True)
 class _Means:
-    """Slots in use by each colour, and jobs waiting: means over intervals
-    around ``times_s``.
+    """Means over intervals with the middles ``times_s``.
+
+    ``use``, ``(n_series, POINTS)``: VM slots in use by series.
+    ``waiting``: number of jobs that wait or have a reservation.
     """
 
     times_s: list[float]
@@ -310,7 +324,7 @@ class _Means:
 def _means(
     rows: Sequence[JobRow], all_spans: Sequence[Stretch], span_s: float
 ) -> _Means:
-    index_of = colours(rows)
+    index_of = series_of_applications(rows)
     labels = series_labels(index_of)
     step_s = span_s / POINTS if span_s > 0 else 1.0
     row_of = {row.job_id: row for row in rows}
@@ -323,16 +337,16 @@ def _means(
             row = row_of[span.job_id]
             series = use[index_of[application_name(row)]]
             amount = row.n_vms
-        # Means over intervals, not values at their middles: a short job
-        # between two of those would be missing.
+        # Means include every job. Values at the middles would miss a short
+        # job between two of them.
         for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
             series[i] += amount * inside_s / step_s
     times_s = [(point + 0.5) * step_s for point in range(POINTS)]
     return _Means(times_s, labels, use, waiting)
 
 
-def _full(axes: Axes, total_slots: int) -> None:
-    """Draws a line where every slot would be taken."""
+def _draw_slot_limit(axes: Axes, total_slots: int) -> None:
+    """Draws a line at the number of all VM slots."""
     axes.axhline(
         total_slots, color=TEXT, linewidth=1.2, linestyle=(0, (5, 2))
     )
@@ -350,8 +364,8 @@ def _full(axes: Axes, total_slots: int) -> None:
 def gantt_alt(
     rows: Sequence[JobRow], all_spans: Sequence[Stretch] = ()
 ) -> str:
-    """The picture in words: a sentence for each job, and for each time that it
-    was cut off.
+    """Text for :func:`gantt_figure`: a sentence for each job, and for each time
+    that a job was cut off from the network.
     """
     sentences = []
     for row in rows:

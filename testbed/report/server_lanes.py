@@ -15,9 +15,9 @@ from testbed.record.server_use import UseEnd
 from testbed.report.gantt import (
     HATCHED,
     application_name,
-    colours,
     legend_key,
     series_labels,
+    series_of_applications,
     shortened,
 )
 from testbed.report.plot_style import (
@@ -102,7 +102,7 @@ def _colours(
     if len(rows) <= len(SERIES):
         of_jobs = {row.job_id: index for index, row in enumerate(rows)}
         return of_jobs, of_jobs
-    index_of = colours(rows)
+    index_of = series_of_applications(rows)
     of_jobs = {row.job_id: index_of[application_name(row)] for row in rows}
     return index_of, of_jobs
 

@@ -1,7 +1,8 @@
 """The data centre as the page draws it: nodes in a tree, links beside them.
 
-Large ones are drawn by rack: the servers below one switch become one node, on
-the server's side, so that a browser never gets 8,000 of them.
+Large data centres are drawn by rack: the servers below a switch become one node
+with it. The layout is made here, not in the browser, which thus never gets
+8,000 servers.
 """
 
 from __future__ import annotations
@@ -19,22 +20,23 @@ MAX_SERVERS = 256
 """The most servers that are drawn one by one."""
 MAX_LEVELS = 16
 MAX_GROUPS = 100
-"""The most groups of servers that no switch connects."""
+"""The most nodes for servers without a switch, of a large data centre."""
 NO_PARENT = -1
 UNKNOWN = -1
-"""The drawn link of a link between unknown nodes."""
+"""Stands in ``link_of`` for a link that is not drawn: its nodes are unknown."""
 FULL = 10_000
-"""A link's use when all of its capacity is used, as the page gets it."""
+"""Use of a link, in the page's unit, when its whole capacity is used."""
 
 Topology = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class PageNode:
-    """A switch, a server, or the servers of a rack.
+    """A switch, a server, a rack (servers and their switch), or a group of
+    servers without a switch.
 
-    ``parent``: the node above in the drawn tree, or NO_PARENT. ``level``: 0 for
-    servers.
+    ``parent``: the drawn node above it, or NO_PARENT. ``level``: 0 for servers.
+    ``servers`` and ``slots``: numbers of servers and VM slots in it.
     """
 
     name: str
@@ -44,7 +46,7 @@ class PageNode:
     slots: int = 0
 
     def facts(self) -> list[tuple[str, str]]:
-        """Facts on a chosen node: label and text."""
+        """Facts that the page shows on the node: label and text."""
         return [
             ("servers", f"{self.servers}"),
             ("VM slots", f"{self.slots}"),
@@ -53,11 +55,11 @@ class PageNode:
 
 @dataclass(frozen=True)
 class PageLink:
-    """A link between two drawn nodes, or all links inside a rack, with the rack
-    at both ends.
+    """A link between two drawn nodes, or all links inside a rack.
 
-    ``lower`` and ``upper``: drawn nodes. ``number``: that of the data centre's
-    link, or of the first of several.
+    ``lower`` and ``upper``: drawn nodes; for links inside a rack, both are the
+    rack. ``number``: the data centre's number of the link, or of the first of
+    several. ``links``: the number of links that it stands for.
     """
 
     name: str
@@ -71,11 +73,11 @@ class PageLink:
 
 @dataclass(frozen=True)
 class PageLayout:
-    """Nodes and links of the page, and those of the data centre that they show.
+    """Drawn nodes and links, and their relation to those of the data centre.
 
     ``node_of``: drawn node of each node of the data centre. ``link_of``: drawn
-    link of each link. ``capacity_bps``: of each directed link, upward ones at
-    even indices.
+    link of each of its links. ``capacity_bps``, ``(2 * n_links,)``: capacities
+    of its directed links, upward ones at even indices.
     """
 
     nodes: tuple[PageNode, ...]
@@ -86,16 +88,21 @@ class PageLayout:
 
     @cached_property
     def _drawn(self) -> NDArray[np.int64]:
-        """The drawn directed link of each directed link."""
-        links = np.array(self.link_of, np.int64).reshape(-1)
+        """The drawn directed link of each of the data centre's directed links;
+        negative for a link that is not drawn.
+        """
+        links = np.array(self.link_of, np.int64)
         drawn = np.empty(2 * len(links), np.int64)
+        # UNKNOWN becomes -2 and -1.
         drawn[0::2] = 2 * links
-        drawn[1::2] = np.where(links < 0, UNKNOWN, 2 * links + 1)
+        drawn[1::2] = 2 * links + 1
         return drawn
 
     def shares(self, rates_bps: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The used share of each drawn directed link's capacity; of several
-        links, that of the fullest.
+        """The used share of each drawn directed link's capacity.
+
+        If it stands for several links, the share is that of the fullest.
+        ``rates_bps``: like ``capacity_bps``.
         """
         # A damaged folder has capacities of 0.
         shares = np.zeros(len(rates_bps))
@@ -113,19 +120,19 @@ class PageLayout:
         return drawn
 
     def use(self, rates_bps: NDArray[np.float64]) -> list[int]:
-        """Use of each drawn directed link, in parts of FULL."""
+        """Use of each drawn directed link, in whole parts of FULL."""
         parts = np.rint(self.shares(rates_bps) * FULL)
         used: list[int] = parts.astype(int).tolist()
         return used
 
     @cached_property
     def drawn_capacity_bps(self) -> NDArray[np.float64]:
-        """Capacity of each drawn directed link; of several links, of the first."""
+        """Capacity of each drawn directed link, or of the first of several."""
         capacities = [(link.up_bps, link.down_bps) for link in self.links]
         return np.array(capacities, float).reshape(-1)
 
     def directed_names(self) -> list[str]:
-        """Names of the drawn directed links: ``server 0 -> edge 0``."""
+        """Names of drawn directed links, such as ``server 0 -> edge 0``."""
         names = []
         for link in self.links:
             lower = self.nodes[link.lower].name
@@ -143,9 +150,9 @@ class PageLayout:
 
 
 def page_layout(topology: Topology) -> PageLayout:
-    """The layout of a data centre as ``run_started`` records it.
+    """The layout of a data centre from its record in ``run_started``.
 
-    Links between unknown nodes, in a damaged folder, belong to none.
+    In a damaged folder, links between unknown nodes are not drawn.
     """
     n_servers = len(topology["slots"])
     above = parents(topology)
@@ -173,7 +180,7 @@ def parents(topology: Topology) -> list[int]:
 
 
 def _known_ends(topology: Topology) -> Iterator[tuple[int, int]]:
-    """Lower and upper end of each link between nodes that are there."""
+    """Lower and upper end of each link whose nodes are known."""
     ends = topology["links"]
     # A damaged folder's columns may differ in length.
     for lower, upper in zip(ends["lower"], ends["upper"], strict=False):
@@ -186,9 +193,10 @@ def _is_node(topology: Topology, node: int) -> bool:
 
 
 def _by_rack(above: list[int], n_servers: int) -> list[int]:
-    """The drawn node of each node: servers and the switch above them are one.
+    """The drawn node of each node: servers and the switch above them share one.
 
-    Racks come first, in the order of their servers, then all other nodes.
+    Racks have the first numbers, in the order of their servers; all other nodes
+    follow.
     """
     per_group = math.ceil(n_servers / MAX_GROUPS)
     rack_of: dict[int, int] = {}
@@ -196,9 +204,8 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
     for server in range(n_servers):
         switch = above[server]
         if switch == NO_PARENT:
-            # Servers without a switch, as of a flat data centre, are drawn
-            # in groups. A negative number is no switch's, and -1 stands
-            # for none.
+            # Servers without a switch, as in a flat data centre, are drawn in
+            # groups. Each group has a number below -1 in place of a switch's.
             switch = -2 - server // per_group
         drawn[server] = rack_of.setdefault(switch, len(rack_of))
     n_drawn = len(rack_of)
@@ -214,15 +221,18 @@ def _by_rack(above: list[int], n_servers: int) -> list[int]:
 def _nodes(
     topology: Topology, above: list[int], node_of: list[int]
 ) -> list[PageNode]:
-    """The drawn nodes. ``above``: the node above each node of the data centre."""
+    """The drawn nodes. ``above``: the node above each node of the data centre.
+    ``node_of``: its drawn node.
+    """
     members: dict[int, list[int]] = {}
     for node, drawn in enumerate(node_of):
         members.setdefault(drawn, []).append(node)
     levels = _levels(topology)
     slots = topology["slots"]
     nodes = []
+    # Drawn nodes are numbered in order of their first member.
     for inside in members.values():
-        # Of a rack the switch, whose number is above its servers'.
+        # The switch of a rack: its number is above those of the servers.
         top = inside[-1]
         parent = above[top]
         if parent != NO_PARENT:
@@ -242,16 +252,19 @@ def _nodes(
 
 
 def _name(names: list[str], inside: list[int], n_servers: int) -> str:
-    """A node's own name, a rack's switch, or a group's first and last server."""
+    """The name of a node, of a rack's switch, or of a group's first and last
+    server.
+    """
     if len(inside) == 1 or inside[-1] >= n_servers:
         return names[inside[-1]]
     return f"{names[inside[0]]} to {names[inside[-1]]}"
 
 
 def _levels(topology: Topology) -> list[int]:
-    """Each node's number of links above the servers, by its longest way down."""
+    """Each node's level: the number of links on its longest path down."""
     levels = [0] * len(topology["names"])
-    # A link's ends differ by a level or more; a damaged folder has circles.
+    # Each pass raises upper ends above their lower ends. In a damaged folder,
+    # where links may make a cycle, it would never end without the limit.
     for _ in range(MAX_LEVELS):
         changed = False
         for lower, upper in _known_ends(topology):
@@ -266,10 +279,10 @@ def _levels(topology: Topology) -> list[int]:
 def _links(
     topology: Topology, node_of: list[int]
 ) -> tuple[list[PageLink], list[int]]:
-    """The drawn links, and the number of each link's drawn link."""
+    """The drawn links, and the index of the drawn link of each link."""
     links = topology["links"]
     drawn: list[PageLink] = []
-    inside: dict[int, int] = {}
+    link_of_rack: dict[int, int] = {}
     link_of = []
     ends = zip(links["lower"], links["upper"], strict=False)
     n_links = min(len(links["capacity_bps"]), len(_downward_bps(topology)))
@@ -278,13 +291,14 @@ def _links(
             link_of.append(UNKNOWN)
             continue
         rack = node_of[lower]
+        # Only a damaged folder has a link from a node to itself.
         in_rack = rack == node_of[upper] and lower != upper
-        if in_rack and rack in inside:
-            link_of.append(inside[rack])
+        if in_rack and rack in link_of_rack:
+            link_of.append(link_of_rack[rack])
             continue
         link_of.append(len(drawn))
         if in_rack:
-            inside[rack] = len(drawn)
+            link_of_rack[rack] = len(drawn)
         drawn.append(_link(topology, node_of, number, in_rack=in_rack))
     return drawn, link_of
 
@@ -296,14 +310,14 @@ def _link(
     *,
     in_rack: bool,
 ) -> PageLink:
-    """A link as it is drawn; in a rack it stands for all of them."""
+    """The drawn link for a link; ``in_rack``: for all links of its rack."""
     names = topology["names"]
     lower = topology["links"]["lower"][number]
     upper = topology["links"]["upper"][number]
     name = f"{names[lower]} – {names[upper]}"
     n_links = 1
     if in_rack:
-        # All nodes of a rack but its switch have a link to it.
+        # Every node of a rack except the switch has a link to the switch.
         n_links = node_of.count(node_of[lower]) - 1
         name = f"{n_links} links of {names[upper]}, the fullest"
     return PageLink(
@@ -318,7 +332,7 @@ def _link(
 
 
 def _downward_bps(topology: Topology) -> Sequence[int]:
-    """Capacities downward; older runs have one for both directions."""
+    """Downward capacities. Older runs record the upward ones for both."""
     links = topology["links"]
     downward: Sequence[int] = links.get(
         "capacity_down_bps", links["capacity_bps"]
@@ -327,6 +341,7 @@ def _downward_bps(topology: Topology) -> Sequence[int]:
 
 
 def _capacities(topology: Topology, n_links: int) -> NDArray[np.float64]:
+    """Capacities of directed links, upward ones at even indices."""
     capacities = np.empty(2 * n_links)
     capacities[0::2] = topology["links"]["capacity_bps"][:n_links]
     capacities[1::2] = _downward_bps(topology)[:n_links]
