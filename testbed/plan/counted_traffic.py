@@ -1,4 +1,4 @@
-"""Traffic that a limiter has counted, against what its rate carries. Pure."""
+"""Traffic that limiters counted, compared with what their rates carry. Pure."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ from testbed.plan.fidelity import KEPT_UP
 
 ROUNDING = 1e-9
 SETTLES_S = 1.0
-"""Beyond an outage, until TCP sends at its rate again: slow start, a timer."""
+"""Longest time after an outage until TCP sends at its rate again: slow start
+and a timer.
+"""
 SAME_TIME = 0.1
-"""Share by which the times of two limiters of one count may differ."""
+"""Largest difference between a link's interval and a VM's interval that are
+taken as one, as a share of the VM's.
+"""
 
 
 class Arrival(NamedTuple):
-    """All that a VM was sent, with headers, and when its last byte had come."""
+    """All traffic sent to a VM, with headers, and the arrival of its last byte."""
 
     wire_bits: float
     last_s: float
 
 
 class CurveStep(NamedTuple):
-    """A step of a demand curve at a reserved rate: its traffic and its time.
+    """A step of a demand curve at a reserved rate: its traffic and its length.
 
-    DCloud's Eq. 1: it takes longer where it asks for more than that rate.
+    A step that demands more than the rate lasts longer (DCloud, Eq. 1).
     """
 
     wire_bits: float
@@ -33,11 +37,13 @@ class CurveStep(NamedTuple):
 
 
 def due_s(phases: Sequence[CurveStep], share: float) -> float:
-    """The time by which a VM has sent a share of what its curve asks for."""
+    """Time at which a VM has sent a share of its curve's traffic, in s from the
+    curve's begin.
+    """
     left_bits = share * sum(phase.wire_bits for phase in phases)
     at_s = 0.0
     for phase in phases:
-        # Rounding must not end a phase that is all sent one step later.
+        # Rounding must not put the end of a phase into the next one.
         if left_bits <= phase.wire_bits * (1.0 + ROUNDING):
             part = left_bits / max(1.0, phase.wire_bits)
             return at_s + min(1.0, part) * phase.length_s
@@ -47,17 +53,22 @@ def due_s(phases: Sequence[CurveStep], share: float) -> float:
 
 
 class Disturbance(NamedTuple):
-    """A time in which the experiment itself stops a job, or changes its rate.
+    """An interval in which the experiment itself disturbs a job's traffic: it
+    stopped the job, or changed its rate.
 
-    The machine is not to blame for traffic that is missing then. For a limiter
-    that sends at its rate again the time ends before ``until_s``.
+    The machine is not to blame for traffic that is missing then. The interval
+    ends at ``until_s``, or earlier for a limiter that sends at its rate again.
     """
 
     from_s: float
     until_s: float
 
-    def then(self, later: Disturbance) -> Disturbance:
-        """The time of both; the later one begins before this one ends."""
+    def followed_by(self, later: Disturbance) -> Disturbance:
+        """The later disturbance; it lasts at least until this one ends.
+
+        A disturbance without an end, of a stopped job, is over when the later
+        one begins.
+        """
         if self.until_s == inf:
             return later
         return later._replace(until_s=max(self.until_s, later.until_s))
@@ -67,19 +78,22 @@ NONE = Disturbance(-inf, -inf)
 
 
 def disturbance(now_s: float, outage_s: float) -> Disturbance:
-    """A disturbance that ends now, or has no end where ``outage_s`` is infinite.
+    """The disturbance from now on, after an outage of ``outage_s`` that ends
+    now.
 
-    TCP doubles the time between retransmissions: after an outage the next one
-    comes no later than the outage was long.
+    TCP doubles the time between retransmissions, so the next one may come as
+    long after the outage as the outage lasted. An infinite ``outage_s`` is a
+    stop that begins now: the disturbance has no end.
     """
     return Disturbance(now_s, now_s + outage_s + SETTLES_S)
 
 
 class LinkUse:
-    """The time between the last two counts of a link, and its idle share.
+    """The interval between the last two counts of a link, and its idle share.
 
-    ``idle``: the share of that time in which the link could have sent more;
-    None: unknown.
+    ``length_s``: the interval's length, NaN where a count's time is unknown.
+    ``idle``: the share of the interval in which the link sent nothing; None:
+    unknown.
     """
 
     def __init__(
@@ -92,8 +106,8 @@ class LinkUse:
         self.idle: float | None = None
 
     def take(self, at_s: float, sent_bytes: int, rate_bps: float) -> None:
-        """Takes a later count. After one of an unknown time (NaN) ``idle`` is
-        unknown.
+        """Takes a later count. ``idle`` is unknown where the time of this count
+        or of the one before is (NaN).
         """
         self.length_s = at_s - self._at_s
         sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
@@ -106,10 +120,11 @@ class LinkUse:
 
 
 class HeldUp:
-    """Traffic that a VM lacks, against its cap, while no link to it is full.
+    """Time by which a VM's traffic falls behind its cap while no link to it is
+    full.
 
-    A full link may delay it by design: between two counts no more is counted as
-    lacking than the time in which each of these links was idle.
+    A full link delays traffic by design. So the time counted between two counts
+    is at most the time in which the busiest of these links was idle.
     """
 
     def __init__(self) -> None:
@@ -122,16 +137,17 @@ class HeldUp:
         lack_s: float,
         links: Sequence[LinkUse | None],
     ) -> None:
-        """Takes the time since the VM's last count.
+        """Takes the interval since the VM's last count.
 
-        ``lack_s``: the time that its cap needs for what it lacks. ``links``:
-        those on the way to it that may be full; None: unknown.
+        ``length_s``: its length. ``lack_s``: the time that the cap needs for
+        the traffic missing in it. ``links``: the links to the VM that may be
+        full; None: a link without counts.
         """
         for link in links:
-            # Nothing is known of this time: it is not watched.
+            # Whether the link was full is unknown: the interval is left out.
             if link is None or link.idle is None:
                 return
-            # Another time than the VM's, as one of them has just begun.
+            # Not the same interval: VM or link has just begun to be counted.
             if abs(link.length_s - length_s) > SAME_TIME * length_s:
                 return
             lack_s = min(lack_s, link.idle * length_s)
@@ -140,12 +156,19 @@ class HeldUp:
 
     @property
     def lack(self) -> float:
-        """The time that it lacks, as a share of the time watched."""
+        """The time by which it fell behind, as a share of the time watched."""
         return max(0.0, self.lack_s) / max(self.watched_s, ROUNDING)
 
 
 class Counted:
-    """Traffic of a limiter, beside what its rate carries."""
+    """Traffic that a limiter has sent, and what its rate would have carried.
+
+    - ``at_s``: the time of the last count.
+    - ``watched_s``: total length of the intervals between counts into which no
+      disturbance falls; in them, ``due_bits``: what its rate carries, and
+      ``sent_bits``: what it sent.
+    - ``disturbed_s``: total length of the other intervals.
+    """
 
     def __init__(
         self, at_s: float, sent_bytes: int, rate_bps: float
@@ -167,13 +190,14 @@ class Counted:
         rate_bps: float,
         disturbed: Disturbance = NONE,
     ) -> None:
-        """Takes a later count. The time since the last one does not count if a
+        """Takes a later count, and the rate from now on.
+
+        The interval since the last count is left out of ``watched_s`` if a
         disturbance falls into it.
         """
         length_s = at_s - self.at_s
+        # At the old rate: a new one holds from now on.
         due_bits = self._rate_bps * length_s
-        # The rate is that of the time since the last count: a new one holds
-        # from now on.
         sent_bits = 8.0 * (sent_bytes - self._sent_bytes)
         if self._is_in(disturbed, sent_bits >= KEPT_UP * due_bits):
             self.disturbed_s += length_s
@@ -181,7 +205,7 @@ class Counted:
             self.watched_s += length_s
             self.due_bits += due_bits
             self.sent_bits += sent_bits
-            # Kept apart: it holds what a start costs, once (`lack_in`).
+            # The first interval also holds the costs of a start (`lack_in`).
             if self._first is None:
                 self._first = (self.watched_s, self.lack_bits)
         self.at_s = at_s
@@ -189,14 +213,16 @@ class Counted:
         self._rate_bps = rate_bps
 
     def _is_in(self, disturbed: Disturbance, at_rate: bool) -> bool:
-        """True if a disturbance falls into the time since the last count."""
-        # It began since the last count, so that this count holds time of
-        # both.
+        """True if a disturbance falls into the interval since the last count.
+
+        ``at_rate``: the limiter sent at its rate in this interval; this is
+        recorded, as any earlier disturbance is then over.
+        """
+        # The interval began before the disturbance and reaches into it.
         if self.at_s < disturbed.from_s:
             return True
         if at_rate:
-            # It has kept up since the last count, so whatever had stopped
-            # it was over by then.
+            # Whatever had stopped it was over when the interval began.
             self._at_rate_s = self.at_s
         is_over = self._at_rate_s >= disturbed.from_s
         return not is_over and self.at_s < disturbed.until_s
@@ -204,8 +230,10 @@ class Counted:
     def behind_s(
         self, phases: Sequence[CurveStep], began_s: float, arrival: Arrival
     ) -> tuple[float, float]:
-        """The time by which a VM's last byte is behind its demand curve, and the
-        part of that time after the last count.
+        """Time in s by which a VM's last byte came later than its demand curve
+        has it, and the part of this delay that arose after the last count.
+
+        ``began_s``: the time at which the curve began.
         """
         share = min(1.0, 8.0 * self._sent_bytes / arrival.wire_bits)
         counted_s = self.at_s - began_s - due_s(phases, share)
@@ -218,34 +246,34 @@ class Counted:
         return self.due_bits - self.sent_bits
 
     def seconds(self, bits: float) -> float:
-        """The time that bits take at the limiter's mean rate."""
+        """Time in s that bits take at the limiter's mean rate."""
         # Nothing was due yet: only the present rate is known.
         if self.due_bits <= 0:
             return bits / max(1.0, self._rate_bps)
         return bits * self.watched_s / self.due_bits
 
     def lack_in(self, length_s: float) -> float:
-        """Bits that will lack after ``length_s``.
+        """Missing bits in ``length_s``, at its rate.
 
-        For the time that was not counted they are extrapolated from the time
-        after the first count.
+        They are counted in ``watched_s`` and extrapolated to the rest. The
+        first interval is no basis for that: it holds the costs of a start,
+        which arise once.
         """
         first_s, first_bits = self._first or (0.0, 0.0)
         later_s = self.watched_s - first_s
         if later_s <= 0:
             return self.lack_bits
         per_s = max(0.0, self.lack_bits - first_bits) / later_s
-        # The first interval has what a start costs once; only later ones
-        # tell the pace.
         left_s = max(0.0, length_s - self.watched_s)
         return self.lack_bits + per_s * left_s
 
     def tail_lack(
         self, arrival: Arrival, disturbed: Disturbance = NONE
     ) -> float:
-        """Bits that lack from the last count until the last byte.
+        """Missing bits between the last count and the last byte: what the
+        limiter's rate carries in that time, less the bits that came.
 
-        They are what the limiter's rate carries in that time, less what came.
+        0 if a disturbance falls into that time.
         """
         if self._is_in(disturbed, at_rate=False):
             return 0.0

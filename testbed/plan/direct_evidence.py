@@ -1,8 +1,9 @@
-"""Direct evidence of each live job: lacks of its own traffic and programs. Pure.
+"""Direct evidence on live jobs: delays of their own traffic and programs. Pure.
 
-Where it is complete for all jobs of a run it decides on the run's fidelity;
-full processors, a switch that waits, stolen time and late wake-ups then do not.
-A job's measured time is no evidence.
+If all jobs of a run have complete direct evidence, it alone decides on the
+run's fidelity. Otherwise the checks of the machine count too: full processors,
+a switch that waits, stolen time, late wake-ups. A job's measured time is no
+evidence.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ Kind = Literal[
 """Kinds of jobs by the evidence on them; a permutation counts as a ring."""
 
 AT_RATE = frozenset[Kind]({"ring", "shuffle", "iperf3"})
-"""They send at their rate all the time."""
+"""Kinds that send at their rate all the time."""
 CURVES = frozenset[Kind]({"demand curve"})
-"""They send what their curve asks for, at most at their rate."""
+"""Kinds that send what their demand curve asks for, at most at their rate."""
 COUNTED = AT_RATE | CURVES
-"""All that they send is counted against their rate, or against their curve at
-that rate.
+"""Kinds whose traffic is compared with their rate, or with their demand curve
+at that rate.
 """
 PACED = CURVES | {"one VM"}
-"""Their agents keep a pace of their own, and report the time they lost."""
+"""Kinds whose agents keep a pace of their own and report the time they lost."""
 OFFLINE = frozenset[Kind]({"one VM", "compute"})
-"""They use no network: a switch that stands still delays none of them."""
+"""Kinds without network traffic: a switch that stands still delays none."""
 INDIRECT = frozenset(
     {
         "preflight",
@@ -52,50 +53,50 @@ INDIRECT = frozenset(
         "lateness",
     }
 )
-"""Checks that look at the machine, not at a job."""
+"""Names of the checks of the machine; they look at no job."""
 
 SUSPECT, INVALID = JOB_SHARES
 BAND = 0.05
-"""Share of its time by which a job may be late, unless its file says more."""
+"""Default share of its time by which a job may be late."""
 NAMED = 3
-"""Jobs that a reason names at most."""
+"""Largest number of jobs named in a reason."""
 LEAST_WATCHED = 0.5
-"""Share of its time over which traffic must have been counted."""
+"""Smallest share of a job's time over which its traffic must be counted."""
 
 
 @dataclass(frozen=True)
 class JobEvidence:
-    """Evidence of a job that ran, in seconds of the wall.
+    """Evidence of a job that ran. Times are in s of wall time.
 
-    - ``length_s``: the time that it takes by its plan, from ``began_s`` on.
+    - ``length_s``: the job's planned time, from ``began_s`` on.
     - ``watched_s``: the part of its time over which its traffic was counted.
     - ``disturbed_s``: time not counted, as the experiment itself stopped it.
-    - ``missing_s``: the time that its rate needs for the traffic that is
-      missing, extrapolated from what was counted to all of the job's time; of
-      the VM that lacks most. ``tail_s``: the part of it between the last count
-      and the last byte.
-    - ``excess``: the share of a limit's rate that it let through beyond it.
-    - ``waited_s``: the longest for which one of its agents was ready and had
-      no processor.
-    - ``lost_s``: the time by which an agent with a pace of its own fell behind
-      for good; None: not known.
-    - ``stood_s``: the time in which the switch, or an agent, made no progress.
-    - ``held_s``: the most by which waits for a processor can have delayed a
-      program of its own, or VMs that compute, or by which traffic without a
-      reservation fell behind its VMs' caps; None: not known.
-    - ``queued``: the share of the samples in which its packets waited at one of
-      its limiters: of its time, in which the network limited it.
-    - ``drops``: packets that its classes on links have dropped. ``resent_s``:
-      the time that sending them again takes, at most. ``full_drops``: packets
-      dropped besides, as several of its VMs sent to one and its reservation was
-      full.
-    - ``moving_s``: the time that ending it and resuming it elsewhere took
-      beyond what that usually takes.
-    - ``short_s``: the time that it lacked, as it began late and was stopped at
-      its reservation's end.
-    - ``late_wake_s``: the latest that the run's own process, which starts,
-      stops and moves jobs, woke up while it ran. ``band``: the share of its
-      time by which it may be late.
+    - ``missing_s``: the time that its rate needs for its missing traffic, of
+      the VM with the most; counted traffic is extrapolated to all of the job's
+      time. ``tail_s``: the part between the last count and the last byte.
+    - ``excess``: traffic beyond a limit, as a share of the limit's rate.
+    - ``waited_s``: the longest time for which one of its agents was ready and
+      had no processor.
+    - ``lost_s``: the time by which an agent with a pace of its own was behind
+      at its end; None: not known.
+    - ``stood_s``: the time in which the switch or an agent made no progress.
+    - ``held_s``: the largest possible delay of a person's program, or of VMs
+      that compute, by waits for a processor; for traffic without a reservation,
+      the time by which it fell behind its VMs' caps. None: not known.
+    - ``queued``: the share of samples in which its packets waited at one of its
+      limiters, an estimate of the share of time in which the network limited
+      it.
+    - ``drops``: packets that its classes on links dropped, without
+      ``full_drops``: those dropped while its reservation was full, as several
+      of its VMs sent to one. ``resent_s``: the longest time that sending
+      ``drops`` again takes.
+    - ``moving_s``: the time beyond the usual that its moves took: ending it and
+      resuming it elsewhere.
+    - ``short_s``: the time that was left to run when its reservation's end
+      stopped it, as it had begun late.
+    - ``late_wake_s``: 99th percentile of the lateness, while the job ran, with
+      which the run's own process woke up; it starts, stops and moves jobs.
+    - ``band``: the share of its time by which the job may be late.
     """
 
     job_id: str
@@ -121,7 +122,7 @@ class JobEvidence:
     band: float = BAND
 
     def record(self) -> dict[str, object]:
-        """Its fields of the event ``job_ended``."""
+        """The evidence as a value of the event ``job_ended``."""
         rounded = {
             name: round(value, 4)
             for name, value in vars(self).items()
@@ -134,7 +135,7 @@ class JobEvidence:
         }
 
     def _share(self, duration_s: float) -> float:
-        """A time as a share of the job's."""
+        """A duration as a share of the job's time."""
         return duration_s / max(self.length_s, 1e-9)
 
     @property
@@ -176,10 +177,10 @@ class JobEvidence:
 
     @property
     def late(self) -> float:
-        """Share of its time by which an agent fell behind its own pace.
+        """Share of its time by which an agent ended behind its own pace.
 
-        An agent catches up most waits; traffic that is counted shows by itself
-        what a wait has cost.
+        Waits that the agent made up for are not part of it. A wait's effect on
+        counted traffic is part of ``missing``.
         """
         return self._share(self.lost_s or 0.0)
 
@@ -195,14 +196,17 @@ class JobEvidence:
 
     @property
     def short(self) -> float:
-        """Share of its time by which it began too late."""
+        """Share of its time that its reservation's end cut off, as it began
+        late.
+        """
         return self._share(self.short_s)
 
     @property
     def dropped(self) -> float:
-        """Share of its time that drops have cost it, or may have cost at most.
+        """Largest share of its time that drops can have cost it.
 
-        Where its traffic is counted, the missing traffic is that cost.
+        Where its traffic is counted, this is the missing traffic, whatever the
+        cause.
         """
         if self.drops == 0:
             return 0.0
@@ -212,17 +216,16 @@ class JobEvidence:
 
     @property
     def late_wake(self) -> float:
-        """Lateness of the run's own process, as a share of its band."""
-        # A job that may be late by much can bear that its stop or move
-        # comes late.
+        """Lateness of the run's own process, as a share of the job's tolerance."""
+        # The later a job may end, the less a late stop or move matters.
         return self.late_wake_s / max(self.band * self.length_s, 1e-9)
 
     @property
     def is_unhindered(self) -> bool:
-        """True if its own programs hardly waited for a processor.
+        """True if its ``held_s`` is known and next to nothing.
 
-        That they waited proves little: VMs share their node's processors by
-        design, as best-effort jobs share links.
+        If False, the machine need not be the cause: by design VMs share their
+        node's processors, and best-effort jobs share links.
         """
         if self.held_s is None:
             return False
@@ -230,31 +233,33 @@ class JobEvidence:
 
     @property
     def is_seen_in_part(self) -> bool:
-        """True if all but its traffic was observed, or if its programs waited a
-        little for processors.
+        """True if at least a part of what affects its time was observed.
+
+        Of a demand curve this is its agents' pace. Of programs it is all but
+        their traffic, and they must have waited too little for processors to be
+        invalid.
         """
         if self.kind == "best effort":
             return False
         if self.kind in CURVES:
             return self.lost_s is not None
-        # A wait up to here is observed all the same, and makes it suspect.
-        lack_s = INVALID * self.length_s
-        return self.held_s is not None and self.held_s <= lack_s
+        most_s = INVALID * self.length_s
+        return self.held_s is not None and self.held_s <= most_s
 
     @property
     def lack(self) -> float:
-        """The most by which it took longer, as a share of its time."""
+        """Largest delay by the machine, as a share of the job's time."""
         held = 0.0
         is_known = self.is_unhindered or self.is_seen_in_part
         if self.held_s is not None and is_known:
             held = self._share(self.held_s)
         lack = max(self.missing, self.late, self.stood, held, self.short)
-        # The time of moves is in none of the others.
+        # The others may overlap in time; moves overlap with none of them.
         return lack + self.moving
 
     @property
     def possible_error(self) -> str:
-        """The most by which its time can be wrong, in words; empty: unknown."""
+        """Largest error of its measured time, in words; empty: unknown."""
         if not self.is_complete and not self.is_seen_in_part:
             return ""
         error = f"at most +{self.lack:.1%} from lack of processor"
@@ -269,7 +274,7 @@ class JobEvidence:
         return error
 
     def is_beside(self, other: JobEvidence) -> bool:
-        """True if the other job ran during at least half of its time."""
+        """True if the other job ran during at least half of this job's time."""
         begin_s = max(self.began_s, other.began_s)
         end_s = min(
             self.began_s + self.length_s, other.began_s + other.length_s
@@ -278,11 +283,11 @@ class JobEvidence:
 
 
 def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
-    """True if all that affects a job's time was observed, on it or on jobs beside
-    it.
+    """True if all that affects a job's time was observed, on the job itself or
+    on another one that ran beside it.
 
-    A slow switch is slow for all: the counted traffic of a job shows it for the
-    jobs beside it whose own traffic is not counted.
+    A slow switch delays all jobs. The counted traffic of one job shows that for
+    the jobs beside it whose own traffic is not counted.
     """
     if job.is_complete:
         return True
@@ -296,7 +301,7 @@ def is_settled(job: JobEvidence, jobs: Sequence[JobEvidence]) -> bool:
 
 
 def doubts(jobs: Sequence[JobEvidence]) -> str:
-    """The jobs that are not settled, and why; empty where all are."""
+    """The jobs that are not settled, each with the reason; empty if all are."""
     unsettled = [job for job in jobs if not is_settled(job, jobs)]
     named = [f"job {job.job_id}: {job.unseen}" for job in unsettled[:NAMED]]
     if len(unsettled) > NAMED:
@@ -305,41 +310,43 @@ def doubts(jobs: Sequence[JobEvidence]) -> str:
 
 
 def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
-    """Findings of the direct checks, each on the job with the worst value."""
+    """Findings of the direct checks, each on the job with the highest value."""
     if not jobs:
         return []
-    short = max(jobs, key=lambda job: job.missing)
-    measure = "demand curve" if short.kind in CURVES else "rate"
-    missing = (
-        f"traffic of job {short.job_id} fell behind its {measure} by "
-        f"{short.missing:.1%} of the job's time: {short.missing_s:.2f} s, "
-        f"{max(0.0, short.tail_s):.2f} s of it after the last count"
+    behind = max(jobs, key=lambda job: job.missing)
+    measure = "demand curve" if behind.kind in CURVES else "rate"
+    missing_reason = (
+        f"traffic of job {behind.job_id} fell behind its {measure} by "
+        f"{behind.missing:.1%} of the job's time: {behind.missing_s:.2f} s, "
+        f"{max(0.0, behind.tail_s):.2f} s of it after the last count"
     )
     over = max(jobs, key=lambda job: job.excess)
-    excess = f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
+    excess_reason = f"job {over.job_id} sent {over.excess:.1%} more than its limits allow"
     late = max(jobs, key=lambda job: job.late)
-    lost = (
+    late_reason = (
         f"an agent of job {late.job_id} fell behind by {late.lost_s or 0.0:.2f} s, "
         f"{late.late:.1%} of the job's time; it had no processor for "
         f"{late.waited_s:.2f} s"
     )
     still = max(jobs, key=lambda job: job.stood)
-    stood = (
+    still_reason = (
         f"the switch or an agent of job {still.job_id} made no progress for "
         f"{still.stood_s:.2f} s, {still.stood:.1%} of the job's time"
     )
     return [
-        graded_finding("missing traffic", short.missing, missing),
-        graded_finding("outrun limit", over.excess, excess),
-        graded_finding("late agent", late.late, lost),
-        graded_finding("standstill", still.stood, stood),
+        graded_finding("missing traffic", behind.missing, missing_reason),
+        graded_finding("outrun limit", over.excess, excess_reason),
+        graded_finding("late agent", late.late, late_reason),
+        graded_finding("standstill", still.stood, still_reason),
         _late_start(jobs),
         _move(jobs),
     ]
 
 
 def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
-    """The finding on jobs that were stopped at their reservations' ends."""
+    """The finding on jobs that began late and were stopped at their
+    reservations' ends.
+    """
     job = max(jobs, key=lambda job: job.short)
     reason = (
         f"job {job.job_id} began so late that its reservation's end left it "
@@ -349,7 +356,7 @@ def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
 
 
 def _move(jobs: Sequence[JobEvidence]) -> Finding:
-    """The finding on jobs that resumed elsewhere, with their other lacks."""
+    """The finding on moved jobs; graded with their other delays (``lack``)."""
     moved = [job for job in jobs if job.moving_s > 0.0]
     if not moved:
         return graded_finding("move", 0.0, "no job took long to move")
@@ -364,11 +371,11 @@ def _move(jobs: Sequence[JobEvidence]) -> Finding:
 def lateness(
     late_s: Sequence[float], jobs: Sequence[JobEvidence]
 ) -> list[Finding]:
-    """A finding on the lateness of the run's own process, which only sleeps.
+    """A finding on late wake-ups of the run's own process; none without
+    wake-ups.
 
-    It is graded by its share of what a job's band allows: that of the job with
-    the largest share, among the jobs that are not settled if there are any.
-    ``late_s``: of all wake-ups.
+    ``late_s``: the lateness of each wake-up. It is graded by the largest
+    ``late_wake`` of the jobs that are not settled, or of all jobs if all are.
     """
     if not late_s:
         return []
@@ -390,10 +397,10 @@ def lateness(
 
 
 def _with_cost(finding: Finding, jobs: Sequence[JobEvidence]) -> Finding:
-    """A finding on drops, with what they cost the job that they cost most.
+    """The finding on drops, with their cost to the job that they cost most.
 
-    A hose within its limits drops none: drops that cost nothing are suspect
-    too.
+    It is invalid if the cost is above :data:`INVALID`. Drops without a cost stay
+    suspect, as a hose within its limits drops nothing.
     """
     hit = [job for job in jobs if job.drops > 0]
     if finding.level == "ok" or not hit:
@@ -417,11 +424,11 @@ def controller_finding(
     *,
     is_ours: bool = True,
 ) -> Finding:
-    """The finding on a controller that made no progress for a time.
+    """The finding on a controller that made no progress for ``stood_s``.
 
-    It carries no traffic: only the time for which tenants' flows waited for it
-    counts, as a share of the shortest job's time. For a person's controller
-    (``is_ours`` false) that time is not known.
+    A controller carries no traffic. So only ``held_up_s`` counts, the part of
+    that time in which tenants' flows waited for it, as a share of the shortest
+    job's time. For a person's controller (``is_ours`` false) it is not known.
     """
     shortest_s = min((job.length_s for job in jobs), default=0.0)
     reason = f"the controller made no progress for {stood_s:.2f} s"
@@ -438,7 +445,7 @@ def controller_finding(
         reason += f": {share:.1%} of the shortest job's time"
     metrics = {"stood_s": stood_s, "held_up_s": held_up_s}
     finding = graded_finding("controller", share, reason, metrics)
-    # What waited for it is a guess here, and a guess makes no run invalid.
+    # That flows waited for a person's controller is a guess.
     if not is_ours and finding.level == "invalid":
         return replace(finding, level="suspect")
     return finding
@@ -447,12 +454,12 @@ def controller_finding(
 def weighed(
     findings: Sequence[Finding], jobs: Sequence[JobEvidence]
 ) -> list[Finding]:
-    """All findings, with the jobs' own; those on the machine are no worse than
-    the jobs allow.
+    """The findings and those on the jobs; direct evidence limits the levels of
+    findings on the machine.
 
-    Where all jobs are settled and lacked nothing, findings on the machine are
-    ``ok``; where jobs were observed in part, ``suspect`` at most. Where a job
-    has no evidence they keep their level.
+    They become ``ok`` if all jobs are settled and none was delayed; ``suspect``
+    at most if one was delayed, or if some jobs were observed only in part. If a
+    job has no evidence, they keep their level.
     """
     worst: Level = "invalid"
     if jobs and all(is_settled(job, jobs) for job in jobs):
@@ -484,17 +491,17 @@ def _at_most(
     jobs: Sequence[JobEvidence],
     doubt: str,
 ) -> Finding:
-    """A finding at a level no worse than ``worst``, with the jobs' evidence.
+    """A finding at the level ``worst`` or a better one, with the evidence that
+    allows it.
 
-    ``doubt``: the jobs of which not all was seen, where the reason is to name
-    them.
+    ``doubt``: the jobs that are not settled, for the reason; empty: not named.
     """
-    levels: tuple[Level, ...] = ("ok", "suspect", "invalid")
     if finding.level == "ok":
         return finding
     reason = finding.reason
     if doubt:
         reason += f"; not all was seen of {doubt}"
+    levels = ("ok", "suspect", "invalid")
     if levels.index(finding.level) <= levels.index(worst):
         return replace(finding, reason=reason)
     job = max(jobs, key=lambda job: job.lack)

@@ -61,10 +61,12 @@ def test_a_disturbance_excuses_no_longer_than_tcp_needs() -> None:
 def test_a_job_that_is_cut_lacks_nothing_until_it_is_reconnected() -> None:
     cut = disturbance(1.5, inf)
     failure = disturbance(3.0, 0.1)
-    reconnected = cut.then(disturbance(9.0, 7.5))
+    reconnected = cut.followed_by(disturbance(9.0, 7.5))
     assert reconnected.until_s == 16.5 + SETTLES_S
     # A failure elsewhere does not end the time that it takes to come back.
-    later = reconnected.then(failure._replace(from_s=10.0, until_s=11.1))
+    later = reconnected.followed_by(
+        failure._replace(from_s=10.0, until_s=11.1)
+    )
     assert (later.from_s, later.until_s) == (10.0, reconnected.until_s)
 
 
