@@ -1,4 +1,4 @@
-"""Fidelity of a live run: judgements over measurements beside the jobs. Pure.
+"""Fidelity of a live run, by measurements taken while its jobs run. Pure.
 
 Each check gives a :class:`Finding` with its level, the reason in words and the
 metrics behind it; the run's verdict is its worst finding.
@@ -35,9 +35,8 @@ class Finding:
 
 JOB_SHARES = (0.015, 0.02)
 """Shares of a job's time that make it suspect, and invalid."""
-# Values beyond which a run is suspect, and invalid; where the second is the
-# lesser one, low values are bad. ``docs/runs-and-fidelity.md`` says what each
-# was set from.
+# By check, the values beyond which a run is suspect, and invalid. If the second
+# is the lower one, low values are bad. Their origin: docs/runs-and-fidelity.md.
 THRESHOLDS: dict[str, tuple[float, float]] = {
     "preflight": (0.9, 1.1),
     "starved class": (0.98, 0.9),
@@ -56,14 +55,14 @@ THRESHOLDS: dict[str, tuple[float, float]] = {
     "controller": JOB_SHARES,
 }
 KEPT_UP = 0.98
-"""Share of their rates above which reserved transfers lacked nothing."""
+"""Share of its rate from which on a reserved transfer counts as undelayed."""
 QUEUE_S = 0.005
-"""Time of its rate that the queue of a class that wants to send holds at least,
-beside a packet.
+"""Least queue of a backlogged class, in s at the class's rate. It must also
+exceed one packet.
 """
 DELIVERED = 0.95
-"""If a smaller share of the load test is delivered, the load is at least 1
-over that share.
+"""Delivered share of a load test below which its load is at least 1 over that
+share.
 """
 
 
@@ -73,12 +72,12 @@ def graded_finding(
     reason: str,
     metrics: dict[str, float] | None = None,
 ) -> Finding:
-    """The finding of a check, by the thresholds of its name.
+    """The finding of a check, graded by its entry in :data:`THRESHOLDS`.
 
-    ``metrics``: by default the value, as ``share``.
+    ``metrics``: by default ``{"share": value}``.
     """
     suspect, invalid = THRESHOLDS[check]
-    # Where low values are bad the comparison is turned round.
+    # Negated, low values are compared as high ones.
     sign = 1
     if invalid < suspect:
         sign = -1
@@ -94,13 +93,15 @@ def graded_finding(
 class ClassSamples:
     """Traffic classes over one sampling interval, a row for each.
 
-    ``names``: the name of a row. ``rate_bps``: the lowest rate that the class
-    was assured during the interval; ``most_bps``: the highest that it was
-    allowed. ``sent_bps``: the rate at which it sent; NaN: unknown.
-    ``queue_bytes``: its queue at the start or at the end of the interval,
-    whichever is shorter. ``packet_bits``: its largest packet. ``packet_bps``:
-    that packet over the interval. ``bucket_bps``: the part of its bucket
-    beyond the usual size, over the interval.
+    - ``names``: returns the name of the class in a row.
+    - ``rate_bps``: the lowest rate assured to it during the interval;
+      ``most_bps``: the highest rate allowed to it.
+    - ``sent_bps``: the rate at which it sent; NaN: unknown.
+    - ``queue_bytes``: its queue at the interval's start or end, the shorter.
+    - ``packet_bits``: its largest packet; ``packet_bps``: the rate of one such
+      packet an interval.
+    - ``bucket_bps``: the rate of one bucket an interval, counting only what the
+      bucket holds beyond the usual size.
     """
 
     names: Callable[[int], str]
@@ -114,10 +115,10 @@ class ClassSamples:
 
     @property
     def backlogged(self) -> NDArray[np.bool_]:
-        """Classes that wanted to send: their queue held over 5 ms of the rate.
+        """Mask of the classes that wanted to send more.
 
-        It must also hold more than one packet: a slow VM that keeps to its
-        rate often has one queued.
+        Their queue exceeds :data:`QUEUE_S` at their rate, and one packet: a
+        slow VM that keeps to its rate often has one queued.
         """
         least_bits = np.maximum(self.rate_bps * QUEUE_S, self.packet_bits)
         return self.known & (8 * self.queue_bytes > least_bits)
@@ -127,7 +128,7 @@ class ClassSamples:
         return np.isfinite(self.sent_bps)
 
     def where(self, rows: NDArray[np.bool_]) -> ClassSamples:
-        """Some of the rows; names stay those of all."""
+        """The samples of some rows. ``names`` still takes the old row numbers."""
         columns = {}
         for column in fields(self):
             if column.name != "names":
@@ -143,27 +144,28 @@ def preflight(
     taken_share: float = 0.0,
     lacking: Sequence[Finding] = (),
 ) -> Finding:
-    """Load of the plan's busiest instant, from the load test before the jobs.
+    """The finding on a load test of the plan's busiest instant.
 
-    ``asked_bps``: summed port load in bit/s; a bit counts at every port that
-    it leaves (a transfer over five switches leaves six). ``achieved_share``:
-    the slowest test transfer's estimate over its time. ``busy_share``: the
-    share of all processors that the test kept busy. The load is ``busy_share``
-    over the share that was delivered. The load at another rate does not follow
-    from it (:func:`fitting_rate`). The CPU use of the switch's own thread is
-    no measure: it polls, and is at 97 % when it forwards a third of what it
-    can.
+    - ``asked_bps``: summed port load in bit/s; a bit counts at every port that
+      it leaves (a transfer over five switches leaves six).
+    - ``achieved_share``: the slowest test transfer's estimate over its time.
+    - ``busy_share``: the share of all processors that the test kept busy.
+    - ``taken_share``: the share of all processors that the test withheld from
+      the network.
+    - ``lacking``: findings of the test that would make a run suspect or
+      invalid; with any, the network did not keep up.
 
-    ``taken_share``: the share of the processors that the test took from the
-    network. If the network kept up on the rest, the load is at most that rest;
-    if not, it is the rest over the share that was delivered. ``lacking``:
-    findings that would make a run doubtful; with any, it did not keep up.
+    The load is ``busy_share`` over the delivered share. With a ``taken_share``,
+    it is at most the rest of the processors if the network kept up on that
+    rest, else the rest over the delivered share. The load at another rate does
+    not follow from it (:func:`fitting_rate`). The CPU use of the switch's own
+    thread is no measure: it polls, and is at 97 % when it forwards a third of
+    what it can.
     """
     delivered = achieved_share
     for finding in lacking:
         delivered = min(delivered, finding.metrics.get("share", 1.0))
-    # A test of which nothing arrived has a very large load, and not an
-    # infinite one.
+    # If nothing arrived the load is very large, but finite.
     delivered = min(1.0, max(delivered, 0.001))
     load = _tested_load(
         delivered, busy_share, taken_share, kept_up=not lacking
@@ -196,41 +198,40 @@ def _tested_load(
 ) -> float:
     """The load of a test as a share of what the machine can do."""
     load = max(busy_share - taken_share, 0.001) / delivered
-    if taken_share:
-        available = 1.0 - taken_share
-        if delivered < KEPT_UP or not kept_up:
-            # Also where all was delivered and something else lacked: the
-            # load is then a little above what was left.
-            return available / min(delivered, KEPT_UP)
-        if busy_share > 1.0 - 2 * taken_share:
-            # A switch that polls is as busy at half of this: no more is known
-            # than that it fits.
-            return available
+    if not taken_share:
+        if delivered < DELIVERED:
+            # Idle processors prove nothing if too little was delivered.
+            return max(load, 1 / delivered)
         return load
-    if delivered < DELIVERED:
-        # Too little was delivered although the processors were not busy: this
-        # is the measure then.
-        return max(load, 1 / delivered)
+    available = 1.0 - taken_share
+    if delivered < KEPT_UP or not kept_up:
+        # If something else than delivery was amiss, the load is a little above
+        # what was available.
+        return available / min(delivered, KEPT_UP)
+    if busy_share > 1.0 - 2 * taken_share:
+        # A switch that polls is as busy at half this load. All that is known
+        # is that the load fits.
+        return available
     return load
 
 
 def rate_text(rate: float) -> str:
-    """A ``scale.rate`` in plain digits: an experiment file takes no 1e-05."""
+    """A ``scale.rate`` without an exponent, as experiment files take none."""
     return f"{Decimal(f'{rate:g}'):f}"
 
 
 def two_figures(rate: float) -> float:
-    """The rate in two figures, as a person would write it."""
+    """The rate, rounded to two significant figures."""
     return float(f"{rate:.2g}")
 
 
 LARGEST_LOAD, _ = THRESHOLDS["preflight"]
-"""The largest load of a rate that fits."""
+"""Largest load at which a rate fits."""
 MOST_TESTS = 8
-"""Load tests of one search for a rate, at most."""
+"""Largest number of load tests in one search for a rate."""
 CLOSE = 1.12
-"""The largest rate that fits is at most this many times the rate that is
-returned, unless :data:`MOST_TESTS` is reached.
+"""Precision of the search: the largest rate that fits is at most the returned
+rate times this, unless :data:`MOST_TESTS` is reached.
 """
 
 
@@ -244,63 +245,70 @@ def fitting_rate(
 ) -> float | None:
     """A ``scale.rate`` from ``least`` to ``most`` whose tested load is ``ok``.
 
-    The first that fits, or with ``largest`` nearly the largest that fits. None
-    where no tested rate fits. ``start`` is tested first, then rates of two
+    It is the first tested rate that fits, or with ``largest`` nearly the
+    largest rate that fits; None if no tested rate does. ``test`` returns a
+    rate's load. ``start`` is tested first, then rates of two significant
     figures.
 
     Only a rate that was tested itself is returned, as the load is not
     proportional to the rate: a pass of the switch has a fixed cost, packets
-    cost and not bytes, and an overload causes losses.
+    have a cost and not bytes, and an overload causes losses.
     """
     loads: dict[float, float] = {}
     fit = 0.0
     rate = start
-    # A rate that comes up again brings nothing new.
+    # The search is over when it comes back to a tested rate.
     while rate not in loads and len(loads) < MOST_TESTS:
         loads[rate] = test(rate)
         fit, over = _bracket(loads)
-        crossing, sure = _crossing(loads, fit)
+        crossing, interpolated = _crossing(loads, fit)
         if fit and not largest:
             break
         if fit and _close_enough(
-            loads[fit], fit, over, crossing, sure=sure
+            loads[fit], fit, over, crossing, interpolated=interpolated
         ):
             break
         low, high = _next_range(
-            fit, over, load_falls=sure or len(loads) == 1
+            fit, over, load_falls=interpolated or len(loads) == 1
         )
-        # A little below the crossing: a rate just above it would not fit.
+        # The aim is a little below the crossing, as above it no rate fits.
         wanted = two_figures(min(max(0.93 * crossing, low), high))
-        # At two figures the next rate may be a tenth away.
+        # 1.06: at two figures the next rate may be a tenth higher.
         next_above = two_figures(1.06 * fit)
         rate = min(most, max(least, wanted, next_above))
     return fit or None
 
 
 def _bracket(loads: Mapping[float, float]) -> tuple[float, float]:
-    """The largest tested rate that fits (0: none does), and the least above it
-    that does not (infinite: none was tested).
+    """The largest tested rate that fits (0: none does), and the next higher
+    tested rate, which does not (infinite: none was tested).
     """
     fit = 0.0
     for rate, load in loads.items():
         if load <= LARGEST_LOAD:
             fit = max(fit, rate)
-    # Below one that fits a load above the limit was noise.
+    # Lower rates that did not fit are ignored: their loads were noise.
     over = min((rate for rate in loads if rate > fit), default=inf)
     return fit, over
 
 
 def _close_enough(
-    load: float, fit: float, over: float, crossing: float, *, sure: bool
+    load: float,
+    fit: float,
+    over: float,
+    crossing: float,
+    *,
+    interpolated: bool,
 ) -> bool:
-    """True if the largest rate that fits is near the limit.
+    """True if ``fit``, whose load is ``load``, is nearly the largest rate that
+    fits.
 
-    Its load may be near it, or a rate just above is known or expected not to
-    fit.
+    Either its load is near the limit, or a rate just above does not fit, by the
+    interpolated crossing or else by a test.
     """
     if 0.97 * LARGEST_LOAD <= load < LARGEST_LOAD:
         return True
-    if sure:
+    if interpolated:
         return crossing <= CLOSE * fit
     return over <= CLOSE * fit
 
@@ -308,21 +316,20 @@ def _close_enough(
 def _next_range(
     fit: float, over: float, *, load_falls: bool
 ) -> tuple[float, float]:
-    """The range of the next rate to test.
+    """Lowest and highest rate that may be tested next.
 
-    ``fit``: the largest rate that fits, 0 where none does; ``over``: the least
-    above it that does not. ``load_falls``: the load has fallen with the rate so
-    far.
+    ``fit`` and ``over``: see :func:`_bracket`. ``load_falls``: lower rates have
+    had lower loads so far.
     """
     if fit == 0.0:
-        # Far down where the load did not fall with the rate.
+        # If a lower rate was no help, the next one is much lower.
         if load_falls:
             return over / 8, over * 0.8
         return over / 8, over * 0.4
     if over == inf:
         return 2 * fit, 8 * fit
-    # Not at the ends, or the bracket would shrink by nearly nothing. Rates are
-    # compared by how many times one is the other: it shrinks by powers.
+    # The inner 60 % on a logarithmic scale: a rate near an end would hardly
+    # narrow the bracket.
     width = over / fit
     return fit * width**0.2, fit * width**0.8
 
@@ -330,13 +337,14 @@ def _next_range(
 def _crossing(
     loads: Mapping[float, float], fit: float
 ) -> tuple[float, bool]:
-    """The rate at which the load would reach the limit, and True if sure.
+    """The rate at which the load would reach the limit, and True if it was
+    interpolated.
 
-    It is sure if it follows from the line through the two rates next to it.
-    Where losses or noise leave no such line, it is in proportion to the rate
-    whose load is nearest to the limit, and not sure. A load of exactly the
+    It is interpolated by the line through the two rates next to it. If losses
+    or noise leave no such line, the load is taken as proportional to the rate,
+    from the rate whose load is nearest to the limit. A load of exactly the
     limit only shows that its rate fits (:func:`_tested_load`): the result is
-    midway to the next rate then, and not sure.
+    then the geometric mean of this rate and the next one.
     """
     from_fit = [rate for rate in sorted(loads) if rate >= fit]
     if len(from_fit) > 1:
@@ -345,7 +353,7 @@ def _crossing(
         low, high = sorted([*loads, 0.0])[-2:]
     if low and loads[low] == LARGEST_LOAD:
         return sqrt(low * high), False
-    # Less of a rise may be noise, and above losses distort the load.
+    # A rise below 5 % may be noise, and losses distort a load far above.
     if low and 1.05 * loads[low] < loads[high] <= 1.2 * LARGEST_LOAD:
         slope = (loads[high] - loads[low]) / (high - low)
         return low + (LARGEST_LOAD - loads[low]) / slope, True
@@ -354,75 +362,83 @@ def _crossing(
 
 
 class Starved:
-    """A class that stays backlogged, yet sends too little of its rate.
+    """Check for classes that stay backlogged, yet send less than their rate.
 
-    Two samples in a row count: one alone may be a bucket's.
+    A *streak* is a row's series of samples that count, without a gap. Single
+    samples are not judged, as a bucket may distort them.
     """
 
     check = "starved class"
-    nothing = "no class stayed backlogged"
+    ok_reason = "no class stayed backlogged"
     phrase = "had a queue all the time and sent"
-    whole = False
-    """True: all time with a queue is judged as a whole, not in pairs."""
-    too_much = False
-    """True: sending over the rate is bad, with a queue or without."""
+    judges_whole_streaks = False
+    """True: streaks are judged as a whole; False: each pair of successive
+    samples.
+    """
+    is_upper_limit = False
+    """True: sending more than the rate is bad, and samples without a queue
+    count.
+    """
 
     def __init__(self) -> None:
         self._names: Callable[[int], str] = str
-        # By column the rows of the samples, by row the sums over a streak:
-        # samples, least rate, most rate, sent, allowance.
+        # A column for each class. The rows are sums over its streak: number
+        # of samples, rate_bps, most_bps, sent_bps; and its largest allowance.
         self._streaks = np.zeros((5, 0))
         self._worst_share: float | None = None
         self._worst_name = ""
-        if self.too_much:
+        if self.is_upper_limit:
             self._worst_share = 0.0
 
-    def renumber(self, was: NDArray[np.int64]) -> None:
-        """Gives row i the streak of row ``was[i]``; -1: a new row.
+    def renumber(self, earlier_rows: NDArray[np.int64]) -> None:
+        """Gives row i the streak of the row that was ``earlier_rows[i]``; -1: a
+        new row.
 
-        Rows that are gone are judged.
+        The streaks of rows that are gone end and are judged.
         """
         all_rows = np.arange(self._streaks.shape[1])
-        self._judge(self._streaks, np.setdiff1d(all_rows, was))
+        self._judge(self._streaks, np.setdiff1d(all_rows, earlier_rows))
         # Index -1, of a new row, takes the last column: zeros.
-        self._streaks = np.pad(self._streaks, ((0, 0), (0, 1)))[:, was]
+        self._streaks = np.pad(self._streaks, ((0, 0), (0, 1)))[
+            :, earlier_rows
+        ]
 
     def take(
-        self, samples: ClassSamples, of: NDArray[np.bool_] | None = None
+        self, samples: ClassSamples, mask: NDArray[np.bool_] | None = None
     ) -> None:
-        """Judges one more sample, of the rows in the mask ``of`` or of all.
+        """Judges one more sample of the rows in ``mask``; None: of all rows.
 
-        The streak of a row ends where nothing is known of the row.
+        The streak of any other row ends, as does that of a row of which nothing
+        is known.
         """
         self._names = samples.names
         counts = samples.backlogged
-        if self.too_much:
+        if self.is_upper_limit:
             counts = samples.known
-        if of is not None:
-            counts = counts & of
+        if mask is not None:
+            counts = counts & mask
         sample = self._sample(samples, counts)
         streaks = self._streaks + sample
         # A packet more or less is allowed once a streak, not once a sample.
         streaks[4] = np.maximum(self._streaks[4], sample[4])
-        # A row that does not count now ends its streak, which is judged as
-        # a whole.
-        if self.whole:
+        if self.judges_whole_streaks:
+            # Where the row does not count now, its streak has ended.
             self._judge(self._streaks, np.flatnonzero(~counts))
             self._streaks = np.where(counts, streaks, 0.0)
         else:
-            # The last sample and this one: pairs, whatever was before.
+            # Only the last sample is kept, so that streaks are pairs.
             self._judge(streaks, np.flatnonzero(counts))
             self._streaks = sample
 
     def _sample(
         self, samples: ClassSamples, counts: NDArray[np.bool_]
     ) -> Floats:
-        """The rows of a streak, for one sample; 0 in the columns that do not
+        """A sample in the form of ``_streaks``; 0 for classes that do not
         count.
         """
         allowance_bps = samples.packet_bps
         # What a full bucket lets pass is no fault of the limit.
-        if self.too_much:
+        if self.is_upper_limit:
             allowance_bps = allowance_bps + samples.bucket_bps
         rows = (
             np.ones(len(counts)),
@@ -434,12 +450,14 @@ class Starved:
         return np.where(counts, rows, 0.0)
 
     def _judge(self, streaks: Floats, rows: NDArray[np.int64]) -> None:
-        """Keeps the worst share of these rows' streaks of two samples and more."""
+        """Keeps the worst share of these classes, of streaks of two samples or
+        more.
+        """
         rows = rows[streaks[0, rows] > 1]
         if not len(rows):
             return
         _, rate, most, sent, allowance = streaks[:, rows]
-        if self.too_much:
+        if self.is_upper_limit:
             shares = (sent - allowance) / most
             worst = int(np.argmax(shares))
         else:
@@ -453,18 +471,18 @@ class Starved:
     def _is_worse(self, share: float) -> bool:
         if self._worst_share is None:
             return True
-        if self.too_much:
+        if self.is_upper_limit:
             return share > self._worst_share
         return share < self._worst_share
 
     def finding(self) -> Finding:
-        """The judgement over all streaks; the last ones end here."""
-        # Renumbered to no rows at all, every streak ends and is judged.
+        """The finding over all streaks; the present ones end here."""
+        # No row is left, so every streak ends and is judged.
         self.renumber(np.zeros(0, dtype=np.int64))
         share = self._worst_share
         if share is None:
-            return Finding("ok", self.check, self.nothing, {})
-        reason = self.nothing
+            return Finding("ok", self.check, self.ok_reason, {})
+        reason = self.ok_reason
         if self._worst_name:
             reason = (
                 f"{self._worst_name} {self.phrase} {share:.1%} of its rate"
@@ -473,52 +491,57 @@ class Starved:
 
 
 class CapLimited(Starved):
-    """A VM's cap that sends too little of its rate while it has a queue.
+    """Check for VMs' caps that send less than their rate while they have a
+    queue.
 
-    Only for cap-limited VMs: their queue at both ends of a sample lasts all
-    the time in between. All time with a queue is judged as a whole.
+    It is for cap-limited VMs only: a queue of theirs at both ends of a sample
+    has lasted all the time in between.
 
-    The reason: the cap's bucket holds 10 ms, and what would have been sent
-    while a timer is later than that is lost for good. In a long job such a
-    loss is small, while a wrong cap is wrong all the time.
+    Streaks are judged as a whole. The cap's bucket holds 10 ms: if a timer is
+    later than that, the sending time beyond 10 ms is lost for good. In a long
+    job such a loss is small, while a wrong cap is wrong all the time.
     """
 
     check = "starved VM"
-    nothing = "no VM's cap stayed backlogged"
-    whole = True
+    ok_reason = "no VM's cap stayed backlogged"
+    judges_whole_streaks = True
 
 
 class Exceeding(Starved):
-    """A class that sends more than its rate.
+    """Check for classes that send more than their rate.
 
-    Over two samples a usual bucket adds three per cent. Allowed beyond that
-    are a bucket that is larger to hold a large packet, and one packet that
-    counts as a whole.
+    The thresholds allow for a bucket of the usual size, which adds 3 % over two
+    samples. Not counted are one packet, and what a bucket holds beyond the
+    usual size to fit a large packet.
     """
 
     check = "exceeded limit"
-    nothing = "no class was used for long"
+    ok_reason = "no class was used for long"
     phrase = "sent"
-    too_much = True
+    is_upper_limit = True
 
 
 OTHERS = 0.5
-"""Share used by others above which the processors are not the run's own."""
+"""Share of the processors used by others above which they are not the run's
+own.
+"""
 ENOUGH_PACKETS = 16
-"""Packets of each VM that make their time on the way negligible."""
+"""Number of packets of each VM over which their time on the way is negligible.
+"""
 
 
 @dataclass(frozen=True)
 class ProcessorSample:
-    """Shares of all processors over a sample with jobs.
+    """Use of the processors over a sample with jobs, as shares; NaN: not known.
 
-    ``steal``: stolen by a hypervisor. ``others``: used by others than the run.
-    ``waited``: the share of the switch's time in which it waited for a
-    processor.
-
-    ``received``: the share (:class:`ReceivedShares`) of reserved transfers at
-    their VMs' own caps, where nothing else ran. NaN: not known. ``unsettled``:
-    not known only because they had just begun or were about to end.
+    - ``idle``, ``steal`` (stolen by a hypervisor) and ``others`` (used by other
+      programs than the run's): of all processors.
+    - ``waited``: of the switch's time, the share in which it waited for a
+      processor.
+    - ``received``: the share of their rates that VMs received
+      (:class:`ReceivedShares`), known only if all jobs were cap-limited.
+    - ``unsettled``: ``received`` is not known only because jobs had just begun
+      or were about to end.
     """
 
     idle: float
@@ -535,13 +558,14 @@ def _judged(
     *,
     if_nothing_lacked: float,
 ) -> list[float]:
-    """The samples' values; one that does not count is replaced.
+    """The samples' values, with ``if_nothing_lacked`` for each sample in which
+    the processors sufficed and were the run's own.
 
-    It does not count where the processors sufficed and were the run's own: a
-    switch that polls uses all time that it gets, and takes more packets in a
-    pass if it gets little, so that a lack of idle time proves no lack of
-    processors. A stretch of unsettled samples is judged by the stretches on
-    both sides, if these have at least as many samples; else it counts.
+    Such a sample's value proves no lack of processors: a switch that polls uses
+    all time that it gets, and takes more packets in a pass if it gets little.
+
+    In a stretch of unsettled samples the processors sufficed if they did so in
+    the stretches on both sides, and these have at least as many samples.
     """
     stretches = _stretches(samples)
     sufficed: list[bool] = []
@@ -549,14 +573,14 @@ def _judged(
         if kept_up is None:
             neighbours = stretches[max(0, at - 1) : at]
             neighbours += stretches[at + 1 : at + 2]
-            known_length = sum(length for _, length in neighbours)
-            all_kept_up = all(kept_up for kept_up, _ in neighbours)
+            known_length = sum(count for _, count in neighbours)
+            all_kept_up = all(value for value, _ in neighbours)
             sufficed += [all_kept_up and length <= known_length] * length
         else:
             sufficed += [kept_up] * length
     judged = list(values)
     for at, sample in enumerate(samples):
-        # What is not known of others (NaN) is not below the threshold.
+        # False for NaN: unknown programs may have used the processors.
         if sufficed[at] and sample.others <= OTHERS:
             judged[at] = if_nothing_lacked
     return judged
@@ -565,9 +589,10 @@ def _judged(
 def _stretches(
     samples: Sequence[ProcessorSample],
 ) -> list[tuple[bool | None, int]]:
-    """Stretches of equal samples, as (kept up, number of samples).
+    """Runs of successive alike samples, as (kept up, number of samples).
 
-    True: the VMs kept up; False: they did not; None: unsettled.
+    Kept up: True if the VMs received at their rates, False if not or if that is
+    not known, None if the samples are unsettled.
     """
     kept_up: list[bool | None] = []
     for sample in samples:
@@ -579,19 +604,19 @@ def _stretches(
 
 
 class ReceivedShares:
-    """The share of their rates that VMs received, sample after sample.
+    """The share of their rates that VMs received, over the latest samples.
 
-    It is the share of all VMs together, or that of the worst tenant if less.
-    It is taken over as many of the last samples as each VM needs to receive
-    :data:`ENOUGH_PACKETS`: in one second a slow VM receives only a few. A
-    tenant counts if it is in all of these samples: its first packets have
-    arrived then. One packet of each VM may arrive a sample late: a tenant is
-    allowed the square root of the sum of its packets' squares.
+    It is the share of all VMs together, or that of the worst tenant if lower.
+    The latest samples are as many as each VM needs to receive
+    :data:`ENOUGH_PACKETS`: in one second a slow VM receives only a few. Only
+    tenants in all of these samples count, as the first packets of others may be
+    on their way. One packet of each VM may arrive a sample late: to a tenant's
+    traffic is added the square root of the sum of its packets' squares.
     """
 
     def __init__(self) -> None:
-        # Seconds and, by tenant: bits received, bits at its rates, sum of
-        # squares of its packets.
+        # For each sample its length in s, and the sums by tenant
+        # (_sums_by_tenant).
         self._recent: deque[tuple[float, dict[int, Floats]]] = deque()
 
     def take(
@@ -600,9 +625,10 @@ class ReceivedShares:
         interval_s: Floats,
         samples: ClassSamples,
     ) -> float:
-        """Takes one sample more and returns the share; NaN: nothing known.
+        """Takes one more sample and returns the share; NaN: not known.
 
-        ``tenants`` and ``interval_s`` are those of the sample's rows.
+        ``tenants`` and ``interval_s``: of each row of ``samples``, the tenant's
+        number and the time since its last count.
         """
         if not len(tenants):
             self._recent.clear()
@@ -612,8 +638,6 @@ class ReceivedShares:
         sums = self._sums_by_tenant(tenants, interval_s, samples)
         self._recent.append((interval_s.mean(), sums))
         self._forget_before(max(enough_s, 1e-9))
-        # A tenant that has just come is left out until all kept samples
-        # have it: its first packets are still on their way.
         known = [
             tenant
             for tenant in sums
@@ -626,7 +650,11 @@ class ReceivedShares:
         return self._share(known, late_packets)
 
     def _share(self, tenants: Sequence[int], late_packets: Floats) -> float:
-        """Of all together, or of the worst, over the samples that are kept."""
+        """The share of these tenants together, or that of the worst if lower.
+
+        ``late_packets``: bits added to the traffic of each, as they may be
+        late.
+        """
         by_sample = []
         for _, sums in self._recent:
             by_sample.append([sums[tenant] for tenant in tenants])
@@ -641,7 +669,9 @@ class ReceivedShares:
         interval_s: Floats,
         samples: ClassSamples,
     ) -> dict[int, Floats]:
-        """Bits received, bits at the rates, and packets' squares, by tenant."""
+        """By tenant: bits received, bits at its rates, sum of its packets'
+        squares in bits².
+        """
         numbers = np.flatnonzero(np.bincount(tenants))
         columns = (
             np.bincount(tenants, samples.sent_bps * interval_s),
@@ -654,7 +684,7 @@ class ReceivedShares:
         return dict(zip(numbers.tolist(), sums, strict=True))
 
     def _forget_before(self, needed_s: float) -> None:
-        """Drops the oldest samples while the others last long enough."""
+        """Drops the oldest samples while the others last for ``needed_s``."""
         lengths_s = [length_s for length_s, _ in self._recent]
         while sum(lengths_s[1:]) >= needed_s:
             self._recent.popleft()
@@ -662,9 +692,9 @@ class ReceivedShares:
 
 
 def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
-    """Findings on idle shares and on stolen ones.
+    """Findings on idle time of the processors and on stolen time.
 
-    Samples in which nothing lacked count as idle.
+    Samples in which the processors sufficed (:func:`_judged`) count as idle.
     """
     if not samples:
         return []
@@ -685,7 +715,7 @@ def processor(samples: Sequence[ProcessorSample]) -> list[Finding]:
 
 
 def _medians(samples: Sequence[ProcessorSample]) -> dict[str, float]:
-    """Medians of what is known in some samples only."""
+    """Medians of shares that are not known in all samples."""
     metrics = {}
     for name in ("others", "received"):
         values = [getattr(sample, name) for sample in samples]
@@ -704,11 +734,11 @@ def _stolen(samples: Sequence[ProcessorSample]) -> Finding:
 
 
 def switch(samples: Sequence[ProcessorSample]) -> list[Finding]:
-    """A finding on the switch's wait for a processor.
+    """The finding on the switch's waits for a processor; none if not known.
 
-    Samples in which nothing lacked count as without a wait. While the switch
-    waits it forwards nothing: packets that arrive wait too, or are lost before
-    they reach a class that would count them.
+    Samples in which the processors sufficed (:func:`_judged`) count as without
+    a wait. While the switch waits it forwards nothing: packets that arrive wait
+    too, or are lost before they reach a class that would count them.
     """
     known = [sample for sample in samples if isfinite(sample.waited)]
     if not known:
@@ -728,10 +758,11 @@ def leaks(
     drops: Mapping[str, int],
     full: Mapping[str, int] | None = None,
 ) -> list[Finding]:
-    """Findings on packets past the limits and on drops, both counted by port.
+    """Findings on packets outside all classes and on drops, both counted by
+    port.
 
-    ``full``: of the drops, those of classes that were full of their tenant's
-    own traffic.
+    ``full``: the part of ``drops`` in classes that were full of their tenant's
+    own traffic, which is expected.
     """
     return [_unshaped(unclassified), _dropped(drops, full or {})]
 
@@ -781,6 +812,8 @@ def _ports(counts: Mapping[str, int], most: int | None = None) -> str:
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """The least value that a share ``q`` of all do not exceed."""
+    """The smallest of the values that is at least as large as a share ``q`` of
+    them.
+    """
     ordered = sorted(values)
     return ordered[max(0, ceil(q * len(ordered)) - 1)]

@@ -1,8 +1,8 @@
-"""Drops of a class that was full, as its own tenant sent more than it reserves.
+"""Drops of classes that their own tenant filled beyond its reservation. Pure.
 
-Pure. Several VMs of a program may send to one at once: a switch that enforces
-their hose drops packets then, which does not make the run suspect. The
-conditions are those of ``docs/runs-and-fidelity.md``.
+Several VMs of a program may send to one at once. A switch that enforces their
+hose then drops packets, which does not make the run suspect. The conditions are
+those of ``docs/runs-and-fidelity.md``.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from testbed.plan.network_plan import TenantPlan, vms_below_links
 from topologies.datacentre import DataCentre, down, up
 
 LATELY_S = 2 * RESERVED_CATCH_UP_S
-"""Time before a count over which waits count: a switch that waited for more
-than half of it was starved.
+"""Time before a count in which the switch's waits are summed. If it waited for
+more than half of it, it may have caused the drops.
 """
 
 
 def converging_links(
     datacentre: DataCentre, placement: Placement
 ) -> frozenset[int]:
-    """Directed links on which more VMs may send than their hose carries.
+    """Directed links on which a tenant's VMs may send more than its hose
+    reserves.
 
-    From X of a tenant's VMs to N - X of them, with X > N - X.
+    They lead from X of its N VMs to the other N - X, with X > N - X.
     """
     links = []
     below = vms_below_links(datacentre, placement)
@@ -49,8 +50,8 @@ def converging_links(
 class ClassCount(NamedTuple):
     """Counters of a class, read at ``at_s``.
 
-    ``waited_s``: how long the switch has waited for a processor so far; NaN
-    where that is not known.
+    ``waited_s``: time for which the switch has waited for a processor so far;
+    NaN: not known.
     """
 
     at_s: float
@@ -61,15 +62,19 @@ class ClassCount(NamedTuple):
 
 
 class ClassDrops(NamedTuple):
-    """Packets that a class has dropped, and those of them when it was full."""
+    """Packets that a class has dropped; ``full``: those dropped while it was
+    full.
+    """
 
     packets: int
     full: int
 
 
 class ClassSeen(NamedTuple):
-    """A class in all of its stretches: what it sent and what its rate carries,
-    in its largest packets.
+    """Drops of a class, and its traffic in all of its stretches.
+
+    ``sent``: what it sent; ``due``: what its rate carries; both in packets of
+    its largest size.
     """
 
     drops: ClassDrops
@@ -81,9 +86,8 @@ class ClassSeen(NamedTuple):
 class FullClass:
     """A class on a link, and its drops while its reservation was full.
 
-    Its counters are read again and again. A *stretch* is a series of counts
-    between which its queue was never empty. Drops belong to the stretch that
-    they are in, begin or end.
+    A *stretch* is a series of counts between which its queue was never empty.
+    Drops in the interval just before or after a stretch belong to it, too.
     """
 
     def __init__(self, tenant: TenantPlan) -> None:
@@ -102,7 +106,7 @@ class FullClass:
         self._full_drops = 0
 
     def take(self, now: ClassCount, rate_bps: int) -> None:
-        """Takes in one count more; one of an unknown instant is left out."""
+        """Takes one more count; ignores one whose time or traffic is not known."""
         if not isfinite(now.at_s) or now.sent_bytes < 0:
             return
         last = self._last
@@ -111,7 +115,7 @@ class FullClass:
             self._first_drops = now.drops
             self._rate_bps = rate_bps
         elif rate_bps != self._rate_bps:
-            # What it dropped meanwhile is of neither rate.
+            # Drops since the last count belong to neither rate, nor stretch.
             self._end_stretch()
             self._rate_bps = rate_bps
         else:
@@ -120,12 +124,12 @@ class FullClass:
 
     def _compare(self, last: ClassCount, now: ClassCount) -> None:
         drops = self._drops_when_full(last, now)
-        if self._stood(last, now):
+        if self._stayed_queued(last, now):
             self._stretch_due_bytes += self._due_bytes(last, now)
             self._stretch_bytes += now.sent_bytes - last.sent_bytes
             self._stretch_drops += drops
         elif self._is_queued(now):
-            # It filled up in between: here its next stretch begins.
+            # Its queue was empty in between, and filled up: a new stretch.
             self._end_stretch()
             self._stretch_drops += drops
         else:
@@ -136,11 +140,11 @@ class FullClass:
     def _due_bytes(self, last: ClassCount, now: ClassCount) -> float:
         return self._rate_bps / 8 * (now.at_s - last.at_s)
 
-    def _stood(self, last: ClassCount, now: ClassCount) -> bool:
-        """True if its queue was there all the time between two counts.
+    def _stayed_queued(self, last: ClassCount, now: ClassCount) -> bool:
+        """True if its queue was never empty between two counts.
 
-        That is so where less was sent than had been in the queue, and where
-        as much was sent as the rate allows.
+        That is certain if less was sent than the queue held at first, or if as
+        much was sent as the rate allows.
         """
         if not self._is_queued(last) or not self._is_queued(now):
             return False
@@ -155,28 +159,31 @@ class FullClass:
         return count.queue_bytes > least_bytes
 
     def _drops_when_full(self, last: ClassCount, now: ClassCount) -> int:
-        """The drops between two counts, if its queue was at its limit then
-        and the switch had not waited; else 0.
+        """Drops between two counts if its queue may have been full then, and
+        the switch had hardly waited; else 0.
         """
-        # A queue that was full has lost no more since than was sent.
+        # No queue in between was longer than this one with all that was sent.
         most_bytes = now.queue_bytes + now.sent_bytes - last.sent_bytes
         most_bytes += self._packet_bytes
         was_full = most_bytes >= port_queue_bytes(self._rate_bps)
-        # Not true of NaN.
+        # False for NaN: the switch may have waited.
         was_on_time = self._waited_s(now) <= RESERVED_CATCH_UP_S
         if was_full and was_on_time:
             return now.drops - last.drops
         return 0
 
     def _waited_s(self, now: ClassCount) -> float:
-        """Time for which the switch has waited lately: its arrears come later."""
+        """Time for which the switch waited in the last :data:`LATELY_S`.
+
+        Packets held up by a wait arrive after it, all at once.
+        """
         waits = self._waits
         while len(waits) > 1 and waits[1][0] <= now.at_s - LATELY_S:
             waits.popleft()
         return now.waited_s - waits[0][1]
 
     def _kept_up(self, sent_bytes: int, due_bytes: float) -> bool:
-        """True if it sent at its rate, but for a packet."""
+        """True if it sent at its rate, or one packet less."""
         return sent_bytes + self._packet_bytes >= KEPT_UP * due_bytes
 
     def _end_stretch(self) -> None:
@@ -192,7 +199,7 @@ class FullClass:
         self._stretch_drops = 0
 
     def seen(self) -> ClassSeen:
-        """All that was seen of it so far; the present stretch ends here."""
+        """Ends the present stretch; returns its drops and traffic so far."""
         self._end_stretch()
         packets = 0
         if self._last is not None:
@@ -208,16 +215,16 @@ class FullClass:
 def drops_of(classes: Mapping[int, FullClass]) -> dict[int, ClassDrops]:
     """Drops of a job's classes, by directed link.
 
-    None was of a full class unless all of them together have been seen to send
-    at their rates.
+    ``full`` is 0 unless it is certain that all of them together sent at their
+    rates. The present stretches end.
     """
     seen = {link: full_class.seen() for link, full_class in classes.items()}
     sent = sum(class_seen.sent for class_seen in seen.values())
     due = sum(class_seen.due for class_seen in seen.values())
     stretches = sum(class_seen.stretches for class_seen in seen.values())
-    # Half a packet more or less for each stretch, by chance; what was seen is
-    # to be so much that this is no more than the share itself. Where nothing
-    # was seen it is not enough.
+    # By chance each stretch has up to half a packet more or less, which adds up
+    # by squares. That must not exceed the tolerance of KEPT_UP. Without any
+    # stretch it does.
     chance = sqrt(max(1, stretches)) / 2
     was_enough = chance <= (1.0 - KEPT_UP) * due
     kept_up = was_enough and sent + chance >= KEPT_UP * due
