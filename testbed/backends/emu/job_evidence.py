@@ -1,7 +1,8 @@
-"""Direct evidence taken of the jobs that run: their traffic, waits and standstills.
+"""Collection of direct evidence on running jobs: traffic, waits and
+standstills.
 
-Processes are looked at ten times a second, traffic with each sample of the
-limiters.
+Processes are looked at ten times a second; traffic is counted with each sample
+of the limiters.
 """
 
 from __future__ import annotations
@@ -63,40 +64,42 @@ from testbed.plan.network_plan import TenantPlan
 LOOK_EVERY_S = 0.1
 AGENTS_EVERY_S = 1.0
 MANY_AGENTS = 64
-"""Agents beyond which they are looked at once a second."""
+"""Number of agents from which on they are looked at every AGENTS_EVERY_S."""
 NEARLY_OVER = 0.97
-"""Share of its payload above which some of a job's VMs may have all of theirs."""
+"""Arrived share of a job's payload above which some of its VMs may have ended.
+"""
 SHORT_S = 3.0
-"""Length up to which a job may end before enough samples have counted it."""
+"""Length of jobs up to which the regular samples may be too few."""
 COUNTED_BY = 0.6
-"""Share of a short job's time after which it is to be counted."""
+"""Share of a short job's time after which its traffic is counted once more."""
 SEND_BURST_S = BURST_S
-"""What the bucket of a VM's own cap holds."""
+"""Size of the bucket of a VM's own cap, in s at the cap."""
 
 
 @dataclass(frozen=True)
 class Followed:
-    """A running job of which evidence is taken.
+    """A running job, as far as the collection of evidence needs to know it.
 
-    - ``began_s``: its begin, on the counters' clock; ``length_s``: the time that
-      it takes by its plan; ``pids``: its agents.
-    - ``is_whole``: it is reserved and has never moved; ``was_paused``: it was
-      preempted; ``is_reserved``: it is in the foreground.
+    - ``began_s``: its begin, on the counters' clock; ``length_s``: its planned
+      time; ``pids``: processes of its agents that have not reported yet.
+    - ``is_reserved``: it is in the foreground; ``is_whole``: it is, and it has
+      never moved; ``was_paused``: it was preempted.
     - ``groups``: control groups of the VMs in which a person's program runs.
     - ``is_paced``: its agents compute for a share of the time.
     - ``claims``: processors that its VMs use whenever they get them; ``nodes``:
-      nodes of its VMs whose background VMs use all that its programs leave.
-    - ``phases``: of a demand curve; ``is_continuous``: its VMs send without a
-      pause; ``is_nearly_over``: some of its VMs may have sent all.
-    - ``crowded``: for a job without a reservation, the directed links on the way
-      to a VM that may be full, by VM; ``converging``: for a launched program, the
-      directed links on which more of its VMs may send than it has reserved.
+      processors of its VMs' nodes whose background VMs use all time that its
+      programs leave.
+    - ``phases``: steps of its demand curve; ``is_continuous``: its VMs send
+      without a pause; ``is_nearly_over``: some of its VMs may have sent all.
+    - ``crowded``: for a job without a reservation, by VM, the directed links on
+      the way to it that may be full; ``converging``: for a person's program,
+      the directed links on which its VMs may send more than it has reserved.
     - ``band``: the share of its time by which it may be late.
     - ``resumed_s``: begin of its present agents, after a move; ``left_bytes``:
-      payload that its VMs then had to receive, by VM; ``moving_s``: time of its
+      payload that its VMs had to receive then, by VM; ``moving_s``: time of its
       moves beyond what they usually take.
-    - ``arriving``: bits that reach a VM for each bit of its data, where
-      acknowledgements are too many to be left out.
+    - ``arriving``: bits that reach a VM for each bit of its data; above 1 where
+      acknowledgements are too many to be neglected.
     """
 
     job_id: str
@@ -125,11 +128,11 @@ class Followed:
 
     @property
     def since_s(self) -> float:
-        """When it began to work where it is."""
+        """Time at which it began on its present nodes."""
         return max(self.began_s, self.resumed_s)
 
     def volume_bytes(self, vm: int) -> int:
-        """Payload that a VM is to receive where it is."""
+        """Payload that a VM is to receive on its present node."""
         if self.left_bytes is None:
             return self.tenant.volume_bytes
         return self.left_bytes.get(vm, 0)
@@ -138,9 +141,10 @@ class Followed:
 def may_converge(
     followed: Followed, demand: Demand, enforcement: Enforcement
 ) -> bool:
-    """True for a person's program, held to its reservation since it began.
+    """True for a person's program whose reservation was enforced all its time.
 
-    iperf3 is the testbed's own choice of traffic.
+    Such a program may have several VMs send to one. The traffic of iperf3 is
+    chosen by the testbed.
     """
     return (
         followed.kind == "command"
@@ -152,12 +156,11 @@ def may_converge(
 
 
 class Waits:
-    """Time for which the programs in a VM's control group had no processor.
+    """Time for which programs in a VM's control group waited for a processor.
 
-    By the group's own count of stalls (PSI, ``cpu.pressure``), where the kernel
-    keeps one; else summed over the processes that are there at each look. Not
-    counted is the time for which the group's own quota, or its node's, kept
-    them from one.
+    It is the group's own count of stalls (PSI, ``cpu.pressure``) if the kernel
+    keeps one; else the sum over the processes that are there at each look. Time
+    for which the group's own quota, or its node's, stopped them does not count.
     """
 
     def __init__(self, group: Path) -> None:
@@ -170,7 +173,9 @@ class Waits:
         self._throttled_s = 0.0
 
     def _stalled_us(self) -> int | None:
-        """Microseconds in which some process waited; None: not counted."""
+        """Time in µs in which some process waited; None: the kernel keeps no
+        count.
+        """
         try:
             lines = self._pressure.read_text(encoding="ascii").splitlines()
             # The first line: some process waited; the second one: all did.
@@ -179,19 +184,20 @@ class Waits:
             return None
 
     def look(self, agents: Collection[int]) -> float:
-        """Seconds of waiting so far; of processes, the agents' apart."""
+        """Seconds of waiting so far; ``agents`` are left out of sums over
+        processes.
+        """
         later_s = throttled_s(self._group) - self._first_throttled_s
-        # It never falls, although of a group that is gone nothing is
-        # counted.
+        # A group that is gone reads as 0 s, but time never falls.
         self._throttled_s = max(self._throttled_s, later_s)
         return max(0.0, self._all_s(agents) - self._throttled_s)
 
     def _all_s(self, agents: Collection[int]) -> float:
-        """Seconds of waiting, for whatever reason."""
+        """Seconds of waiting so far, with those caused by quotas."""
         now_us = self._stalled_us()
         if now_us is not None and self._first_us is not None:
             return (now_us - self._first_us) / 1e6
-        # One that has reported is not named any more, and may still be there.
+        # An agent that has reported is no longer in agents, but may still run.
         self._agents.update(agents)
         for pid in members(self._group):
             now = spent(pid)
@@ -208,10 +214,11 @@ class _Cap:
     burst_s: float
 
     def excess(self, packet_bits: float, cap_bps: float) -> float:
-        """The share of its rate that it let through beyond it, 0 if none.
+        """Traffic beyond its rate, as a share of what the rate carries; 0 if
+        none.
 
-        A bucket that was full at first is no excess, nor is a packet, which
-        counts whole as it leaves.
+        Allowed are the contents of a bucket that was full at first, and a
+        packet, which counts whole as it leaves.
         """
         allowed_bits = packet_bits + self.burst_s * cap_bps
         over_bits = self.counted.sent_bits - self.counted.due_bits
@@ -220,17 +227,20 @@ class _Cap:
 
 
 @dataclass
-class _Job:
-    """Evidence so far of a job.
+class _ObservedJob:
+    """A job and the evidence on it so far.
 
-    - ``received``: counted traffic by VM; ``capped``: by limiter; ``classes``: by
-      directed link, where several of its VMs may send to one.
-    - ``queued_samples``: those of the ``samples`` in which packets waited at one
-      of its limiters.
-    - ``shared_waited_s``: the part of its programs' waits in which another VM
-      used all that their node, ``nodes``, had left.
-    - ``lack_s``: by VM, what it lacked on earlier nodes in the ``watched_s``
-      there.
+    - ``received``: traffic that each VM received, compared with its rate;
+      ``capped``: traffic of each limiter, compared with its ceiling;
+      ``classes``: by directed link, the classes that its VMs may fill.
+    - ``samples``: number of samples; ``queued_samples``: those in which packets
+      waited at one of its limiters.
+    - ``programs_waited_s``: waits of its programs; ``shared_waited_s``: the
+      part of them in which background VMs used all processor time that was
+      left; ``nodes``: lack of processor time on its nodes meanwhile.
+    - ``lack_s``: by VM, the time by which it fell behind on earlier nodes;
+      ``watched_s``, ``disturbed_s``: time on earlier nodes.
+    - ``end_stood_s``: the last standstill of an agent that waits for a program.
     """
 
     followed: Followed
@@ -255,9 +265,10 @@ class _Job:
     disturbed_s: float = 0.0
 
     def needs_count(self, now_s: float) -> bool:
-        """True for a short job whose last count is too long ago.
+        """True for a short job that has run for COUNTED_BY of its time and was
+        not counted since.
 
-        It may end before the next sample counts it.
+        It may end before the next sample.
         """
         job = self.followed
         if job.kind not in COUNTED or job.length_s > SHORT_S:
@@ -268,7 +279,9 @@ class _Job:
         return last_s < due_s <= now_s and not job.is_nearly_over
 
     def look_at_agents(self, now_s: float) -> float:
-        """Looks at the job's processes; seconds of its agents' standstill."""
+        """Looks at the job's processes; returns the longest standstill of its
+        agents since the last look, in s.
+        """
         longest_s = 0.0
         for pid in self.followed.pids:
             agent = self.progress.setdefault(pid, Progress(pid))
@@ -280,7 +293,9 @@ class _Job:
         return longest_s
 
     def _look_at_programs(self, now_s: float) -> None:
-        """Adds the waits of all its VMs, which may wait for each other."""
+        """Sums the waits of its VMs. As VMs may wait for each other, waits can
+        add up.
+        """
         waited_s = 0.0
         for group in self.followed.groups:
             waits = self.waits.setdefault(group, Waits(group))
@@ -292,27 +307,28 @@ class _Job:
         if self.nodes.watched_s > counted_s:
             self.shared_waited_s += later_s
 
-    def stand_at_its_end(self, still_s: float) -> None:
-        """Counts the last standstill of an agent that waits for a program.
+    def add_agents_standstill(self, still_s: float) -> None:
+        """Adds to the last standstill of an agent that waits for a program.
 
-        The program runs on meanwhile, but nobody notes its end.
+        Earlier ones delayed nothing, as the program ran on. In the last one the
+        program may have ended unnoticed.
         """
-        # An agent that has gone on was not at its end.
+        # The agent has made progress: the standstill was not its last.
         if still_s == 0.0:
             self.end_stood_s = 0.0
         self.end_stood_s += still_s
 
-    def moved(self, followed: Followed) -> _Job:
-        """The same job elsewhere, with what was seen of it so far."""
+    def on_new_nodes(self, followed: Followed) -> _ObservedJob:
+        """The same job on new nodes, with the evidence so far."""
         lack_s = dict(self.lack_s)
         packet_bits = 8 * largest_packet_bytes(self.followed.tenant)
-        # No byte's stamp tells the end of what came before it left: its last
-        # count does, but for half a packet on its way.
+        # The last byte's arrival is not known there, so the last count is the
+        # end. On average, half a packet was on its way then.
         for vm, counted in self.received.items():
             earlier_s = lack_s.get(vm, 0.0)
             lack_bits = counted.lack_bits - packet_bits / 2
             lack_s[vm] = earlier_s + counted.seconds(lack_bits)
-        return _Job(
+        return _ObservedJob(
             followed,
             stood_s=self.stood_s,
             samples=self.samples,
@@ -326,7 +342,7 @@ class _Job:
         )
 
     def class_drops(self) -> ClassDrops:
-        """Drops of its classes that several of its VMs may fill."""
+        """Drops of its ``classes``, in sum."""
         packets = 0
         full = 0
         for drops in drops_of(self.classes).values():
@@ -336,7 +352,9 @@ class _Job:
 
     @property
     def all_watched_s(self) -> float:
-        """Watched time of the VM that was watched least, on all its nodes."""
+        """Watched time on all its nodes, there of the VM that was watched
+        least.
+        """
         times_s = [vm.watched_s for vm in self.received.values()]
         return self.watched_s + min(times_s, default=0.0)
 
@@ -347,13 +365,15 @@ class _Job:
 
 
 class EvidenceTaker:
-    """Takes evidence of the jobs that run, and keeps that of those that ended."""
+    """Collects evidence on running jobs, and keeps that on ended ones
+    (``ended``).
+    """
 
     def __init__(self) -> None:
         self._switch: SwitchEvidence | None = None
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, _ObservedJob] = {}
         self._disturbed: dict[int, Disturbance] = {}
-        self._left: dict[str, _Job] = {}
+        self._left: dict[str, _ObservedJob] = {}
         self._links: dict[int, LinkUse] = {}
         self.wants_count = False
         self._wakeups: list[tuple[float, float]] = []
@@ -363,7 +383,7 @@ class EvidenceTaker:
         self.ended: list[JobEvidence] = []
 
     def start(self, switch: SwitchEvidence | None) -> None:
-        """``switch``: None where the kernel forwards packets."""
+        """``switch``: the evidence on it; None: the kernel forwards packets."""
         self._switch = switch
 
     def due_in_s(self) -> float:
@@ -386,51 +406,54 @@ class EvidenceTaker:
         )
         if look_at_agents:
             self._agents_next_s = now_s + AGENTS_EVERY_S
-        for taken in running:
-            job = taken.followed
+        for observed in running:
+            job = observed.followed
             longest_s = 0.0
             if self._switch is not None and job.kind not in OFFLINE:
                 longest_s = self._switch.stood_s(job.tenant)
             if look_at_agents:
-                agents_s = taken.look_at_agents(now_s)
-                # A program runs on while its agent stands.
+                agents_s = observed.look_at_agents(now_s)
+                # A program runs on while its agent stands still.
                 if job.groups:
-                    taken.stand_at_its_end(agents_s)
+                    observed.add_agents_standstill(agents_s)
                 else:
                     longest_s = max(longest_s, agents_s)
-            # Switch and agent may stand at the same time: it counts once.
-            taken.stood_s += longest_s
+            # Switch and agent may stand still at the same time, which must
+            # not count twice.
+            observed.stood_s += longest_s
         self.wants_count = any(job.needs_count(now_s) for job in running)
 
-    def _update(self, jobs: Sequence[Followed]) -> list[_Job]:
-        """Takes in the jobs that run now; the others are off their nodes."""
+    def _update(self, jobs: Sequence[Followed]) -> list[_ObservedJob]:
+        """Evidence on the jobs that run now; the others are off their nodes."""
         running = {}
         for job in jobs:
             tenant_id = job.tenant.tenant_id
             if tenant_id not in self._jobs:
                 self._jobs[tenant_id] = self._follow(job)
-            taken = self._jobs[tenant_id]
-            taken.followed = job
-            # Once is enough: what was sent then may have been held up.
-            taken.shared_links |= bool(job.crowded)
-            running[tenant_id] = taken
+            observed = self._jobs[tenant_id]
+            observed.followed = job
+            # It stays true: traffic that was held up then is missing for good.
+            observed.shared_links |= bool(job.crowded)
+            running[tenant_id] = observed
         for tenant_id in self._jobs.keys() - running.keys():
             self._jobs[tenant_id].work.pause()
         return list(running.values())
 
-    def _follow(self, job: Followed) -> _Job:
+    def _follow(self, job: Followed) -> _ObservedJob:
         earlier = self._left.pop(job.job_id, None)
         if earlier is None:
-            return _Job(job)
-        return earlier.moved(job)
+            return _ObservedJob(job)
+        return earlier.on_new_nodes(job)
 
     def leave(self, tenant_id: int) -> None:
-        """Takes a job off its VMs. It resumes elsewhere."""
+        """Keeps the evidence on a job that leaves its VMs and resumes
+        elsewhere.
+        """
         job = self._jobs.pop(tenant_id, None)
         self._disturbed.pop(tenant_id, None)
         if job is None:
             return
-        # Its next tenant is another one to the switch.
+        # Elsewhere the job has another tenant number.
         self._end_traffic(job)
         _add_class_drops(self._class_drops, tenant_id, job)
         job.work.pause()
@@ -444,25 +467,29 @@ class EvidenceTaker:
         """
         earlier = self._disturbed.get(tenant_id, NONE)
         later = disturbance(time.monotonic(), outage_s)
-        self._disturbed[tenant_id] = earlier.then(later)
+        self._disturbed[tenant_id] = earlier.followed_by(later)
 
     def is_disturbed(self, tenant_id: int, since_s: float) -> bool:
-        """True if the experiment may have stopped its traffic since an instant."""
+        """True if the experiment may have disturbed its traffic after
+        ``since_s``.
+        """
         return since_s < self._disturbed.get(tenant_id, NONE).until_s
 
     def woke(self, late_s: float) -> None:
-        """Records that the run's own process has woken up late."""
+        """Records by how much the run's own process has now woken up late."""
         self._wakeups.append((time.monotonic(), late_s))
 
     def drop(self, tenant_id: int, packets: int) -> None:
-        """Adds drops of a tenant's classes on links, without the classes that
-        :meth:`class_drops` counts.
+        """Adds drops of a tenant's classes on links, those in
+        :meth:`class_drops` excepted.
         """
         if tenant_id in self._jobs:
             self._jobs[tenant_id].drops += packets
 
     def converging(self) -> frozenset[tuple[int, int]]:
-        """Tenants' links on which VMs of a program may send to one at once."""
+        """Tenants, each with a directed link on which its VMs may send more
+        than it has reserved.
+        """
         links = []
         for tenant_id, job in self._jobs.items():
             links += [(tenant_id, link) for link in job.followed.converging]
@@ -471,9 +498,10 @@ class EvidenceTaker:
     def read_classes(
         self, rows: NDArray[Any], counters: NDArray[Any], waited_s: float
     ) -> None:
-        """Takes in counters of the classes that :meth:`converging` names.
+        """Takes counters of the classes in :meth:`converging`.
 
-        ``waited_s``: how long the switch has waited for a processor so far.
+        ``waited_s``: time for which the switch has waited for a processor so
+        far.
         """
         for row, counted in zip(
             rows.tolist(), counters.tolist(), strict=True
@@ -495,27 +523,31 @@ class EvidenceTaker:
         return link in job.classes
 
     def class_drops(self) -> dict[tuple[int, int], ClassDrops]:
-        """Drops of the classes in :meth:`converging`, by tenant and directed link."""
+        """Drops of the classes in :meth:`converging`, by tenant and directed
+        link.
+        """
         result = dict(self._class_drops)
         for tenant_id, job in self._jobs.items():
             _add_class_drops(result, tenant_id, job)
         return result
 
     def _sends_at_rate(self, job: Followed, now_s: float) -> bool:
-        """True if its traffic waits wherever it is not passed on."""
+        """True if it sends at its rate now, so that a part of the switch that
+        stands still holds up its traffic.
+        """
         disturbed = self._disturbed.get(job.tenant.tenant_id, NONE)
-        is_free = job.is_reserved and now_s >= disturbed.until_s
+        may_send = job.is_reserved and now_s >= disturbed.until_s
         if job.is_nearly_over or now_s < job.since_s:
             return False
         if job.kind == "iperf3":
-            # It connects first, and exchanges its results at the end.
+            # It sends nothing while it connects, or exchanges its results.
             received = self._jobs[job.tenant.tenant_id].received
             ends_s = job.began_s + job.length_s
-            return is_free and bool(received) and now_s < ends_s
-        return job.kind in AT_RATE and is_free
+            return may_send and bool(received) and now_s < ends_s
+        return job.kind in AT_RATE and may_send
 
     def count(self, rows: NDArray[Any], counters: NDArray[Any]) -> None:
-        """Takes in counters of limiters, by row."""
+        """Takes counters of the limiters in ``rows``, in the same order."""
         self._count_queues(rows, counters)
         self._count_links(rows, counters)
         for row, counted in zip(
@@ -524,7 +556,7 @@ class EvidenceTaker:
             what, tenant, where, rate_bps, *_, most_bps = row
             at_s, sent_bytes, *_ = counted
             job = self._jobs.get(tenant)
-            # Gone, or read at an unknown instant.
+            # The job or limiter is gone, or the time of its count is unknown.
             if job is None or sent_bytes < 0 or not isfinite(at_s):
                 continue
             limiter = (what, where)
@@ -545,7 +577,7 @@ class EvidenceTaker:
                     burst_s = switch_catch_up_s(followed.tenant)
                 job.capped[limiter] = _Cap(Counted(*count), burst_s)
             if what == RECEIVE_CAP:
-                _receive(
+                _count_received(
                     job,
                     vm=where,
                     count=(at_s, sent_bytes, rate_bps),
@@ -556,7 +588,7 @@ class EvidenceTaker:
     def _count_links(
         self, rows: NDArray[Any], counters: NDArray[Any]
     ) -> None:
-        """Notes how idle links have been that jobs without a reservation use."""
+        """Takes counters of links that jobs without a reservation use."""
         whole = rows["what"] == WHOLE_LINK
         for row, counted in zip(
             rows[whole].tolist(), counters[whole].tolist(), strict=True
@@ -571,7 +603,7 @@ class EvidenceTaker:
     def _count_queues(
         self, rows: NDArray[Any], counters: NDArray[Any]
     ) -> None:
-        """Notes whose packets wait at this instant."""
+        """Counts jobs' samples, and those in which their packets wait."""
         waiting = counters["backlog_bytes"] > 0
         sampled = set(rows["tenant"].tolist())
         queued = set(rows["tenant"][waiting].tolist())
@@ -579,10 +611,10 @@ class EvidenceTaker:
             job.samples += tenant_id in sampled
             job.queued_samples += tenant_id in queued
 
-    def outlast(self, tenant_id: int) -> JobEvidence | None:
-        """The evidence of a job that its reservation's end stops now.
+    def finish_stopped(self, tenant_id: int) -> JobEvidence | None:
+        """The evidence on a job that its reservation's end stops now.
 
-        Of its agents nobody knows what they have lost.
+        Its agents do not report, so the time that they lost is not known.
         """
         job = self._jobs.get(tenant_id)
         if job is None:
@@ -604,14 +636,17 @@ class EvidenceTaker:
         done_s: Mapping[Claim, float] | None = None,
         short_s: float = 0.0,
     ) -> JobEvidence | None:
-        """The evidence of a job that has ended; kept for the verdict.
+        """The evidence on a job that has ended, also kept for the verdict; None
+        if the job is not known.
 
-        ``lost_s``: by which its slowest agent says that it fell behind, None
-        where that is not known; ``arrivals``: by VM, of those that had a volume
-        to receive; ``resent``: segments that its VMs' TCP sent again, None
-        where nobody counted them; ``done_s``: when VMs that computed were done,
-        on the looks' clock; ``short_s``: what it had left to do when its
-        reservation's end stopped it.
+        - ``lost_s``: the time by which its slowest agent reports to be behind;
+          None: not known.
+        - ``arrivals``: by VM, of VMs that had a volume to receive.
+        - ``resent``: segments that its VMs' TCP sent again; None: not counted.
+        - ``done_s``: the time at which VMs that compute were done, on the clock
+          of the looks.
+        - ``short_s``: the time that was left to run when its reservation's end
+          stopped it.
         """
         job = self._jobs.pop(tenant_id, None)
         if job is None:
@@ -636,17 +671,17 @@ class EvidenceTaker:
 
     def _late_wake_s(self, since_s: float) -> float:
         """Lateness of wake-ups since an instant, 99th percentile."""
-        # They are in the order of their times.
+        # They are sorted by time.
         first = bisect_left(self._wakeups, (since_s, 0.0))
         late_s = [late for _, late in self._wakeups[first:]]
         if not late_s:
             return 0.0
         return quantile(late_s, 0.99)
 
-    def _end_traffic(self, job: _Job) -> None:
-        """Ends what the switch's evidence has of a job.
+    def _end_traffic(self, job: _ObservedJob) -> None:
+        """Ends the switch's evidence on a job.
 
-        Of one that may pause it counts what waited for the switch.
+        If the job may pause, the time counts for which its packets waited.
         """
         if self._switch is None:
             return
@@ -658,9 +693,11 @@ class EvidenceTaker:
 
 
 def _add_class_drops(
-    result: dict[tuple[int, int], ClassDrops], tenant_id: int, job: _Job
+    result: dict[tuple[int, int], ClassDrops],
+    tenant_id: int,
+    job: _ObservedJob,
 ) -> None:
-    """Adds a job's: another one may have had its number before."""
+    """Adds a job's drops; an earlier tenant may have had the same number."""
     for link, now in drops_of(job.classes).items():
         before = result.get((tenant_id, link), ClassDrops(0, 0))
         result[tenant_id, link] = ClassDrops(
@@ -668,29 +705,29 @@ def _add_class_drops(
         )
 
 
-def _receive(
-    job: _Job,
+def _count_received(
+    job: _ObservedJob,
     vm: int,
     count: tuple[float, int, int],
     disturbed: Disturbance,
     links: Mapping[int, LinkUse],
 ) -> None:
-    """Counts what a VM has received, unless that may be all of it.
+    """Counts the traffic that a VM has received, unless that may be all.
 
-    Acknowledgements count too: what they hide of the last bytes is left to the
-    time of the last one.
+    Acknowledgements are counted too, so the count reaches the volume a little
+    early. The rest is judged by the arrival of the last byte.
     """
     followed = job.followed
     at_s, sent_bytes, rate_bps = count
     data_bits = wire_bits(followed.volume_bytes(vm))
     if 8 * sent_bytes >= data_bits * followed.arriving:
         return
-    # iperf3 sends for its time, whatever comes of it.
+    # iperf3 sends for its time, without a volume.
     ends_s = followed.began_s + followed.length_s
     if followed.kind == "iperf3" and at_s > ends_s:
         return
     if vm not in job.received and followed.kind == "iperf3":
-        # It connects first.
+        # It has connected before: its time at the rate begins here.
         job.received[vm] = Counted(*count)
         return
     if vm not in job.received:
@@ -707,7 +744,7 @@ def _receive(
 
 
 def _evidence(
-    job: _Job,
+    job: _ObservedJob,
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
@@ -731,7 +768,7 @@ def _evidence(
     evidence = replace(evidence, excess=_excess(job))
     if not followed.is_whole and followed.kind not in AT_RATE:
         return evidence
-    # What limits it are its VMs' caps, unless a link that it shares is full.
+    # Without a reservation its VMs' caps limit it, or full links.
     unreserved = followed.kind == "best effort" and followed.is_continuous
     is_counted = followed.kind in COUNTED or unreserved
     if not is_counted or not job.received:
@@ -745,21 +782,23 @@ def _evidence(
 
 def _with_cap(
     evidence: JobEvidence,
-    job: _Job,
+    job: _ObservedJob,
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """Adds what traffic without a reservation lacks of its VMs' caps.
+    """Adds the time by which traffic without a reservation fell behind its VMs'
+    caps.
 
-    On full links that it shared these have held it up, by design.
+    Time in which links that it shared were full is left out: they delay it by
+    design.
     """
     counted = _with_rate(evidence, job, arrivals, disturbed)
-    # Nothing but the caps could limit it: what it lacks is the machine's.
+    # Only the caps could limit it: the machine caused whatever is missing.
     if not job.shared_links:
         return replace(counted, held_s=0.0)
     held_up = [job.held_up[vm] for vm in job.received]
     watched_s = min(vm.watched_s for vm in held_up)
-    # The rest of its time goes on as it was counted.
+    # Extrapolated from the time watched.
     lack_s = max(vm.lack for vm in held_up) * evidence.length_s
     return replace(
         counted, watched_s=watched_s, held_s=lack_s, missing_s=0.0
@@ -768,21 +807,21 @@ def _with_cap(
 
 def _with_rate(
     evidence: JobEvidence,
-    job: _Job,
+    job: _ObservedJob,
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """Adds the time that its traffic lacks at its rate."""
+    """Adds the time that its rate needs for its missing traffic."""
     missing_s = max(job.lack_s.values(), default=0.0)
     tail_s = 0.0
     for vm, counted in job.received.items():
-        present_s, late_s = _lacks_s(
+        present_s, vm_tail_s = _missing_s(
             job, counted, arrivals.get(vm), disturbed
         )
         lack_s = job.lack_s.get(vm, 0.0) + present_s
         if lack_s > missing_s:
             missing_s = lack_s
-            tail_s = late_s
+            tail_s = vm_tail_s
     return replace(
         evidence,
         watched_s=job.all_watched_s,
@@ -794,14 +833,14 @@ def _with_rate(
 
 def _with_curve(
     evidence: JobEvidence,
-    job: _Job,
+    job: _ObservedJob,
     arrivals: Mapping[int, Arrival],
     disturbed: Disturbance,
 ) -> JobEvidence:
-    """Adds the time by which its traffic is behind its demand curve.
+    """Adds the time by which its traffic ended behind its demand curve.
 
-    Nothing is added for an application that was stopped meanwhile: where it is
-    in its curve is unknown.
+    Nothing is added for a job that was disturbed, as its place in the curve is
+    not known, or if a VM's last byte is not known.
     """
     followed = job.followed
     if disturbed != NONE or followed.was_paused:
@@ -827,18 +866,18 @@ def _with_curve(
 
 def _with_pace(
     evidence: JobEvidence,
-    job: _Job,
+    job: _ObservedJob,
     lost_s: float | None,
 ) -> JobEvidence:
-    """Adds what its agents lost of their own pace, or its programs by waiting."""
+    """Adds the time that its agents lost, or that its programs waited."""
     followed = job.followed
     if followed.kind in PACED:
         return replace(evidence, lost_s=lost_s)
     if followed.is_paced:
         return replace(evidence, held_s=lost_s)
     if job.waits:
-        # Beside VMs that use all that it leaves a program waits by design: for
-        # the machine no longer than its node was without a processor.
+        # Beside background VMs that use all it leaves a program waits by
+        # design. The machine causes at most the node's lack of processor time.
         waited_s = job.programs_waited_s - job.shared_waited_s
         waited_s += min(job.shared_waited_s, job.nodes.lack_s)
         return replace(evidence, held_s=waited_s)
@@ -846,22 +885,24 @@ def _with_pace(
 
 
 def _with_work(evidence: JobEvidence, work: Work) -> JobEvidence:
-    """Adds the processor time that its computing VMs lacked, if it was watched.
+    """Adds the processor time that its computing VMs lacked, if watched enough.
 
-    On all their nodes, at any tier: they use whatever they get.
+    This holds at any tier, as such VMs use whatever they get.
     """
     if work.watched_s < LEAST_WATCHED * evidence.length_s:
         return evidence
     return replace(evidence, held_s=work.lack_s)
 
 
-def _lacks_s(
-    job: _Job,
+def _missing_s(
+    job: _ObservedJob,
     counted: Counted,
     arrival: Arrival | None,
     disturbed: Disturbance,
 ) -> tuple[float, float]:
-    """Time that a VM lacks over all of its job, and after its last count."""
+    """Time that a VM's missing traffic takes: in all its time on its present
+    node, and after its last count.
+    """
     if arrival is not None:
         all_bits = arrival.wire_bits * job.followed.arriving
         tail_bits = counted.tail_lack(
@@ -869,24 +910,24 @@ def _lacks_s(
         )
         lack_s = counted.seconds(counted.lack_bits + tail_bits)
         return lack_s, counted.seconds(tail_bits)
-    # A packet counts when it ends: half of one is on its way.
+    # A packet counts at its end: on average, half of one is on its way.
     packet_bits = 8 * largest_packet_bytes(job.followed.tenant)
     lack_bits = counted.lack_in(job.followed.length_s) - packet_bits / 2
     return counted.seconds(lack_bits), 0.0
 
 
-def _doubtful_drops(job: _Job) -> int:
-    """Drops of its classes on links, but for those of full ones."""
+def _doubtful_drops(job: _ObservedJob) -> int:
+    """Drops of its classes on links, except those of full classes."""
     of_classes = job.class_drops()
     return job.drops + of_classes.packets - of_classes.full
 
 
-def _resent_s(job: _Job, resent: int | None) -> float:
-    """The time that sending again takes of a VM's rate, at most.
+def _resent_s(job: _ObservedJob, resent: int | None) -> float:
+    """Longest time that a VM's cap needs to send dropped packets again.
 
-    Of what links have dropped: no more than so many of the largest packets, and
-    no more than TCP has sent again, which also repeats what a VM's own cap
-    drops.
+    Their traffic is at most that of as many largest packets, and at most that
+    of all segments that TCP sent again (``resent``). These also repeat packets
+    that a VM's own cap dropped.
     """
     tenant = job.followed.tenant
     lost_bits = 8 * largest_packet_bytes(tenant) * _doubtful_drops(job)
@@ -895,8 +936,8 @@ def _resent_s(job: _Job, resent: int | None) -> float:
     return lost_bits / max(1.0, tenant.cap_bps)
 
 
-def _excess(job: _Job) -> float:
-    """The largest share of a cap's rate that it let through beyond it."""
+def _excess(job: _ObservedJob) -> float:
+    """The largest excess of its VMs' caps (:meth:`_Cap.excess`)."""
     tenant = job.followed.tenant
     packet_bits = 8.0 * largest_packet_bytes(tenant)
     shares = [

@@ -775,7 +775,7 @@ class LiveBackend:
         live = self._jobs[job_id]
         if reason == events.OUTLASTED and live.tenant is not None:
             # Before its tenant goes, as of a job that ends by itself.
-            self.watch.evidence.outlast(live.tenant.tenant_id)
+            self.watch.evidence.finish_stopped(live.tenant.tenant_id)
         self.remove(job_id)
 
     def remove(self, job_id: str) -> None:

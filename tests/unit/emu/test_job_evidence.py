@@ -101,7 +101,7 @@ def taken(
             backlog = 3_000 if second <= queues_until_s else 0
             counters += [(100.0 + second, sent, 0, backlog)] * 2
         taker.count(rows, np.array(counters, COUNTERS))
-    evidence = taker.outlast(1) if outlasts else None
+    evidence = taker.finish_stopped(1) if outlasts else None
     if not outlasts:
         evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
@@ -385,14 +385,14 @@ def test_a_job_that_its_reservation_stops_may_have_begun_too_late(
     monkeypatch.setattr(job_evidence.time, "monotonic", lambda: stopped_s)
     taker = EvidenceTaker()
     taker.look([replace(JOB, kind="compute", is_paced=True)])
-    evidence = taker.outlast(1)
+    evidence = taker.finish_stopped(1)
     assert evidence is not None
     assert evidence.short_s == pytest.approx(short_s)
     # Its agents have not said what they lost.
     assert evidence.held_s is None
     assert not evidence.is_complete
     assert taker.ended == [evidence]
-    assert taker.outlast(1) is None
+    assert taker.finish_stopped(1) is None
 
 
 def test_traffic_of_a_job_that_its_reservation_stops_is_counted(
