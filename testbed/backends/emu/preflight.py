@@ -1,5 +1,5 @@
 """Preflight of a live run: load tests of the plans' busiest instants, and the
-rate that fits.
+search for a rate that fits.
 """
 
 from __future__ import annotations
@@ -36,49 +36,47 @@ from testbed.plan.peak_load import reserved_port_load_bps
 from testbed.spec.experiment import Scale
 
 LOAD_TEST_WALL_S = 1.5
+"""Shortest length of a first load test."""
 LONG_LOAD_TEST_WALL_S = 5.0
-"""A load test's length, and that of one more where a first is in doubt, or
-where a VM sends less than enough of its largest packets in a short one:
-packets' time on their way counts for less.
+"""Shortest length of a repeated load test, and longest of a first one. The
+longer it is, the less packets' time on their way counts.
 """
 NEARLY = 1.0
-"""The load up to which one that is over the limit is in doubt: another program
-only adds load.
+"""Load up to which a test over the limit is repeated: another program may have
+added load.
 """
 FAR = 2.0
-"""The load beyond which a first test is not repeated: the search begins far
-below its rate.
-"""
+"""Load of a first test beyond which the search begins far below its rate."""
 TAKEN_SHARE = 0.1
-"""Of the processors, taken from a network whose first load test is in doubt."""
+"""Share of the processors withheld from the network in repeated load tests."""
 TAKE_S = 0.001
 GIVE_UP_AFTER = 2.0
-"""Lengths of a load test after which what has not arrived is given up."""
+"""Time after which a test transfer is ended, in lengths of the load test."""
 PROGRESS_EVERY_S = 1.0
-"""At least so often test transfers say how much has arrived."""
+"""Longest time between test transfers' reports of their progress."""
 LIKELY_BPS = 3e9
-"""Summed port load that two processors can do, about: where ``auto`` begins to
-search.
+"""Approximate summed port load that two processors can carry, with which the
+search for ``auto`` begins.
 """
 SAFE_SHARE = 0.8
-"""Of a rate that is likely to fit, or of what a load test leaves of one: where
-the search for a rate with room begins.
+"""Share of a rate that probably fits, with which the search for ``auto``
+begins: it leaves room.
 """
 LEAST_VM_BPS = 1_000_000
-"""Of the fastest VM: below, its few large packets are no stream at a rate
-(docs/decisions/16).
+"""Lowest rate of the fastest VM. Below, its few large packets are no stream at
+a rate (docs/decisions/16).
 """
 
 Peak = Sequence[events.JobReserved]
 LoadTest = Callable[[Peak, Scale, bool], Finding]
-"""Its last argument: a long one, with a share of the processors taken away."""
+"""Load test of a peak at a scale; True: a repeated one (:func:`load_test`)."""
 Narrate = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Preflight:
-    """Each plan's finding at a rate, and why a run at it does not start (None:
-    it does).
+    """Each plan's finding at a rate; ``refusal``: the reason for which a run at
+    this rate does not start (None: it starts).
     """
 
     rate: float
@@ -87,8 +85,8 @@ class Preflight:
 
     @property
     def loads(self) -> list[float]:
-        """Shares of what the machine can do; infinite where that could not be
-        tested.
+        """Each plan's load as a share of what the machine can do; 0 if it asks
+        nothing, infinite if it could not be tested.
         """
         loads = []
         for finding in self.findings:
@@ -124,14 +122,15 @@ def passed_load_test(
 ) -> Preflight:
     """Tests the scale's rate; searches for one that fits if it does not.
 
-    ``auto`` tests one that leaves room, and takes it where it fits; ``largest``
-    always searches. The search tests the first rate once more, unless its load is beyond
-    :data:`FAR`, and the better of both tests counts: a switch that has just
-    been started, or another program, only adds load. ``force``: nothing is
-    refused, and a given rate is tested twice at most; once without ``repeat``,
-    as where no verdict on the emulation is expected. A load test that could
-    not be made is one more finding of a run at a given rate; without any,
-    ``auto`` has no rate.
+    ``auto`` first tests a rate that leaves room, and takes it if it fits;
+    ``largest`` always searches. A given rate, or the first one of ``largest``,
+    is tested once more unless its load is beyond :data:`FAR`. The better of
+    several tests counts, as a switch that has just been started, or another
+    program, only adds load.
+
+    ``force``: nothing is refused, and there is no search for a given rate: it
+    is tested twice at most, or once without ``repeat``. If the load test itself
+    fails, a given rate is run with that finding; ``auto`` is refused.
     """
     return _Search(test, peaks, scale, narrate).passed(
         force=force, repeat=repeat
@@ -142,7 +141,7 @@ SUSPECT, INVALID = THRESHOLDS["preflight"]
 
 
 class _Search:
-    """Load tests of the plans' busiest instants, one rate after the other."""
+    """Load tests of the plans' busiest instants, at one rate after the other."""
 
     def __init__(
         self,
@@ -169,9 +168,9 @@ class _Search:
         start = self._likely if scale.auto else scale.rate
         first = self._load(start)
         if first == inf:
-            return self._untested(self._tested[0], force=force)
+            return self._failed(self._tested[0], force=force)
         if first <= SUSPECT and not scale.largest:
-            return self._taken(self._tested[0])
+            return self._chosen(self._tested[0])
         if force and not scale.auto:
             return self._best_at(start, again=repeat)
         fitting = self._fitting(start, first)
@@ -180,10 +179,11 @@ class _Search:
             rate = fitting or self._lowest
         best = self._best_at(rate)
         if best.load <= SUSPECT:
-            return self._taken(best)
+            return self._chosen(best)
         return self._doubted(best, fitting, force=force)
 
     def _load(self, rate: float) -> float:
+        """Tests a rate; its load. All tests but the first are repeated ones."""
         again = bool(self._tested)
         findings: list[Finding] = []
         for number, peak in enumerate(self._peaks):
@@ -200,21 +200,23 @@ class _Search:
         return tested.load
 
     def _searched_load(self, rate: float) -> float:
-        """The load at a rate; of two tests the better, where one is in doubt."""
+        """Tests a rate, twice if it is just over the limit; its lower load."""
         load = self._load(rate)
         if SUSPECT < load <= NEARLY:
             return min(load, self._load(rate))
         return load
 
     def _fitting(self, start: float, first: float) -> float | None:
-        """The rate that fits, from what was ``first`` tested on; None: none."""
+        """Searches for a rate that fits; ``first``: the load at ``start``. None
+        if no rate fits.
+        """
         scale = self._scale
         rates_bps = [job.rate_bps for peak in self._peaks for job in peak]
         fastest_bps = max(1, max(rates_bps, default=1))
         least = min(start, two_figures(LEAST_VM_BPS / fastest_bps))
         begin = start
         if first > FAR or (scale.auto and not scale.largest):
-            # Load grows with the rate: the first test says where about.
+            # About the rate that fits, if load grows in proportion to it.
             below = two_figures(self._room * start / first)
             begin = max(least, min(self._likely, below))
         return fitting_rate(
@@ -231,21 +233,25 @@ class _Search:
         return min(tested.rate for tested in self._tested)
 
     def _best_at(self, rate: float, *, again: bool = False) -> Preflight:
-        """The better of the tests at a rate; ``again``: after one more."""
+        """The test at a rate with the lowest load; ``again``: after one more
+        test.
+        """
         if again:
             self._load(rate)
         at_rate = [test for test in self._tested if test.rate == rate]
         return min(at_rate, key=attrgetter("load"))
 
-    def _untested(self, tested: Preflight, *, force: bool) -> Preflight:
-        """A load test that could not be made: no rate where one is searched."""
+    def _failed(self, tested: Preflight, *, force: bool) -> Preflight:
+        """A load test that failed; refused if the rate was to be searched for."""
         if force or not self._scale.auto:
             return tested
         hint = "give scale.rate a number in place of auto"
         return replace(tested, refusal=MachineCannot(str(tested), hint))
 
-    def _taken(self, tested: Preflight) -> Preflight:
-        """The rate of the run; it is reported where the preflight chose it."""
+    def _chosen(self, tested: Preflight) -> Preflight:
+        """The test at the run's rate; reports the rate if the preflight chose
+        it.
+        """
         if self._scale.auto:
             name = "largest" if self._scale.largest else "auto"
             self._narrate(
@@ -260,7 +266,9 @@ class _Search:
         *,
         force: bool,
     ) -> Preflight:
-        """A rate that is too much, with advice; refused where it is far so."""
+        """A test at too high a rate, with advice; refused if its load is
+        ``invalid``, or if the rate was searched for, unless ``force``.
+        """
         if fitting is None:
             advice = f"no scale.rate down to {rate_text(self._lowest)} fits"
             hint = f"have fewer jobs at once: {advice}"
@@ -296,20 +304,20 @@ def load_test(
     scale: Scale,
     again: bool = False,
 ) -> Finding:
-    """Runs transfers in the places and at the rates of ``together``; judges what
-    it took.
+    """Runs a transfer in the place and at the rate of each job of ``together``,
+    all at once. Returns the finding on the load.
 
-    ``rings``: ids of jobs that play a ring, most of whose transfers stay within
-    a server. All others are tested by a permutation: all that their hoses allow
-    may cross the network.
+    ``rings``: ids of jobs that are tested by a ring, most of whose transfers
+    stay within a server. All others are tested by a permutation: all that their
+    hoses allow may cross the network.
 
-    ``again``: for longer, without :data:`TAKEN_SHARE` of the processors. A
-    switch that polls leaves nothing of them idle: that they suffice shows in a
-    test in which fewer do.
+    ``again``: a repeated test. It is longer and withholds :data:`TAKEN_SHARE`
+    of the processors: as a switch that polls leaves none idle, only a test with
+    fewer of them shows that they suffice.
 
     Jobs of one VM and jobs without bandwidth ask nothing of the switches and
-    are left out; those that send without a reservation come with their share
-    (:func:`testbed.plan.peak_load.peak`).
+    are left out. Jobs that send without a reservation are in ``together`` with
+    their share of the bandwidth (:func:`testbed.plan.peak_load.peak`).
     """
     together = [
         job for job in together if _n_vms(job) > 1 and job.rate_bps > 0
@@ -321,7 +329,7 @@ def load_test(
     slowest_bps = min(job.rate_bps for job in together) * scale.rate
     length_s = _length_s(slowest_bps, long=again)
     ideal_s = length_s * scale.time
-    # Packets are of the size that the shortest of the jobs would have.
+    # Packets get the size that the shortest of the jobs would use.
     estimates_s = [job.estimate_s for job in together if job.estimate_s]
     lasts_s = min(estimates_s, default=0.0) / scale.time
     backend = LiveBackend(
@@ -345,12 +353,12 @@ def load_test(
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
     taken = TAKEN_SHARE if again else 0.0
     with processors_taken(taken):
-        delivered, busy_share = _played(backend, started, ideal_s)
+        delivered, busy_share = _play(backend, started, ideal_s)
     if length_s >= LONG_LOAD_TEST_WALL_S and isfinite(
         backend.watch.received
     ):
-        # To its end a transfer has the time of its packets on their way too, in
-        # a short test of slow VMs over many switches a tenth of it.
+        # The samples leave out packets' time on their way, which a transfer's
+        # time includes: up to a tenth, for slow VMs over many switches.
         delivered = backend.watch.received
     lacking = backend.watch.lacking() if again else []
     return preflight(
@@ -373,7 +381,10 @@ def _start(
     pattern: Pattern,
     ideal_s: float,
 ) -> str:
-    """Starts a test transfer in a job's place; its name. Raises StartFailed."""
+    """Starts a test transfer in a job's place; returns its id.
+
+    Raises StartFailed.
+    """
     job = JobRequest(
         id=f"preflight.{reserved.job_id}",
         submit_s=0.0,
@@ -388,9 +399,8 @@ def _start(
     return job.id
 
 
-# At a real-time priority, so that it takes its share from the switch as well. It
-# counts its own processor time: by the clock it would take less where others
-# keep it waiting.
+# Its real-time priority lets it take its share from the switch as well. It counts
+# its own processor time: by the clock it would take less when it has to wait.
 _TAKE = """
 import os, sys, time
 processor, share, take_s = int(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
@@ -410,8 +420,8 @@ while os.getppid() == parent:
 
 @contextmanager
 def processors_taken(share: float) -> Iterator[None]:
-    """Takes a share of each processor from everything else, :data:`TAKE_S` at a
-    time.
+    """Keeps each processor busy for a share of the time, :data:`TAKE_S` at
+    once, so that other processes get less of it.
     """
     command = [sys.executable, "-I", "-S", "-c", _TAKE]
     processors = sorted(os.sched_getaffinity(0)) if share else []
@@ -426,31 +436,30 @@ def processors_taken(share: float) -> Iterator[None]:
 
 
 def _length_s(slowest_bps: float, *, long: bool) -> float:
-    """Length of a load test in which VMs send at this rate at least, s of wall
-    time.
+    """Length of a load test in s of wall time; the slowest VM sends at
+    ``slowest_bps``.
     """
     packets_s = ENOUGH_PACKETS * LONG_GSO_BYTES * 8 / slowest_bps
     if not long:
         return min(LONG_LOAD_TEST_WALL_S, max(LOAD_TEST_WALL_S, packets_s))
-    # Until packets arrive at their rate, then as long again.
+    # Once until packets arrive at their rate, then as long to measure them.
     needed_s = max(LONG_LOAD_TEST_WALL_S, 2 * packets_s + 1.0)
     return min(2 * LONG_LOAD_TEST_WALL_S, needed_s)
 
 
-def _played(
+def _play(
     backend: LiveBackend,
     started: list[str],
     ideal_s: float,
 ) -> tuple[float, float]:
-    """The share of its volume that the slowest job had in its time, and the
-    processors' busy share.
+    """Plays the started test transfers until they end. Returns the slowest
+    one's ideal time over its time, and the processors' busy share.
 
-    All begin together, and have ended. Sampling, as beside jobs, is part of the
-    load.
+    Sampling is part of the load, as it is in a run.
     """
     processors = ProcessorSampler()
     backend.begin()
-    # The processors are read before jobs end and are cleaned up after.
+    # Read before transfers end, as their removal takes processor time, too.
     backend.listen_until(0.95 * ideal_s)
     busy_share = 1.0 - processors.sample().idle
     backend.listen_until(GIVE_UP_AFTER * ideal_s)
@@ -466,7 +475,7 @@ def _played(
 
 
 def _achieved_share(done: Completion, ideal_s: float) -> float:
-    """A test transfer's ideal time over its time, the paths' delay apart."""
+    """A test transfer's ideal time over its time without its paths' delay."""
     if not done.measured_s:
         return 0.0
     # A path's delay is no lack of processor.

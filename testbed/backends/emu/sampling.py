@@ -1,9 +1,7 @@
-"""Samples of links, queues, processors and wake-up lateness beside the jobs.
-
-They are taken about once a second.
+"""Samples of links, queues, processors and late wake-ups, about once a second.
 
 CPU time of processes under SCHED_IDLE counts as available, although the kernel
-counts it as used: they run only while nothing else of their group wants to.
+counts it as used: they run only while no other process of their group is ready.
 """
 
 from __future__ import annotations
@@ -64,11 +62,11 @@ if TYPE_CHECKING:
 
 SAMPLE_EVERY_S = 1.0
 SAMPLE_EVERY_AT_MOST_S = 5.0
-# Time between reads of classes that several VMs may fill: a queue of 300 kB is
-# empty after 80 ms at 30 Mbit/s.
+# Time between reads of classes that several VMs may fill. It is short, as a
+# queue of 300 kB is empty after 80 ms at 30 Mbit/s.
 CLASSES_EVERY_S = 0.025
-# Share of a processor that samples may take: where each costs more they are
-# fewer.
+# Share of a processor that samples may take: they are taken less often if they
+# cost more.
 SAMPLES_SHARE = 0.025
 
 COLUMNS = (
@@ -85,9 +83,9 @@ LIMITER = np.dtype([(column, "i8") for column in COLUMNS])
 
 ``tenant``: 0 for a whole link, as no tenant has that number. ``where``: the
 directed link, or the VM's index. ``packet_bits``: the largest packet, which
-leaves at once and counts whole in one sample. ``bucket_bits``: what a limiter
-sends beyond its rate after a pause, where a packet has made its bucket larger
-than usual. ``most_bps``: its ceiling, above its rate where bandwidth is lent.
+leaves at once and counts whole in one sample. ``bucket_bits``: the part of its
+bucket beyond the usual size, sent at once after a pause; it fits a large
+packet. ``most_bps``: its ceiling, above its rate where bandwidth is lent.
 """
 
 
@@ -96,8 +94,8 @@ def limiters(
 ) -> dict[Limiter, tuple[int, ...]]:
     """Rows of :data:`LIMITER` for every limiter of the tenants.
 
-    A tenant has both caps of each VM, and a class on every directed link that
-    it reserved. Where it reserved none, all links of its tree count, whole.
+    They are both caps of each VM, and a class on every directed link that the
+    tenant reserved. If it reserved none, they are all links of its tree, whole.
     """
     rows: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:
@@ -130,7 +128,9 @@ def limiters(
 def _whole_links(
     tenant: TenantPlan, plan: NetworkPlan
 ) -> dict[Limiter, tuple[int, ...]]:
-    """Both directions of the links of a tenant's tree."""
+    """Rows of :data:`LIMITER` for the links of a tenant's tree, both
+    directions.
+    """
     rows: dict[Limiter, tuple[int, ...]] = {}
     ports = [link.lower.name for link in plan.links]
     for edge in tenant.edges:
@@ -179,11 +179,11 @@ class Watch:
         self._classes_next_s = 0.0
         self.evidence = EvidenceTaker()
         self.lost_ports: list[tuple[int, int]] = []
-        """Tenants and VMs whose ports were not there at the last sample."""
+        """VMs whose ports were gone at the last sample, as (tenant, VM)."""
 
     def start(self) -> None:
-        """Begins sampling: only what is counted from here on is of the run."""
-        # Not what the preparation of the jobs of time 0 took.
+        """Begins sampling; counts of earlier times do not belong to the run."""
+        # Here, as preparing the jobs of time 0 takes processor time, too.
         self._outside = Outside()
         self._processors = ProcessorSampler(self._outside)
         self.follow_switches()
@@ -193,7 +193,9 @@ class Watch:
         self._last_s = None
 
     def follow_switches(self) -> None:
-        """Follows the switch's present processes, others after a restart."""
+        """Samples the switch's present processes; called again after its
+        restart.
+        """
         network = self._emulation.network
         pids = network.switch_pids
         self._outside.not_counted = pids
@@ -211,10 +213,12 @@ class Watch:
         tenants: Sequence[TenantPlan],
         cap_limited: Mapping[int, float],
     ) -> float:
-        """Samples if it is time; returns how long the caller may wait at most.
+        """Samples if it is time; returns the time in s after which to call
+        again.
 
-        ``cap_limited``: tenants, by number, whose VMs always send at their own
-        caps, and the share of their payload that has arrived.
+        ``timeout_s``: the longest time to return. ``cap_limited``: the arrived
+        share of its payload, by the number of a tenant whose VMs always send at
+        their own caps.
         """
         now = time.monotonic()
         if self._next and now >= self._next:
@@ -224,8 +228,8 @@ class Watch:
             self._sample(tenants, cap_limited)
             self._cost_s = time.thread_time() - began_s
             now = time.monotonic()
-            # At least a second: over less, a single packet would be a large
-            # part of the rate.
+            # Over less than a second, a single packet would be a large part of
+            # the rate.
             every_s = max(SAMPLE_EVERY_S, self._cost_s / SAMPLES_SHARE)
             self._next = now + min(SAMPLE_EVERY_AT_MOST_S, every_s)
         if not self._next:
@@ -235,16 +239,16 @@ class Watch:
     def look(
         self, timeout_s: float, running: Callable[[], Sequence[Followed]]
     ) -> float:
-        """Looks at the jobs' processes, and reads classes, if it is time.
+        """Looks at the jobs' processes, and reads classes, each if it is time.
 
-        Returns how long the caller may wait at most.
+        Returns the time in s after which to call again, at most ``timeout_s``.
         """
         if not self._next:
             return timeout_s
         if self.evidence.due_in_s() <= 0:
             jobs = running()
             self.evidence.look(jobs)
-            # It reads the same counters as a sample, and costs as much.
+            # A count reads the counters of a sample, and costs as much.
             is_cheap = self._cost_s <= SAMPLES_SHARE * SAMPLE_EVERY_S
             tenants = [job.tenant for job in jobs]
             if self.evidence.wants_count and is_cheap:
@@ -256,21 +260,24 @@ class Watch:
         return max(0.0, min(timeout_s, due_in_s))
 
     def slept(self, asked_s: float, took_s: float) -> None:
-        """Notes how late this process woke from a sleep that lasted its time.
+        """Records how late this process woke from a sleep that was not cut
+        short.
 
-        Time that it spent on work, such as starting a job of many VMs or a
-        policy's decision, is not lateness.
+        ``asked_s``: the sleep's planned time; ``took_s``: its time without work
+        of this process, such as a policy's decision, which is not lateness.
         """
         if self._next and 0.0 < asked_s <= took_s:
             self._late_s.append(took_s - asked_s)
             self.evidence.woke(took_s - asked_s)
 
     def _follow_classes(self, tenants: Sequence[TenantPlan]) -> None:
-        """Has classes that several VMs of a program may fill read from now on."""
+        """Sets up the reader of the classes that several VMs of a program may
+        fill.
+        """
         converging = self.evidence.converging()
         if converging:
             self._follow_new(tenants)
-        # Rates of the same classes may have changed.
+        # Tenants too: rates of the same classes may have changed.
         followed = (converging, self._tenants)
         if followed == self._classes:
             return
@@ -287,13 +294,13 @@ class Watch:
             self._class_reader = self._emulation.network.counter_reader(
                 limiters_read, one_by_one=True
             )
-            # Their drops count from here on, so they are read at once.
+            # Drops count from the first read on, so it is done at once.
             self._classes_next_s = 0.0
 
     def _read_classes(self) -> float:
         """Reads the followed classes if it is time.
 
-        Returns how long the caller may wait at most.
+        Returns the time in s until the next read.
         """
         now_s = time.monotonic()
         if now_s >= self._classes_next_s:
@@ -309,12 +316,11 @@ class Watch:
         return max(0.0, self._classes_next_s - now_s)
 
     def _switch_waited_s(self) -> float:
-        """Time that the switch's parts have waited for a processor, in sum.
-
-        NaN where it is not known.
+        """Time for which the switch's parts have waited for a processor so far,
+        in sum; NaN: not known.
         """
         network = self._emulation.network
-        # The kernel's own datapath waits for nobody.
+        # The kernel's datapath is no process that could wait.
         if network.forwards_in_kernel:
             return 0.0
         total_s = 0.0
@@ -326,14 +332,16 @@ class Watch:
         return total_s
 
     def _follow_new(self, tenants: Sequence[TenantPlan]) -> None:
-        """Follows tenants that have come since the last sample, too."""
+        """Adds the tenants that have come since the last sample to those
+        followed.
+        """
         known = list(self._tenants or ())
         new = [tenant for tenant in tenants if tenant not in known]
         if new:
             self._follow([*known, *new])
 
     def _count(self, tenants: Sequence[TenantPlan]) -> None:
-        """Counts traffic between two samples, as a short job needs it."""
+        """Counts traffic between two samples, for a job too short for samples."""
         self._follow_new(tenants)
         self.evidence.count(self._rows, self._reader.read())
 
@@ -360,15 +368,15 @@ class Watch:
         if self._last_s is not None:
             received = self._compare(now_s - self._last_s, now, cap_limited)
         if tenants:
-            # VMs that are not cap-limited may pause: what arrives beside
-            # them says nothing of the processors.
+            # VMs that are not cap-limited may pause: the traffic of others is
+            # then no measure of a lack of processors.
             all_limited = all(
                 tenant.tenant_id in cap_limited for tenant in tenants
             )
             if not all_limited:
                 received = nan
-            # Where counters were read in time and there is no share, a VM
-            # has just begun: the verdict leaves such a sample out.
+            # The counters were read in time, so there is no share only because
+            # a VM has just begun, or is about to end.
             unsettled = (
                 all_limited and isnan(received) and self._is_timed(now)
             )
@@ -380,7 +388,7 @@ class Watch:
         self._last_bps = self._rows["rate_bps"]
 
     def _note_lost_ports(self, now: NDArray[Any]) -> None:
-        # The reader marks an object that is gone by a negative count.
+        # A negative count marks a limiter that is gone.
         of_vms = self._rows["what"] == RECEIVE_CAP
         lost = self._rows[of_vms & (now["sent_bytes"] < 0)]
         self.lost_ports = []
@@ -388,27 +396,24 @@ class Watch:
             self.lost_ports.append((tenant, vm))
 
     def _is_timed(self, now: NDArray[Any]) -> bool:
-        """True if it is known when this sample and the last one were read."""
+        """True if the times are known at which both last samples were read."""
         late = self._read_too_late(self._last) or self._read_too_late(now)
         return not late
 
     def _read_too_late(self, counters: NDArray[Any]) -> bool:
-        """True if it is not known when a VM's present counter was read."""
+        """True if the time is not known at which a counter of a VM was read."""
         of_vms = self._rows["what"] == RECEIVE_CAP
         present = counters["sent_bytes"] >= 0
         return bool((of_vms & present & np.isnan(counters["at_s"])).any())
 
     def _follow(self, tenants: Sequence[TenantPlan]) -> None:
-        """Replaces the limiters by those of other tenants.
-
-        A long run keeps nothing of tenants that are gone.
-        """
+        """Replaces the limiters by those of ``tenants``; drops all others."""
         rows = limiters(tenants, self._emulation.plan)
         old_rows = self._rows.tolist()
         # By kind, tenant and place: a limiter stays the same when its rate
         # changes.
         row_of = {tuple(row[:3]): i for i, row in enumerate(old_rows)}
-        # A new limiter was in row -1: the absent one that is appended below.
+        # A new limiter has -1, the row of the absent one that is added below.
         earlier_row = np.array(
             [row_of.get(row[:3], -1) for row in rows.values()],
             dtype=np.int64,
@@ -429,27 +434,29 @@ class Watch:
         now: NDArray[Any],
         cap_limited: Mapping[int, float],
     ) -> float:
-        """Compares rates since the last sample, where both were read.
+        """Judges the limiters' traffic since the last sample.
 
-        Returns the share of their rates that cap-limited VMs received; NaN
-        where there are none.
+        ``length_s``: the time since then. Returns the share of their rates that
+        cap-limited VMs received; NaN: not known.
         """
         rows = self._rows
         interval_s = now["at_s"] - self._last["at_s"]
         samples = self._class_samples(now, interval_s)
         on_link = rows["what"] == LINK
-        at_rate = ~np.isin(rows["tenant"], self._borrowers)
-        free = self._undisturbed(rows)
-        self._starved.take(samples, on_link & free)
+        not_borrowing = ~np.isin(rows["tenant"], self._borrowers)
+        undisturbed = self._undisturbed(rows)
+        self._starved.take(samples, on_link & undisturbed)
         of_limited = np.isin(rows["tenant"], list(cap_limited))
         self._cap_limited.take(
-            samples, ~on_link & at_rate & of_limited & free
+            samples, ~on_link & not_borrowing & of_limited & undisturbed
         )
         self._exceeding.take(samples, rows["what"] != WHOLE_LINK)
-        self._count_drops(samples, on_link & at_rate, now)
+        # Drops are expected of caps, which limit TCP so, and of borrowers'
+        # classes when a link is full; of no others.
+        self._count_drops(samples, on_link & not_borrowing, now)
         known = on_link & samples.known
         self._record(length_s, rows[known], samples.sent_bps[known])
-        # Of a job that is nearly over some VMs have ended.
+        # If a job is nearly over some of its VMs may have ended.
         sending = []
         for tenant, share in cap_limited.items():
             if share < NEARLY_OVER:
@@ -466,7 +473,7 @@ class Watch:
         )
 
     def _undisturbed(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Rows of tenants that the experiment has not stopped meanwhile."""
+        """Mask of the rows of tenants undisturbed since the last sample."""
         disturbed = [
             tenant
             for tenant in set(rows["tenant"].tolist())
@@ -481,9 +488,9 @@ class Watch:
         was = self._last
         rows = self._rows
         sent_bytes = now["sent_bytes"] - was["sent_bytes"]
-        # Rates may have changed in between: less than the lower one is too
-        # little, more than the higher one too much. Of two queues the shorter
-        # counts: only one that stood at both ends may have stood all the time.
+        # Rates may have changed in between: only less than the lower one is too
+        # little, only more than the higher one too much. Only a queue at both
+        # ends may have lasted all the time: the shorter one counts.
         return fidelity.ClassSamples(
             names=partial(self._name, rows),
             rate_bps=np.minimum(self._last_bps, rows["rate_bps"]),
@@ -500,16 +507,14 @@ class Watch:
     def _count_drops(
         self,
         samples: fidelity.ClassSamples,
-        undisturbed: NDArray[Any],
+        mask: NDArray[Any],
         now: NDArray[Any],
     ) -> None:
-        """Adds the drops since the last sample of ``undisturbed`` limiters."""
-        # A VM's cap limits its TCP by drops too, but on links between VMs none
-        # should occur, unless tenants borrow until a link is full.
+        """Adds the drops since the last sample of the limiters in ``mask``."""
         was = self._last
         counted = (was["sent_bytes"] >= 0) & (now["sent_bytes"] >= 0)
         drops = now["drops"] - was["drops"]
-        dropping = undisturbed & counted & (drops > 0)
+        dropping = mask & counted & (drops > 0)
         for row in np.flatnonzero(dropping).tolist():
             _, tenant, link, *_ = self._rows[row].tolist()
             if self.evidence.reads_class(tenant, link):
@@ -524,7 +529,9 @@ class Watch:
         rows: NDArray[Any],
         sent_bps: NDArray[Any],
     ) -> None:
-        """Records what tenants sent and reserved on each link, in sum."""
+        """Records the rates that all tenants sent and reserved on each link, in
+        sum.
+        """
         # Sums by number, not by sorting: under qemu's emulated processors numpy's
         # vectorised argsort ends the process.
         place = rows["where"]
@@ -560,7 +567,9 @@ class Watch:
         return median(known) if known else nan
 
     def lacking(self) -> list[fidelity.Finding]:
-        """Findings of reserved traffic short of its share, or with losses."""
+        """Findings that are not ``ok`` on reserved traffic: too slow, or
+        dropped.
+        """
         _, lost = fidelity.leaks({}, self._drops)
         findings = (
             self._starved.finding(),
@@ -570,7 +579,7 @@ class Watch:
         return [finding for finding in findings if finding.level != "ok"]
 
     def findings(self) -> list[fidelity.Finding]:
-        """Findings of all checks, over everything that was sampled."""
+        """Findings of all checks, over all samples."""
         unshaped = self._emulation.network.unshaped_packets()
         dropped = Counter(self._drops)
         full = {}
@@ -590,7 +599,9 @@ class Watch:
         ]
 
     def _of_controller(self) -> list[fidelity.Finding]:
-        """The controller's standstills since the start, if it counts passes."""
+        """The finding on the controller's standstills since the start; none if
+        they are not known.
+        """
         stood_s = self._emulation.controller_stood_s
         if stood_s is None:
             return []
@@ -618,7 +629,7 @@ class ProcessorUse(NamedTuple):
     """Shares of all processors since the last sample.
 
     ``idle``: available; ``steal``: stolen by a hypervisor; ``others``: used by
-    others than the run, NaN where it is not known.
+    other programs than the run's, NaN: not known.
     """
 
     idle: float
@@ -629,14 +640,14 @@ class ProcessorUse(NamedTuple):
 class ProcessorSampler:
     """Samples of the processors, each over the time since the last one.
 
-    ``outside_s``: returns the processor time of others so far.
+    ``outside_s``: returns the processor time of other programs so far, in s.
     """
 
     def __init__(
         self, outside_s: Callable[[], float] = lambda: nan
     ) -> None:
-        # Not psutil's own shares: they are of the time since anybody's last
-        # call, and several samplers may be at work.
+        # psutil's own shares are of the time since its last call, by whichever
+        # sampler.
         self._times = psutil.cpu_times()
         self._at = time.monotonic()
         self._sched_idle_s = sched_idle_s()
@@ -646,8 +657,8 @@ class ProcessorSampler:
     def sample(self) -> ProcessorUse:
         """The use since the last sample. Takes some milliseconds."""
         times = psutil.cpu_times()
-        # user, nice, system, idle, iowait, irq, softirq, steal; that of
-        # hypervised machines, which follows, is part of user. iowait may fall.
+        # user, nice, system, idle, iowait, irq, softirq, steal. Times of
+        # virtual machines, which follow, are part of user. iowait may fall.
         passed = np.maximum(0.0, np.subtract(times, self._times))[:8]
         self._times = times
         shares = passed / max(1e-9, passed.sum())
@@ -669,13 +680,13 @@ class ProcessorSampler:
 class Outside:
     """Processor time in s of processes outside the run's control group.
 
-    It counts from the first call, and never falls. The time of a child that
-    has ended is in its parent's account, if the parent waited for it; what was
-    counted of the child before is taken off there. If nobody waits for it (its
-    parent ignores SIGCHLD), what it used since the last call is lost. Left out
-    are the kernel's threads, which work for the run too, and the processes of
-    the machine's own switch, ``not_counted``. NaN where this process is in no
-    run's group.
+    It counts from the first call on, and never falls. NaN if this process is in
+    no run's group. Left out are the kernel's threads, which work for the run
+    too, and the processes in ``not_counted``, the machine's own switch.
+
+    When a child ends, its whole time is added to that of the parent that waited
+    for it. The part counted before is then subtracted. If no process waits for
+    it (its parent ignores SIGCHLD), its time since the last call is lost.
     """
 
     def __init__(self) -> None:
@@ -693,8 +704,8 @@ class Outside:
         outside = set()
         for pid in psutil.pids():
             try:
-                # Of processes inside, too: a parent outside that waits for
-                # an ended child has that child's time, which is taken off.
+                # Of processes inside, too: their times are subtracted when
+                # they end and a parent outside has waited for them.
                 used = used_ticks(pid)
                 current[pid] = used
                 # The group of a process is read once, as that costs a file.
@@ -722,9 +733,9 @@ class Outside:
 class Used(NamedTuple):
     """Processor time of a process so far, in ticks.
 
-    ``ticks``: its own; ``child_ticks``: that of its ended children that it
-    waited for. Both are 0 for the kernel's threads. ``began``: when it started,
-    which tells it from a later process of its number.
+    ``ticks``: its own; ``child_ticks``: that of ended children that it waited
+    for. Both are 0 for the kernel's threads. ``began``: its start, by which a
+    later process with the same number is known.
     """
 
     parent: int
@@ -760,10 +771,11 @@ def gained_ticks(
 ) -> int:
     """Ticks that ``counted`` processes and their children used in between.
 
-    The whole time of a child that has ended is in its parent's ``child_ticks``:
-    what was known of the child before is taken off there. If the parent has
-    ended too, an ancestor may have the child's time, or nobody: it is taken off
-    the ancestors in turn, ``counted`` ones first, so that none counts twice.
+    When a child has ended, its parent's ``child_ticks`` have grown by its whole
+    time; the time that it had ``before`` is subtracted. If the parent has ended
+    too, the time may be in any ancestor's ``child_ticks``, or in none. It is
+    subtracted from as many ancestors as needed, ``counted`` ones first, so that
+    it never counts twice.
     """
     stayed: set[int] = set()
     running: dict[int, int] = {}
@@ -786,9 +798,11 @@ def _take_off_gone(
     stayed: Collection[int],
     counted: Collection[int],
 ) -> None:
-    """Takes the known time of processes that are gone off their waiters' time."""
-    # Processes whose parents stayed come first: nobody but the parent can
-    # have waited for them.
+    """Subtracts earlier time of gone processes from that of their waiters'
+    ``ended`` children.
+    """
+    # Processes whose parents stayed come first: only the parent can have their
+    # time.
     gone = sorted(pid for pid in before if pid not in stayed)
     gone.sort(key=lambda pid: before[pid].parent not in stayed)
     for pid in gone:
@@ -809,9 +823,9 @@ def ancestors(
     processes: Mapping[int, Used],
     stayed: Collection[int],
 ) -> list[int]:
-    """The process and its ancestors, those that ``stayed``, from near to far."""
+    """Those of a process and its ancestors that ``stayed``, nearest first."""
     line = []
-    # Numbers that are used again meanwhile can make a circle.
+    # Process numbers that are used again can make a circle.
     seen: set[int] = set()
     while pid in processes and pid not in seen:
         seen.add(pid)
@@ -822,9 +836,9 @@ def ancestors(
 
 
 class Waiting:
-    """Run-queue wait of a process's first thread: ready, but not running.
+    """Waits of a process's first thread: ready, but not running.
 
-    A wait for a quota to be filled up again counts: the thread is ready then.
+    Waits for a new period of a CPU quota count, as the thread is ready then.
     """
 
     def __init__(self, pid: int) -> None:
@@ -833,7 +847,7 @@ class Waiting:
         self._spent = spent(pid)
 
     def sample(self) -> float | None:
-        """Share of the time since the last sample; None if it is not known."""
+        """Waited share of the time since the last sample; None: not known."""
         began = self._at
         before = self._spent
         self._at = time.monotonic()
@@ -845,12 +859,13 @@ class Waiting:
 
 
 def sched_idle_s() -> dict[int, float]:
-    """CPU time in s, by process, under SCHED_IDLE beside this process.
+    """CPU time so far in s, by process, of processes under SCHED_IDLE that
+    leave processors to this one.
 
-    The class counts only where processes compete by it: in this process's
-    control group, and in the groups above, whose processes compete with that
-    group. Other groups get their share whatever is in them. With the kernel's
-    autogroup (Debian's default) every session is a group.
+    They do only in this process's control group and in the groups above it
+    (:func:`competes`). Any other group gets its share whatever the class of its
+    processes. With the kernel's autogroup (Debian's default) every session is a
+    group: the result is empty.
     """
     with suppress(FileNotFoundError):
         if AUTOGROUP.read_text().strip() != "0":
@@ -859,7 +874,7 @@ def sched_idle_s() -> dict[int, float]:
     times: dict[int, float] = {}
     for pid in psutil.pids():
         try:
-            # The flag says that its children are of the usual class.
+            # The flag is about its children's class, not its own.
             policy = os.sched_getscheduler(pid) & ~os.SCHED_RESET_ON_FORK
             if policy == os.SCHED_IDLE and competes(
                 group_of(PROC / str(pid), "cpu"), ours
@@ -872,9 +887,8 @@ def sched_idle_s() -> dict[int, float]:
 
 
 def competes(theirs: str, ours: str) -> bool:
-    """True if processes of one group compete by their class with another group.
-
-    ``ours`` is then ``theirs``, or below it.
+    """True if processes of the group ``theirs`` compete with those of ``ours``
+    by scheduling class: ``ours`` is ``theirs``, or below it.
     """
     # The root group alone ends in a slash.
     return ours == theirs or ours.startswith(theirs.rstrip("/") + "/")
@@ -883,9 +897,9 @@ def competes(theirs: str, ours: str) -> bool:
 def gained_s(
     before: Mapping[int, float], after: Mapping[int, float]
 ) -> float:
-    """CPU time in between, of processes that were there both times.
+    """CPU time in s used in between by processes that are in both.
 
-    Those that came or went count for nothing: no used time is taken for idle.
+    Others do not count, so that the result is never too high.
     """
     both = before.keys() & after.keys()
     return sum(max(0.0, after[pid] - before[pid]) for pid in both)

@@ -1,8 +1,9 @@
 """Standstills of the switch's parts while traffic waits for them.
 
-A part without traffic does nothing, which is no standstill. Traffic waits for
-one where jobs that send at their rate all the time pass it, or where limiters
-that feed it have sent something since it last ran.
+A part is a process that forwards packets on some of the bridges. Without
+traffic it does nothing, which is no standstill. Traffic waits for a part if
+jobs that send at their rate all the time pass it, or if limiters that feed it
+have sent something since it last ran.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.plan.path_delay import path_delay
 
 BUSY_BPS = 20_000_000
-"""Traffic at which a userspace switch has something to do all the time."""
+"""Traffic above which a userspace switch is busy all the time."""
 PACKETS = 12
-"""Packets that wait for a part beyond doubt, where it has less to do."""
+"""Packets that must arrive during a standstill, at lower traffic, to be sure.
+"""
 
 LimiterKey = tuple[int, int]
 """Kind of a limiter, and its place: a directed link, or a VM by its index."""
@@ -43,13 +45,15 @@ class Forwarder(NamedTuple):
 class _Entering:
     """A tenant's traffic that enters parts.
 
-    ``part_of``: the part that a limiter feeds; ``counted``: its last count;
-    ``round_trip_s``: by its links' delay; TCP that begins waits so long between
-    its windows.
-    ``bps``: by part a rate at which the tenant's traffic enters it, at least;
-    ``waiting``: by part the time between two counts in which something came and
-    the part did not run; ``waited_s``: how long something waited up to
-    ``until_s``.
+    - ``parts``: all parts that its packets pass.
+    - ``part_of``: by limiter, the part that it feeds; ``counted``: by limiter,
+      the time and bytes of its last count.
+    - ``bps``: by part, the highest rate known at which the traffic entered it.
+    - ``round_trip_s``: by its links' delay; TCP that begins is silent for so
+      long between its windows.
+    - ``waiting``: by part, begin and end of an interval between counts in which
+      packets came and the part seemed not to run, until it is confirmed.
+    - ``waited_s``: time for which packets waited, up to ``until_s``.
     """
 
     tenant: TenantPlan
@@ -67,7 +71,7 @@ class _Entering:
 
 
 class SwitchEvidence:
-    """Looks at the parts of a switch."""
+    """Collects evidence on the parts of a switch."""
 
     def __init__(
         self,
@@ -84,22 +88,28 @@ class SwitchEvidence:
         self._stood_s: list[float] = []
 
     def look(self, now_s: float, at_rate: Sequence[TenantPlan]) -> None:
-        """Looks at every part. ``at_rate``: they send at their rates now."""
+        """Looks at every part. ``at_rate``: tenants that send at their rates
+        now.
+        """
         self._stood_s = []
         for part, progress in enumerate(self._progress):
             work = self._work(part, at_rate)
             self._stood_s.append(progress.look(now_s, work))
         for traffic in self._traffic.values():
-            self._settle(traffic, now_s)
+            self._confirm_waits(traffic, now_s)
 
-    def _settle(self, traffic: _Entering, now_s: float) -> None:
-        """Looks once more: what came before a count may have been passed on."""
+    def _confirm_waits(self, traffic: _Entering, now_s: float) -> None:
+        """Adds the intervals in which a part did not run, by this look at it.
+
+        Only a look after the count is sure: the part may have run just before
+        the count.
+        """
         for part, (from_s, at_s) in list(traffic.waiting.items()):
             if now_s - at_s < STANDSTILL_S:
                 continue
             del traffic.waiting[part]
             if self._progress[part].still_since_s <= from_s:
-                # Several limiters feed one part: their times count once.
+                # Intervals of several limiters overlap: they count once.
                 begin_s = max(from_s, traffic.until_s)
                 traffic.waited_s += max(0.0, at_s - begin_s)
                 traffic.until_s = max(traffic.until_s, at_s)
@@ -107,12 +117,12 @@ class SwitchEvidence:
     def _work(
         self, part: int, at_rate: Sequence[TenantPlan]
     ) -> PendingWork | None:
-        """Work that a part has all the time; None where it may have none."""
+        """Work that a part has all the time; None if it may have none."""
         entering_bps = 0.0
         packet_bits = 0
         round_trip_s = 0.0
         for tenant in at_rate:
-            traffic = self._of(tenant)
+            traffic = self._traffic_of(tenant)
             bps = traffic.bps.get(part, 0.0)
             entering_bps += bps
             if bps > 0.0:
@@ -120,17 +130,19 @@ class SwitchEvidence:
                 round_trip_s = max(round_trip_s, traffic.round_trip_s)
         if entering_bps <= 0.0:
             return None
-        # A switch that works at such rates polls: it hardly rests at all.
+        # At such rates a switch polls: it runs nearly all the time.
         if entering_bps > BUSY_BPS:
             return PendingWork(STANDSTILL_S + round_trip_s, RUNNING)
-        # At lower rates it wakes up for each packet, for next to no time.
+        # At lower rates it wakes up for each packet, and hardly runs.
         packets_s = PACKETS * packet_bits / entering_bps
         least_s = max(STANDSTILL_S, packets_s) + round_trip_s
         return PendingWork(least_s, running=0.0)
 
     def stood_s(self, tenant: TenantPlan) -> float:
-        """Part of the last look's time in which a tenant's traffic was held up."""
-        parts = self._of(tenant).parts
+        """Standstill in s, found by the last look, of the parts that a tenant's
+        packets pass: that of the part with the longest.
+        """
+        parts = self._traffic_of(tenant).parts
         return max((self._stood_s[part] for part in parts), default=0.0)
 
     def count(
@@ -140,8 +152,8 @@ class SwitchEvidence:
         at_s: float,
         sent_bytes: int,
     ) -> None:
-        """Takes in a count of a limiter that feeds a part."""
-        traffic = self._of(tenant)
+        """Takes a count of a limiter; ignores one that feeds no part."""
+        traffic = self._traffic_of(tenant)
         part = traffic.part_of.get(limiter)
         if part is None:
             return
@@ -157,36 +169,36 @@ class SwitchEvidence:
             traffic.waiting[part] = (before_s, at_s)
 
     def waited_s(self, tenant_id: int) -> float:
-        """Seconds for which what a tenant has sent waited, by its limiters."""
+        """Seconds for which a tenant's packets waited, by its limiters' counts."""
         if tenant_id not in self._traffic:
             return 0.0
         return self._traffic[tenant_id].waited_s
 
     def forget(self, tenant_id: int) -> None:
-        """Drops all that is known of a tenant that is gone."""
+        """Drops the evidence on a tenant that is gone."""
         self._traffic.pop(tenant_id, None)
 
-    def _of(self, tenant: TenantPlan) -> _Entering:
-        """A tenant's traffic; anew where it took other paths."""
+    def _traffic_of(self, tenant: TenantPlan) -> _Entering:
+        """A tenant's traffic; a new one if its plan has changed."""
         traffic = self._traffic.get(tenant.tenant_id)
         if traffic is None or traffic.tenant is not tenant:
-            traffic = self._followed(tenant, traffic)
+            traffic = self._new_traffic(tenant, traffic)
             self._traffic[tenant.tenant_id] = traffic
         return traffic
 
-    def _followed(
+    def _new_traffic(
         self, tenant: TenantPlan, earlier: _Entering | None
     ) -> _Entering:
         part_of: dict[LimiterKey, int] = {}
         bps: dict[int, float] = {}
         for vm in tenant.vms:
-            # Of a part that has just ended nothing is known.
+            # The bridge may be of a part that has just ended.
             part = self._part_of_bridge.get(vm.slot.port.bridge)
             if part is not None:
                 part_of[SEND_CAP, vm.index] = part
                 bps[part] = bps.get(part, 0.0) + tenant.rate_bps
-        # A class on a link sends from one bridge into the next one, which may
-        # be another part's.
+        # A class on a link feeds the part of the next bridge, which may differ
+        # from that of its own.
         for link, _ in tenant.link_bps:
             bridge = self._plan.receiving_port(link).bridge
             if bridge in self._part_of_bridge:
@@ -199,7 +211,7 @@ class SwitchEvidence:
             packet_bits=8 * largest_packet_bytes(tenant),
             round_trip_s=path_delay(tenant).round_trip_s,
         )
-        # What it waited on its old paths it has waited.
+        # Waits on its old paths still count.
         if earlier is not None:
             traffic.waited_s = earlier.waited_s
             traffic.until_s = earlier.until_s

@@ -354,7 +354,7 @@ def test_in_a_long_test_what_arrived_at_its_rate_counts_not_the_last_packet(
     delivered: float,
 ) -> None:
     monkeypatch.setattr(emu, "_length_s", lambda *_, **__: length_s)
-    monkeypatch.setattr(emu, "_played", lambda *_: (0.9, 1.0))
+    monkeypatch.setattr(emu, "_play", lambda *_: (0.9, 1.0))
     monkeypatch.setattr(Watch, "received", 0.997)
     found = load_test(emulation, 1, (), (reserved("a"),), Scale(SCALE_RATE))  # type: ignore[arg-type]
     assert found.metrics["achieved_share"] == delivered
