@@ -1,17 +1,19 @@
 """Brings the switches to the desired state, and tracks their progress to it.
 
-This is all of the controller that is neither a library's nor HTTP's: the
-OpenFlow application tells it what the switches say, the API tells it what is
-wanted, and it answers with messages to send. It knows switches only as
-`SwitchChannel`, so that tests can put a fake one behind it.
+The controller's logic, free of OpenFlow libraries and of HTTP. The OpenFlow
+application passes on the switches' messages, and the API passes on changes of
+the desired state. Messages to a switch go through its `SwitchChannel`, for
+which tests have a fake.
 
-Every change of the desired state gets the next *revision*. What is sent to a
-switch is sent under a *ticket*; when the switch's barrier reply brings the
-ticket back, that switch stands at the revision the ticket was written at. A
-call that changes the state waits until all switches concerned stand at its
-revision. A switch that (re)connects is asked for its rules first and then sent
-the difference. Between the two nothing else is sent to it: the difference will
-contain it.
+Every change of the desired state gets the next *revision*. Every batch of
+messages to a switch bears a *ticket*, for which the revision at its sending is
+kept. The switch's barrier reply returns the ticket: the switch has then
+*confirmed* that revision. A call that changes the state waits until all
+switches concerned have confirmed its revision.
+
+A switch that (re)connects is first asked for its rules, then sent the
+difference from the wanted ones. Between the two nothing else is sent to it,
+as the difference will contain it.
 """
 
 from __future__ import annotations
@@ -46,35 +48,39 @@ from controller.values import Conflict, DesiredState, Switch, Tenant
 
 LOG = logging.getLogger(__name__)
 
-# Messages of 64 kB with a switch's rules, some 100,000 of them.
+# Messages of 64 kB in a switch's report: room for some 100,000 rules.
 REPORT_PARTS_MAX = 128
-# Connected switches that are not in the network; beyond, the first is cut off.
+# Connected switches that are not in the network. When another one connects,
+# the oldest is disconnected.
 UNKNOWN_SWITCHES_MAX = 1024
-# From the turn of a tenant's traffic to a new tree to the old tree's end. Three
-# times what a switch port queues.
+# Between the turn of a tenant's traffic to its new tree and the removal of the
+# old tree's rules. Three times the longest queueing delay of a switch port.
 DRAIN_S = 0.1
-# Stands for the base rules where a tenant's id would stand.
+# Key of the base rules among the tenants' ids.
 _BASE = 0
 
 
 class SwitchChannel(Protocol):
-    """One connection to one switch. Sending never blocks for the switch's sake."""
+    """One connection to one switch. Sending does not wait for the switch."""
 
     @property
     def dpid(self) -> int:
         """The switch's datapath id."""
 
     def request_flows(self, ticket: int) -> None:
-        """Asks for all its rules; they come to `ControlPlane.reported`."""
+        """Asks for all the switch's rules.
+
+        The reply goes to `ControlPlane.reported`.
+        """
 
     def send_batch(
         self,
         changes: Sequence[Change],
         ticket: int,
     ) -> None:
-        """Sends changes, to be carried out all or none, and a barrier.
+        """Sends changes as one transaction, then a barrier, under `ticket`.
 
-        All of it under `ticket`.
+        The switch carries out either all changes or none.
         """
 
     def hang_up(self) -> None:
@@ -83,7 +89,11 @@ class SwitchChannel(Protocol):
 
 @dataclass(frozen=True)
 class ChangeOutcome:
-    """Switches that have not confirmed a change in time, or refused, and why."""
+    """Names of the switches that have not made a change.
+
+    `missing` have not confirmed it in time. `refused` are pairs of a switch
+    and its reason.
+    """
 
     missing: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
@@ -93,28 +103,33 @@ class ChangeOutcome:
 class _Session:
     """The state of one connected switch.
 
-    `asked` and `syncing` are the tickets of the request for its rules and of
-    the bundle with the difference, while they are under way; `confirmed` is the
-    revision it stands at, -1 before it has been brought up for the first time;
-    `synced` is False if it refused the difference.
+    `request_ticket` is that of the request for its rules and `sync_ticket`
+    that of the batch with the difference, each None unless under way. `synced`
+    is False if the switch refused the difference. `revision_of` and `refusals`
+    are by ticket. `confirmed_revision` is -1 before the switch has all its
+    rules for the first time. `repaired` counts the rules that the last
+    difference added and removed.
     """
 
     channel: SwitchChannel
-    asked: int | None = None
-    syncing: int | None = None
+    request_ticket: int | None = None
+    sync_ticket: int | None = None
     synced: bool = True
     report: FlowReport = field(default_factory=FlowReport)
     parts: int = 0
     revision_of: dict[int, int] = field(default_factory=dict)
     refusals: dict[int, str] = field(default_factory=dict)
-    confirmed: int = -1
+    confirmed_revision: int = -1
     error: str | None = None
     repaired: tuple[int, int] = (0, 0)
 
 
 @dataclass(eq=False)
 class _Wait:
-    """A waiter for these switches to reach a revision."""
+    """A wait until switches have confirmed a revision.
+
+    `pending` are the dpids still to confirm. `done` is set when none is left.
+    """
 
     revision: int
     pending: set[int]
@@ -125,36 +140,37 @@ class _Wait:
 class ControlPlane:
     """The desired state, the connected switches, and messages under way.
 
-    What changes the desired state saves it first: a call that raises OSError
-    has changed nothing.
+    A change of the desired state is saved before it takes effect: a call that
+    raises OSError has changed nothing.
     """
 
     def __init__(self, store: StateStore | None = None) -> None:
-        """Starts from what `store` holds; without one from nothing."""
+        """Starts from the state in `store`; without a store, empty."""
         self._store = store
         self._state = store.load() if store else DesiredState()
         self._lock = threading.RLock()
-        # dpid -> tenant's id (or _BASE) -> rules.
+        # dpid -> tenant's id (or _BASE) -> wanted rules.
         self._flows: dict[int, dict[int, tuple[Flow, ...]]] = {}
         self._sessions: dict[int, _Session] = {}
         self._waits: list[_Wait] = []
-        # Switches -> rules of others that were found there and removed.
+        # dpid -> number of other programs' rules that were removed there.
         self._foreign: Counter[int] = Counter()
         self._revision = 0
-        # Revisions at which tenants came: those who add one again wait for its.
+        # Tenant's id -> revision of its addition: a call that adds the same
+        # tenant again waits for that one.
         self._arrived = {tenant.id: 0 for tenant in self._state.tenants}
         self._tickets = itertools.count()
         for switch in self._state.switches:
             self._flows[switch.dpid] = {_BASE: BASE_FLOWS}
         for tenant in self._state.tenants:
-            self._want(tenant)
+            self._set_wanted(tenant)
 
-    # -- what the switches say
+    # -- events of the switches
 
     def connected(self, channel: SwitchChannel) -> None:
-        """Takes a switch that has finished its handshake.
+        """Registers the connection of a switch that has finished its handshake.
 
-        A later connection of it replaces an earlier.
+        It replaces an earlier connection of the same switch.
         """
         with self._lock:
             former = self._sessions.pop(channel.dpid, None)
@@ -163,12 +179,15 @@ class ControlPlane:
             session = _Session(channel)
             self._sessions[channel.dpid] = session
             if channel.dpid in self._flows:
-                self._ask(session)
+                self._request_report(session)
         if former is not None and former.channel is not channel:
             former.channel.hang_up()
 
     def _surplus_session(self) -> _Session | None:
-        """The oldest session that has to make room for a switch, if any."""
+        """Removes and returns the oldest unknown switch's session.
+
+        None while fewer than UNKNOWN_SWITCHES_MAX of them are connected.
+        """
         unknown = [
             dpid for dpid in self._sessions if dpid not in self._flows
         ]
@@ -177,11 +196,10 @@ class ControlPlane:
         return self._sessions.pop(unknown[0])
 
     def disconnected(self, channel: SwitchChannel) -> None:
-        """Takes the end of a connection."""
+        """Forgets a connection that has ended."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
-            # The end of a connection that a later one has replaced is no
-            # news.
+            # A later connection may have replaced the one that ended.
             if session is not None and session.channel is channel:
                 del self._sessions[channel.dpid]
 
@@ -195,18 +213,19 @@ class ControlPlane:
     ) -> None:
         """Takes (part of) a switch's reply to a request for its rules.
 
-        Raises ValueError at one part too many: then nothing has come of it.
+        Sends the difference after the last part. Raises ValueError after more
+        than REPORT_PARTS_MAX parts, and drops them all.
         """
         with self._lock:
             session = self._sessions.get(channel.dpid)
-            # Else the answer to an earlier question, perhaps of an earlier
+            # Replies to earlier requests are ignored, as those of an earlier
             # connection.
-            if session is None or session.asked != ticket:
+            if session is None or session.request_ticket != ticket:
                 return
             session.report = session.report.joined(report)
             session.parts += 1
             if session.parts > REPORT_PARTS_MAX:
-                session.asked = None
+                session.request_ticket = None
                 session.report = FlowReport()
                 raise ValueError(
                     "it reports its rules in more than "
@@ -216,16 +235,16 @@ class ControlPlane:
                 self._sync(channel.dpid, session)
 
     def confirmed(self, channel: SwitchChannel, ticket: int) -> None:
-        """Takes a switch's word that it has done everything up to a ticket."""
+        """Takes a barrier reply: everything up to a ticket is carried out."""
         with self._lock:
             session = self._sessions.get(channel.dpid)
-            # Tickets are never given twice: else it was an earlier
-            # connection's.
+            # No ticket is used twice: an unknown one is of an earlier
+            # connection.
             if session is None or ticket not in session.revision_of:
                 return
             refusal = session.refusals.pop(ticket, None)
-            if ticket == session.syncing:
-                session.syncing = None
+            if ticket == session.sync_ticket:
+                session.sync_ticket = None
                 session.synced = refusal is None
             revision = session.revision_of.pop(ticket)
             self._advance(channel.dpid, session, revision, refusal)
@@ -236,9 +255,9 @@ class ControlPlane:
         ticket: int,
         reason: str,
     ) -> None:
-        """Takes a switch's refusal of something sent under a ticket.
+        """Keeps a switch's refusal of a message that was sent under a ticket.
 
-        Its barrier reply still comes.
+        Waits end only with the barrier reply, which still comes.
         """
         with self._lock:
             session = self._sessions.get(channel.dpid)
@@ -246,58 +265,58 @@ class ControlPlane:
                 return
             session.error = reason
             if ticket in session.revision_of:
-                # Open vSwitch refuses a bundle twice: by the rule at fault,
-                # then as a whole. The first says more.
+                # Open vSwitch refuses a bundle twice: first with the rule at
+                # fault, then as a whole. The first reason is the better.
                 session.refusals.setdefault(ticket, reason)
 
-    # -- what is wanted
+    # -- changes of the desired state
 
     def put_network(self, switches: Sequence[Switch]) -> None:
         """Replaces the network.
 
-        Switches that are new and connected are brought up at once; see
-        `wait_connected`. Rules of ours are taken off switches that leave.
-        Raises `InvalidValues`, or `Conflict` if tenants lose their place.
+        New switches that are connected get their rules, which
+        `wait_connected` waits for. Switches that leave lose our rules. Raises
+        `InvalidValues`, or `Conflict` if a tenant's ports are not in it.
         """
         with self._lock:
             state = self._state.with_network(switches)
-            # Saved first: what cannot be saved has not changed.
+            # Saved first, so that nothing has changed if it cannot be saved.
             if self._store:
                 self._store.save_network(state.switches)
             self._state = state
             self._revision += 1
             known = state.switch_by_dpid.keys()
             for dpid in sorted(self._flows.keys() - known):
-                self._let_go(dpid)
+                self._clear_switch(dpid)
             for dpid in sorted(known - self._flows.keys()):
-                self._take_on(dpid)
+                self._bring_up_switch(dpid)
 
-    def _let_go(self, dpid: int) -> None:
-        """Takes our rules off a switch that leaves the network."""
+    def _clear_switch(self, dpid: int) -> None:
+        """Removes our rules from a switch that leaves the network."""
         del self._flows[dpid]
         session = self._sessions.get(dpid)
         if session is not None:
             clear = RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK)
             self._send(session, (clear,), self._next_ticket())
 
-    def _take_on(self, dpid: int) -> None:
-        """Brings up a switch that is new in the network, if it is connected."""
+    def _bring_up_switch(self, dpid: int) -> None:
+        """Includes a switch in the network; asks for its rules if connected."""
         self._flows[dpid] = {_BASE: BASE_FLOWS}
         former = self._sessions.get(dpid)
         if former is not None:
-            # A new session on the old connection: what was under way no longer
-            # counts.
+            # A new session on the same connection, so that replies to earlier
+            # messages are ignored.
             session = _Session(former.channel)
             self._sessions[dpid] = session
-            self._ask(session)
+            self._request_report(session)
 
     def add_tenant(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
-        """Brings a tenant in and waits until all its switches have confirmed.
+        """Adds a tenant and waits until all its switches have confirmed.
 
-        The very same tenant may be given again: then this only waits. A switch
-        that is missing after `timeout_s` gets the rules when it connects. If a
-        switch refuses a rule the tenant is taken out again. Raises
-        `InvalidValues` or `Conflict`.
+        For a tenant that is there already, with equal values, it only waits. A
+        switch that is missing after `timeout_s` gets the rules when it
+        connects. If a switch refuses a rule, the tenant is removed again.
+        Raises `InvalidValues` or `Conflict`.
         """
         with self._lock:
             if tenant in self._state.tenants:
@@ -305,26 +324,26 @@ class ControlPlane:
                     tenant.dpids, self._arrived[tenant.id]
                 )
             else:
-                wait = self._take_in(tenant)
-        outcome = self._outcome(wait, timeout_s)
+                wait = self._begin_addition(tenant)
+        outcome = self._outcome_within(wait, timeout_s)
         if outcome.refused:
             undo = None
             with self._lock:
-                # Another caller may have taken it out meanwhile.
+                # Another caller may have removed it meanwhile.
                 if tenant in self._state.tenants:
-                    undo = self._take_out(tenant)
+                    undo = self._begin_removal(tenant)
             if undo is not None:
-                self._outcome(undo, timeout_s)
+                self._outcome_within(undo, timeout_s)
         return outcome
 
-    def _want(self, tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
-        """A tenant's rules, which its switches ought to have from now on."""
+    def _set_wanted(self, tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
+        """Makes a tenant's rules wanted, and returns them by dpid."""
         flows = tenant_flows(tenant)
         for dpid, rules in flows.items():
             self._flows[dpid][tenant.id] = rules
         return flows
 
-    def _take_in(self, tenant: Tenant) -> _Wait:
+    def _begin_addition(self, tenant: Tenant) -> _Wait:
         state = self._state.with_tenant(tenant)
         if self._store:
             self._store.save_tenant(tenant)
@@ -332,20 +351,20 @@ class ControlPlane:
         self._revision += 1
         self._arrived[tenant.id] = self._revision
         wait = self._waiting_for(tenant.dpids, self._revision)
-        for dpid, flows in self._want(tenant).items():
+        for dpid, flows in self._set_wanted(tenant).items():
             self._send_if_synced(dpid, tuple(map(AddFlow, flows)))
         return wait
 
     def move_tenant(
         self, tenant: Tenant, timeout_s: float
     ) -> ChangeOutcome:
-        """Brings a tenant to another tree, in the order of `move_steps`.
+        """Moves a tenant to another tree, in the order of `move_steps`.
 
-        Returns after the last step. The tree that it has may be given again:
-        then this only waits. A switch that is missing after `timeout_s` gets
-        the rules when it connects. If a switch refuses one, the tenant goes
-        back. Raises `UnknownTenant`, `InvalidValues`, or `Conflict` where more
-        than its tree differs.
+        Returns after the last step. If the tenant has that tree already, it
+        only waits. A switch that is missing after `timeout_s` gets the rules
+        when it connects. If a switch refuses a rule, the tenant moves back to
+        its old tree. Raises `UnknownTenant`, `InvalidValues`, or `Conflict` if
+        more than the tree differs.
         """
         with self._lock:
             old = self._state.tenant(tenant.id)
@@ -360,9 +379,10 @@ class ControlPlane:
                     ]
                 )
         if old == tenant:
+            # Without changes, each switch gets a barrier alone.
             nothing: Step = dict.fromkeys(tenant.dpids, ())
-            return self._outcome(
-                self._take_step(tenant, nothing), timeout_s
+            return self._outcome_within(
+                self._send_step(tenant, nothing), timeout_s
             )
         outcome = self._move(tenant, timeout_s)
         if outcome.refused:
@@ -372,24 +392,25 @@ class ControlPlane:
     def remove_tenant(
         self, tenant_id: int, timeout_s: float
     ) -> ChangeOutcome:
-        """Takes a tenant out and waits until its switches have confirmed.
+        """Removes a tenant and waits until its switches have confirmed.
 
         Raises `UnknownTenant`.
         """
         with self._lock:
             tenant = self._state.tenant(tenant_id)
-            wait = self._take_out(tenant)
-        return self._outcome(wait, timeout_s)
+            wait = self._begin_removal(tenant)
+        return self._outcome_within(wait, timeout_s)
 
     def wait_connected(
         self,
         dpids: Iterable[int] | None,
         timeout_s: float,
     ) -> ChangeOutcome:
-        """Waits until these switches (None: the network's) have their rules.
+        """Waits until switches have their rules; None: all of the network.
 
-        A switch that refused what it lacked is named as refusing until it is
-        repaired. Raises `Conflict` for a dpid that is not in the network.
+        A switch that refused its difference counts as refusing until a later
+        difference succeeds. Raises `Conflict` for a dpid that is not in the
+        network.
         """
         with self._lock:
             wanted = sorted(self._flows)
@@ -401,7 +422,7 @@ class ControlPlane:
                     problems.append(f"switch {dpid} is not in the network")
             if problems:
                 raise Conflict(problems)
-            # Any revision: it is enough that a switch was brought up.
+            # 0 is reached by any switch that once had all its rules.
             wait = self._waiting_for(wanted, revision=0)
             for dpid in wanted:
                 session = self._sessions.get(dpid)
@@ -409,13 +430,17 @@ class ControlPlane:
                     wait.refused[dpid] = (
                         session.error or "refused its rules"
                     )
-        return self._outcome(wait, timeout_s)
+        return self._outcome_within(wait, timeout_s)
 
     def reconcile(
         self,
         timeout_s: float,
     ) -> tuple[ChangeOutcome, list[dict[str, Any]]]:
-        """Asks every switch for its rules, repairs what differs; the repairs."""
+        """Asks every switch for its rules and repairs those that differ.
+
+        Returns the outcome and, for each repaired switch, its dpid, its name
+        and the numbers of rules added and removed.
+        """
         with self._lock:
             self._revision += 1
             dpids = sorted(self._flows)
@@ -423,15 +448,15 @@ class ControlPlane:
             for dpid in dpids:
                 session = self._sessions.get(dpid)
                 if session is not None:
-                    # A request that is under way is replaced: its reply
-                    # bears an older ticket and is passed over.
-                    self._ask(session)
-        outcome = self._outcome(wait, timeout_s)
+                    # This replaces a request that is under way: the reply to
+                    # that one bears an older ticket and is ignored.
+                    self._request_report(session)
+        outcome = self._outcome_within(wait, timeout_s)
         with self._lock:
             return outcome, self._repairs()
 
     def _repairs(self) -> list[dict[str, Any]]:
-        """Of each switch that had differed: the rules added and removed."""
+        """Counts of rules added and removed, of each switch that differed."""
         repairs = []
         for switch in self._state.switches:
             session = self._sessions.get(switch.dpid)
@@ -454,7 +479,7 @@ class ControlPlane:
         return self._state
 
     def view(self) -> dict[str, Any]:
-        """Switches, tenants, and what is missing, as JSON."""
+        """Switches, tenants, and the switches not up to date, as JSON."""
         with self._lock:
             switches = [*map(self._switch_view, self._state.switches)]
             missing = []
@@ -473,25 +498,25 @@ class ControlPlane:
 
     # -- messages under way
 
-    def _stands(self, dpid: int) -> bool:
-        """True if a switch has confirmed everything that is wanted of it."""
+    def _is_up_to_date(self, dpid: int) -> bool:
+        """True if a switch has confirmed all rules that it is to have."""
         session = self._sessions.get(dpid)
         return (
             session is not None
             and session.synced
-            and session.asked is None
-            and session.confirmed >= 0
+            and session.request_ticket is None
+            and session.confirmed_revision >= 0
             and not session.revision_of
         )
 
-    def _ask(self, session: _Session) -> None:
-        session.asked = self._next_ticket()
+    def _request_report(self, session: _Session) -> None:
+        session.request_ticket = self._next_ticket()
         session.report = FlowReport()
         session.parts = 0
-        session.channel.request_flows(session.asked)
+        session.channel.request_flows(session.request_ticket)
 
     def _sync(self, dpid: int, session: _Session) -> None:
-        """Sends a switch the difference from what it has reported."""
+        """Sends a switch the changes from its reported to its wanted rules."""
         wanted: list[Flow] = []
         for flows in self._flows.get(dpid, {}).values():
             wanted += flows
@@ -506,16 +531,16 @@ class ControlPlane:
                 self._name(dpid),
                 foreign,
             )
-        session.asked = None
+        session.request_ticket = None
         session.report = FlowReport()
         session.error = None
         if changes:
-            session.syncing = self._next_ticket()
-            self._send(session, changes, session.syncing)
+            session.sync_ticket = self._next_ticket()
+            self._send(session, changes, session.sync_ticket)
         else:
             session.synced = True
-            # Nothing is sent, so no barrier will come: the report itself
-            # confirms.
+            # Nothing is sent, so no barrier reply will come: the report itself
+            # confirms the revision.
             self._advance(dpid, session, self._revision, refusal=None)
 
     def _send_if_synced(
@@ -524,8 +549,9 @@ class ControlPlane:
         changes: Sequence[Change],
     ) -> None:
         session = self._sessions.get(dpid)
-        # One that is asked for its rules gets these with the difference.
-        if session is not None and session.asked is None:
+        # While a switch is asked for its rules, the difference is still to
+        # come, and will contain these changes.
+        if session is not None and session.request_ticket is None:
             self._send(session, changes, self._next_ticket())
 
     def _send(
@@ -538,11 +564,11 @@ class ControlPlane:
         session.channel.send_batch(changes, ticket)
 
     def _next_ticket(self) -> int:
-        """The next ticket: a transaction id in the half that is ours.
+        """The next ticket: an OpenFlow transaction id from the upper half.
 
         The library uses the lower half for its own messages.
         """
-        return 0x80000000 | next(self._tickets) & 0x7FFFFFFF
+        return 0x80000000 | (next(self._tickets) & 0x7FFFFFFF)
 
     def _advance(
         self,
@@ -551,22 +577,31 @@ class ControlPlane:
         revision: int,
         refusal: str | None,
     ) -> None:
-        # A report can bring it further than a reply that is still under way.
-        session.confirmed = max(session.confirmed, revision)
+        """Notes a switch's revision; ends the waits that it was the last of.
+
+        A wait that ends for this switch records `refusal`, if any.
+        """
+        # A report may have confirmed a later revision than this barrier reply.
+        session.confirmed_revision = max(
+            session.confirmed_revision, revision
+        )
         for wait in self._waits:
-            if dpid in wait.pending and session.confirmed >= wait.revision:
+            if (
+                dpid in wait.pending
+                and session.confirmed_revision >= wait.revision
+            ):
                 wait.pending.discard(dpid)
                 if refusal is not None:
                     wait.refused[dpid] = refusal
-                # The last of its switches, whether it confirmed or refused.
+                # A refusal, too, ends the wait for a switch.
                 if not wait.pending:
                     wait.done.set()
 
     def _move(self, tenant: Tenant, timeout_s: float) -> ChangeOutcome:
-        """Takes the steps of a move.
+        """Moves a tenant: adds the new tree, turns the traffic, removes the old.
 
-        The outcome is that of the first two, after which the tenant's traffic
-        is on its new tree.
+        The outcome is that of the first two steps, after which the tenant's
+        traffic is on its new tree.
         """
         until_s = time.monotonic() + timeout_s
         added, turned, removed = self._begin_move(tenant)
@@ -574,27 +609,27 @@ class ControlPlane:
         refused: dict[str, str] = {}
         for step in (added, turned):
             outcome = self._outcome_by(
-                self._take_step(tenant, step), until_s
+                self._send_step(tenant, step), until_s
             )
             missing |= dict.fromkeys(outcome.missing)
             refused |= dict(outcome.refused)
         # Packets that left by the old tree are still on their way.
         time.sleep(DRAIN_S)
-        # A core that is gone itself is not waited for: should it come back, it
-        # gets the difference.
+        # The old tree's core may be disconnected: it is not waited for, as it
+        # gets the difference when it connects again.
         last = {
             dpid: changes
             for dpid, changes in removed.items()
             if dpid in self._sessions
         }
-        self._outcome_by(self._take_step(tenant, last), until_s)
+        self._outcome_by(self._send_step(tenant, last), until_s)
         return ChangeOutcome(tuple(missing), tuple(refused.items()))
 
     def _begin_move(
         self,
         tenant: Tenant,
     ) -> tuple[Step, Step, Step]:
-        """The steps to a tree that is wanted from now on."""
+        """Makes a tenant's new tree wanted, and returns the steps to it."""
         with self._lock:
             former = self._state.tenant(tenant.id)
             # No revision yet: each step of the move takes one as it is
@@ -608,12 +643,12 @@ class ControlPlane:
             old = tenant_flows(former)
             for dpid in old:
                 del self._flows[dpid][tenant.id]
-            return move_steps(old, self._want(tenant))
+            return move_steps(old, self._set_wanted(tenant))
 
-    def _take_step(self, tenant: Tenant, step: Step) -> _Wait:
-        """Sends one step of a move, as far as it is still wanted.
+    def _send_step(self, tenant: Tenant, step: Step) -> _Wait:
+        """Sends those changes of a move's step that are still wanted.
 
-        Meanwhile the tenant may have been moved again, or taken out.
+        Since the move began, the tenant may have been moved again or removed.
         """
         with self._lock:
             self._revision += 1
@@ -623,7 +658,7 @@ class ControlPlane:
                 self._send_if_synced(dpid, _still_due(changes, wanted))
             return wait
 
-    def _take_out(self, tenant: Tenant) -> _Wait:
+    def _begin_removal(self, tenant: Tenant) -> _Wait:
         state = self._state.without_tenant(tenant.id)
         if self._store:
             self._store.forget_tenant(tenant.id)
@@ -645,7 +680,7 @@ class ControlPlane:
         wait = _Wait(revision, set())
         for dpid in dpids:
             session = self._sessions.get(dpid)
-            if session is None or session.confirmed < revision:
+            if session is None or session.confirmed_revision < revision:
                 wait.pending.add(dpid)
         if wait.pending:
             self._waits.append(wait)
@@ -653,11 +688,13 @@ class ControlPlane:
             wait.done.set()
         return wait
 
-    def _outcome(self, wait: _Wait, timeout_s: float) -> ChangeOutcome:
+    def _outcome_within(
+        self, wait: _Wait, timeout_s: float
+    ) -> ChangeOutcome:
         return self._outcome_by(wait, time.monotonic() + timeout_s)
 
     def _outcome_by(self, wait: _Wait, until_s: float) -> ChangeOutcome:
-        # Asked again: green threads may wake before their time.
+        # In a loop, as green threads may wake before their time.
         while not wait.done.is_set() and time.monotonic() < until_s:
             wait.done.wait(max(0.0, until_s - time.monotonic()))
         with self._lock:
@@ -688,13 +725,13 @@ class ControlPlane:
         }
 
     def _switch_view(self, switch: Switch) -> dict[str, Any]:
-        """A switch as JSON; `confirmed`: it has all the rules it ought to have."""
+        """A switch as JSON; `confirmed`: it has all its wanted rules."""
         view = {
             "dpid": switch.dpid,
             "name": switch.name,
             "role": switch.role,
             "connected": False,
-            "confirmed": self._stands(switch.dpid),
+            "confirmed": self._is_up_to_date(switch.dpid),
             "flows": sum(map(len, self._flows[switch.dpid].values())),
             "foreign_flows": self._foreign[switch.dpid],
             "error": None,
@@ -710,7 +747,7 @@ def _still_due(
     changes: Iterable[AddFlow | RemoveFlow],
     wanted: Sequence[Flow],
 ) -> list[Change]:
-    """Changes that lead to the rules that are wanted now."""
+    """Those changes that still lead to the wanted rules."""
     keys = {flow.key for flow in wanted}
     due: list[Change] = []
     for change in changes:

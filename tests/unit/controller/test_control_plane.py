@@ -786,7 +786,7 @@ def test_a_report_without_end_comes_to_nothing(
     plane.put_network(DATACENTRE.switches)
     wire = Wire(FakeSwitch(1, DATACENTRE.switches[0].ports), plane)
     plane.connected(wire)
-    ticket = plane._sessions[1].asked
+    ticket = plane._sessions[1].request_ticket
     assert ticket is not None
     part = FlowReport(other_cookies=(COOKIE_TAG | 1,) * 4)
     for _ in range(10):
