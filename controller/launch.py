@@ -2,7 +2,7 @@
 
 One launcher for both libraries. It puts green threads in place if the library
 needs them, imports everything, gives up root, opens its two sockets on
-loopback, says on the ready descriptor that it is there, and serves until
+loopback, writes on the ready descriptor that they listen, and serves until
 SIGTERM. docs/controller.md has the options and the exit codes.
 """
 
@@ -61,7 +61,11 @@ EXIT_FAILED = 4
 
 
 class CannotStart(Exception):
-    """Failed start: an exit code, a word for programs, words for people."""
+    """A failed start.
+
+    `error` is a fixed word for the parent process, and the message is for
+    people. `port` is the one that could not be opened, if any.
+    """
 
     def __init__(
         self,
@@ -77,72 +81,71 @@ class CannotStart(Exception):
 
 
 def run_controller() -> int:
-    """Runs the controller until a signal.
+    """Runs the controller until a signal ends the process.
 
-    Returns only if it does not start: the exit code.
+    Returns only if the start fails, with the exit code.
     """
     parsed = _parser().parse_args()
     try:
         _check(parsed)
-        # From here on a signal may come.
-        signal.signal(signal.SIGTERM, _end)
-        signal.signal(signal.SIGINT, _end)
+        # From here on, a signal ends the process with EXIT_OK.
+        signal.signal(signal.SIGTERM, _exit_on_signal)
+        signal.signal(signal.SIGINT, _exit_on_signal)
         _serve(parsed)
     except CannotStart as reason:
-        _tell_failure(parsed.ready_fd, reason)
+        _report_failure(parsed.ready_fd, reason)
         return reason.exit_code
 
 
-def _tell_failure(ready: int, reason: CannotStart) -> None:
+def _report_failure(ready: int, reason: CannotStart) -> None:
     record = {
         "ready": False,
         "error": reason.error,
         "port": reason.port,
         "message": str(reason),
     }
-    _tell(ready, record)
+    _report(ready, record)
     print(f"hosenet controller: {reason}", file=sys.stderr)
 
 
 def _serve(options: argparse.Namespace) -> NoReturn:
     if options.remote is not None:
         _relay(options)
-    # Everything is imported before root is given up: afterwards the files may
-    # be out of reach.
+    # Everything is imported before root is given up: the user that this process
+    # becomes may have no access to the files.
     app = _openflow_application(options.library)
     if options.app is not None:
         options.app.import_library(app)
         _offer_to_oom_killer()
     _import_rest()
     _start_log(verbose=options.verbose or options.app is not None)
-    # As many open files as may be had: a network has hundreds of switches.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    # As many open files as allowed: a network has hundreds of switches.
+    _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
     # Imported here: every program that enters a VM imports this module, and
-    # few need it.
+    # few need the version.
     from importlib.metadata import version
 
-    # Asked first: the user that the controller becomes may have no access to
-    # the checkout.
+    # Read before root is given up, for the same reason as the imports.
     library_version = version(options.library)
     plane, user_name = _unprivileged_plane(options)
     listeners = _listeners(options)
-    about = _about(listeners, user_name)
-    about["library"] = options.library
-    about["library_version"] = library_version
+    facts = _process_facts(listeners, user_name)
+    facts["library"] = options.library
+    facts["library_version"] = library_version
     if options.app is not None:
-        _run_own(options, app, about, listeners)
+        _run_applications(options, app, facts, listeners)
     _run(
         options=options,
         app=app,
-        about=about,
+        facts=facts,
         listeners=listeners,
         plane=plane,
     )
 
 
 def _listeners(options: argparse.Namespace) -> list[socket.socket]:
-    """Sockets that listen for switches: the machine's, and in namespaces."""
+    """Sockets that listen for switches: the TCP socket, then the unix ones."""
     listeners = [
         _listener(options.listen_fd, options.openflow_port, "OpenFlow")
     ]
@@ -151,10 +154,10 @@ def _listeners(options: argparse.Namespace) -> list[socket.socket]:
     return listeners
 
 
-def _about(
+def _process_facts(
     listeners: Sequence[socket.socket], user_name: str
 ) -> dict[str, object]:
-    """This process, for the ready descriptor."""
+    """Facts on this process, for the ready descriptor and the API."""
     return {
         "pid": os.getpid(),
         "library": "",
@@ -166,7 +169,7 @@ def _about(
 
 
 def _relay(options: argparse.Namespace) -> NoReturn:
-    """Carries switches' connections to a controller of somebody else's."""
+    """Carries switches' connections to the controller at `--remote`."""
     from controller import relay
 
     _start_log(verbose=True)
@@ -181,7 +184,10 @@ def _relay(options: argparse.Namespace) -> NoReturn:
             f"nobody listens at {options.remote}: {error.strerror or error}",
         ) from None
     listeners = _listeners(options)
-    _tell(options.ready_fd, {"ready": True, **_about(listeners, user_name)})
+    _report(
+        options.ready_fd,
+        {"ready": True, **_process_facts(listeners, user_name)},
+    )
     relay.serve(listeners, host, port)
 
 
@@ -196,7 +202,7 @@ def _start_log(*, verbose: bool) -> None:
 
 
 def _import_rest() -> None:
-    # Sockets look it up by name when they first need it.
+    # The socket module imports it only when it first resolves a name.
     import encodings.idna  # noqa: F401
 
     from controller import api, values
@@ -207,10 +213,10 @@ def _import_rest() -> None:
 
 
 def _offer_to_oom_killer() -> None:
-    """Makes this process the first to be killed where memory runs short.
+    """Makes this process the first to be killed when memory runs short.
 
-    To be called as root: once a process has changed its user, its files in
-    /proc are root's.
+    Has to be called as root: once a process has changed its user, its files
+    in /proc belong to root.
     """
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(
@@ -222,102 +228,111 @@ def _run(
     *,
     options: argparse.Namespace,
     app: ModuleType,
-    about: dict[str, object],
+    facts: dict[str, object],
     listeners: Sequence[socket.socket],
     plane: ControlPlane,
 ) -> NoReturn:
     """Serves switches and the API."""
-    import threading  # not before green threads are in place
+    # Imported here, after green threads are in place.
+    import threading
 
     from controller import api
 
     listener = _listener(options.api_fd, options.api_port, "API")
-    about["api_port"] = listener.getsockname()[1]
+    facts["api_port"] = listener.getsockname()[1]
     app.start_serving(plane, listeners, _switch_users(options))
     serving = threading.Thread(
         target=api.serve,
-        args=(listener, api.Api(plane, about), options.token),
+        args=(listener, api.Api(plane, facts), options.token),
         daemon=True,
     )
     serving.start()
-    _count_passes(options, app)
-    _tell(options.ready_fd, {"ready": True, **about})
+    _start_counting_passes(options, app)
+    _report(options.ready_fd, {"ready": True, **facts})
     serving.join()
-    # The thread has logged why. Native threads of the library would keep the
-    # process alive.
+    # The API's thread has logged why it ended. `sys.exit` would wait for native
+    # threads of the library.
     os._exit(EXIT_FAILED)
 
 
-def _run_own(
+def _run_applications(
     options: argparse.Namespace,
     app: ModuleType,
-    about: dict[str, object],
+    facts: dict[str, object],
     listeners: Sequence[socket.socket],
 ) -> NoReturn:
-    """Runs a person's applications, unprivileged by now.
+    """Runs the applications of `--app`; this process is unprivileged by now.
 
-    The log has all of what it raises.
+    Exceptions of their start are printed in full. Raises CannotStart, which
+    names the line.
     """
     applications: OwnApps = options.app
-    # The last line that is surely the launcher's.
-    _tell(options.ready_fd, {"executes_app": True, **about})
+    # After this line, applications may write to the descriptor too.
+    _report(options.ready_fd, {"executes_app": True, **facts})
 
-    def refuse(stack: traceback.StackSummary) -> NoReturn:
+    def end_start(why: str, stack: traceback.StackSummary) -> NoReturn:
+        sys.stderr.writelines(stack.format())
+        reason = CannotStart(EXIT_BAD_INPUT, "app", why)
+        _report_failure(options.ready_fd, reason)
+        # `sys.exit` would wait for native threads of the library.
+        os._exit(reason.exit_code)
+
+    def refuse_waiting(stack: traceback.StackSummary) -> NoReturn:
         end_start(applications.explained_wait(stack), stack)
 
     def refuse_busy(stack: traceback.StackSummary) -> NoReturn:
         why = applications.explained_work(stack, options.app_start_s)
         end_start(why, stack)
 
-    def tell(stack: traceback.StackSummary) -> None:
+    def report_line(stack: traceback.StackSummary) -> None:
         line = applications.explained_start(stack)
-        _tell(options.ready_fd, {"starting": line})
-
-    def end_start(why: str, stack: traceback.StackSummary) -> NoReturn:
-        sys.stderr.writelines(stack.format())
-        reason = CannotStart(EXIT_BAD_INPUT, "app", why)
-        _tell_failure(options.ready_fd, reason)
-        # Native threads of the library would keep the process alive.
-        os._exit(reason.exit_code)
+        _report(options.ready_fd, {"starting": line})
 
     try:
         applications.find_packages()
         with start_watch.watched_start(
-            options.app_start_s, refuse, refuse_busy, tell
+            options.app_start_s, refuse_waiting, refuse_busy, report_line
         ):
             pages_port = applications.start(
                 app, listeners, _switch_users(options)
             )
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - it raises what it likes
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's code
         traceback.print_exc()
         raise CannotStart(
             EXIT_BAD_INPUT, "app", applications.explained(error)
         ) from None
-    about["pages_port"] = pages_port
-    _count_passes(options, app)
-    _tell(options.ready_fd, {"ready": True, **about})
+    facts["pages_port"] = pages_port
+    _start_counting_passes(options, app)
+    _report(options.ready_fd, {"ready": True, **facts})
     # With Ryu, green threads run while the main one sleeps.
     while True:
         app.hub.sleep(3600)
 
 
-def _count_passes(options: argparse.Namespace, app: ModuleType) -> None:
-    """Begins last of all: a thread of the library's would outlive an error."""
+def _start_counting_passes(
+    options: argparse.Namespace, app: ModuleType
+) -> None:
+    """Counts passes of the library's loop from now on, if asked to.
+
+    Has to be called after all that may raise: the library's thread would keep
+    the process alive.
+    """
     if options.passes_fd is not None:
         app.hub.spawn(pass_for_ever, options.passes_fd, app.hub.sleep)
 
 
 def _switch_users(options: argparse.Namespace) -> set[int]:
-    """The users whose processes may be switches, to this process's own too."""
+    """User ids whose processes may connect as switches, this process's too."""
     return {0, os.getuid(), options.switch_uid}
 
 
 def _unprivileged_plane(
     options: argparse.Namespace,
 ) -> tuple[ControlPlane, str]:
-    """The control plane from what was saved, with root given up.
+    """Gives up root and loads the saved state.
 
-    And the name of the user that this process has become.
+    Returns the control plane and the name of the user that this process has
+    become.
     """
     from controller.control_plane import ControlPlane
     from controller.saved_state import StateStore
@@ -333,19 +348,19 @@ def _unprivileged_plane(
                 user = User(str(options.uid), options.uid, options.uid)
             user_name = user.name
         if options.state_dir:
-            # As root: the way to it may lead through places that the user
-            # cannot enter.
+            # As root: the user may have no access to the directories above.
             options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
             store = StateStore.at(options.state_dir)
             if user:
-                _hand_over(store.descriptor, options.state_dir, user)
+                _give_state_directory(
+                    store.descriptor, options.state_dir, user
+                )
         if user:
             drop_inherited_settings()
             become(user)
-        # From here on there are no privileges to lose.
         linux.set_no_new_privileges()
-        # After the line before: of an unprivileged process the kernel takes
-        # a filter only if it can gain nothing by an exec any more.
+        # In this order: from an unprivileged process the kernel accepts a
+        # filter only once no exec can give it privileges.
         refuse_calls()
         if options.exit_with_parent is not None:
             end_with_parent(options.exit_with_parent)
@@ -357,13 +372,13 @@ def _unprivileged_plane(
 
 
 def _openflow_application(library: LibraryName) -> ModuleType:
-    """The module `controller.app` on this library, green threads and all."""
+    """Prepares the library and imports `controller.app` on it."""
     try:
         prepare(library)
         return importlib.import_module("controller.app")
     except (ImportError, AttributeError) as error:
-        # The library is there and does not work: with the wrong eventlet, for
-        # example.
+        # The library is installed but broken, for example by the version of
+        # its eventlet.
         raise CannotStart(
             EXIT_MACHINE_CANNOT,
             "library-missing",
@@ -373,11 +388,11 @@ def _openflow_application(library: LibraryName) -> ModuleType:
         ) from None
 
 
-def _end(signal_number: int, frame: object) -> NoReturn:
-    """Ends at once: there is nothing to finish.
+def _exit_on_signal(signal_number: int, frame: object) -> NoReturn:
+    """Ends the process at once.
 
-    State files are replaced in one step, and the libraries' native threads
-    cannot be stopped.
+    Nothing is left half written, as state files are replaced in one step. The
+    libraries' native threads cannot be stopped in another way.
     """
     del signal_number, frame
     sys.stdout.flush()
@@ -385,7 +400,7 @@ def _end(signal_number: int, frame: object) -> NoReturn:
     os._exit(EXIT_OK)
 
 
-def _hand_over(
+def _give_state_directory(
     descriptor: int,
     directory: Path,
     user: User,
@@ -397,8 +412,8 @@ def _hand_over(
             "state-dir",
             f"{directory} belongs to neither root nor {user.name}",
         )
-    # First closed to others, last given away: in between nobody but root can
-    # exchange a file.
+    # Closed to others first and given to the user last, so that nobody but root
+    # can exchange a file in between.
     os.fchmod(descriptor, 0o700)
     for name in sorted(os.listdir(descriptor)):
         os.chown(
@@ -414,24 +429,24 @@ def _hand_over(
 def _listener(
     descriptor: int | None, port: int, purpose: str
 ) -> socket.socket:
-    """The socket of the process that started this one; without one a new one.
+    """The inherited socket; without a descriptor, a new one at the port.
 
-    Raises CannotStart where the port is taken, or root's.
+    Raises CannotStart if the port is taken or reserved for root.
     """
     if descriptor is not None:
         listener = socket.socket(fileno=descriptor)
-        # A controller before this one may have left it otherwise.
+        # An earlier controller may have left the shared socket non-blocking.
         listener.settimeout(None)
         return listener
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
-        # Anything else is no matter of the port.
         if error.errno == errno.EADDRINUSE:
             reason = "is taken"
         elif error.errno == errno.EACCES:
             reason = "is reserved for root"
         else:
+            # No other error concerns the port.
             raise
         raise CannotStart(
             EXIT_MACHINE_CANNOT,
@@ -443,15 +458,15 @@ def _listener(
         ) from None
 
 
-def _tell(
+def _report(
     descriptor: int,
     message: dict[str, object],
 ) -> None:
     """Writes one line of JSON for the parent process."""
     line = (json.dumps(message) + "\n").encode()
     try:
-        # Not by `os`, whose functions are green ones under Ryu: a signal's
-        # handler writes here, too.
+        # Not by `os`: under Ryu its functions switch green threads, which a
+        # signal's handler must not do.
         with io.FileIO(descriptor, "wb", closefd=False) as ready:
             ready.write(line)
     except OSError as error:
@@ -605,7 +620,7 @@ def _add_running_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
-    """Checks the command line; completes it with the library and the token."""
+    """Checks the command line; sets its library, applications and token."""
     for name in ("openflow_port", "api_port"):
         if not 0 <= getattr(options, name) <= 65535:
             option = "--" + name.replace("_", "-")
@@ -620,7 +635,10 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _choose_library(options: argparse.Namespace) -> None:
-    """Reads a person's application, which may import either library."""
+    """Sets the library; with `--app`, by the applications' imports.
+
+    Replaces the names in `options.app` by the applications.
+    """
     try:
         if options.app is None:
             options.library = choose_library(options.library)
@@ -639,7 +657,7 @@ def _choose_library(options: argparse.Namespace) -> None:
 
 def _token(path: Path | None) -> str:
     if path is None:
-        # Out of the environment, which child processes inherit.
+        # Removed, as child processes inherit the environment.
         token = os.environ.pop(TOKEN_VARIABLE, "")
         origin = TOKEN_VARIABLE
     else:
@@ -647,7 +665,7 @@ def _token(path: Path | None) -> str:
         origin = str(path)
     printable = token.isascii() and token.isprintable()
     if len(token) < TOKEN_LENGTH_MIN or not printable:
-        raise _no_token(
+        raise _unusable_token(
             f"{origin} has no token of at least {TOKEN_LENGTH_MIN} "
             "printable characters"
         )
@@ -657,18 +675,18 @@ def _token(path: Path | None) -> str:
 def _token_in(path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
-            # Of the open file: the path may lead to another a moment later.
+            # By the open file, as the path may lead to another file by now.
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             if mode & 0o077:
-                raise _no_token(
+                raise _unusable_token(
                     f"{path} is open to others: chmod 600 {path}"
                 )
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise _no_token(f"token file: {error}") from None
+        raise _unusable_token(f"token file: {error}") from None
 
 
-def _no_token(message: str) -> CannotStart:
+def _unusable_token(message: str) -> CannotStart:
     return CannotStart(EXIT_BAD_INPUT, "token", message)
 
 
@@ -685,7 +703,7 @@ class User:
 
 
 def unprivileged_user(environment: Mapping[str, str]) -> User:
-    """The user who called sudo; `nobody` if that was root, or without sudo."""
+    """The user who called sudo; `nobody` without sudo or if root called it."""
     try:
         uid = int(environment.get("SUDO_UID", "0"))
         gid = int(environment.get("SUDO_GID", "0"))
@@ -713,11 +731,12 @@ def _user_name(uid: int) -> str:
 
 
 def become(user: User) -> None:
-    """Turns this process, which is root's, into `user`'s for good.
+    """Changes the user of this process, which is root, for good.
 
-    All ids, no other groups, no way back.
+    Sets the real, effective and saved ids and drops all other groups. Raises
+    PermissionError if the kernel has not done so.
     """
-    # In this order: without root's uid, groups can no longer be changed.
+    # Groups first, as only root may change them.
     os.setgroups([])
     os.setresgid(user.gid, user.gid, user.gid)
     os.setresuid(user.uid, user.uid, user.uid)
@@ -729,13 +748,14 @@ def become(user: User) -> None:
 
 
 def end_with_parent(parent_pid: int) -> None:
-    """Has the kernel send SIGTERM when the parent ends, or has ended already.
+    """Has SIGTERM sent to this process when its parent ends.
 
-    To be called after `become`, as the kernel forgets the request when the user
-    changes. "Parent" is to the kernel the *thread* that started this process:
-    start it from one that stays.
+    Has to be called after `become`, as the kernel drops the request when the
+    user changes. To the kernel, the parent is the *thread* that started this
+    process, which therefore has to live as long as the controller.
     """
-    # In this order: a parent that ends in between is seen by its absence.
+    # Request first, then check: a parent that ended before the request is no
+    # longer the parent.
     linux.set_parent_death_signal(signal.SIGTERM)
     if os.getppid() != parent_pid:
         os.kill(os.getpid(), signal.SIGTERM)
