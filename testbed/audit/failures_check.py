@@ -1,10 +1,11 @@
-"""Failures: each job that one stops is seen to, and no job is put on what is
-lost.
+"""Failures: every job that a failure stops is handled at once, and no job is
+placed on a lost link or server.
 
 Lost links and servers are followed through the events with the topology alone.
-At every failure and its end, each running job whose VMs then do not all reach
-each other has to be moved to another root, cut, requeued or killed at that
-instant, and one that is cut has to be reconnected as soon as they do.
+When a link or server fails, each running job whose VMs no longer all reach each
+other has to be moved to another root, cut, requeued or killed at that instant.
+When one returns, each cut job whose VMs all reach each other again has to be
+reconnected at that instant.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def needs_failures(history: History) -> str | None:
 
 
 def _declared(history: History) -> list[dict[str, Any]]:
-    """The failures of the experiment, in order of time."""
+    """The failures that the experiment declares, in order of time."""
     declared = history.stated("failures")
     if not isinstance(declared, list):
         return []
@@ -43,60 +44,67 @@ def _has_time(failure: object) -> bool:
 
 
 @dataclass
-class _Job:
+class _PlacedJob:
+    """A job with nodes, running or yet to start.
+
+    ``cut``: it waits for a lost link, after ``job_cut``.
+    """
+
     root: int
     hold: AuditedHold
-    network: bool
+    needs_network: bool
     runs: bool = False
     cut: bool = False
 
 
 @dataclass
-class _Walk:
+class _OutageState:
+    """Lost links and servers, and the jobs placed, after the events so far."""
+
     history: History
-    links: set[int] = field(default_factory=set)
-    servers: set[int] = field(default_factory=set)
-    jobs: dict[str, _Job] = field(default_factory=dict)
+    lost_links: set[int] = field(default_factory=set)
+    lost_servers: set[int] = field(default_factory=set)
+    jobs: dict[str, _PlacedJob] = field(default_factory=dict)
     needs_network: dict[str, bool] = field(default_factory=dict)
-    # Jobs that a failure has hit and nothing was done about: since when, and
-    # the event that hit them.
+    # Jobs still to be handled after a part has failed or returned: the time
+    # and the event since which they are due.
     due: dict[str, tuple[float, events.Event]] = field(default_factory=dict)
 
-    def broken(self, job: _Job) -> str:
-        """The reason why a job's VMs do not all reach each other; empty where
+    def disconnection(self, job: _PlacedJob) -> str:
+        """The reason why a job's VMs do not all reach each other; empty if
         they do.
         """
         topology = self.history.topology
         for server, _ in job.hold.vms_on:
-            if server in self.servers:
+            if server in self.lost_servers:
                 return f"has VMs on {topology.node(server)}, which is lost"
-        # A job that needs no network is not stopped by a lost link; a
-        # placement that makes no sense has its own finding.
-        if not (self.links and job.network) or self._misplaced(job):
+        may_lack_link = self.lost_links and job.needs_network
+        # A faulty placement has a finding of its own.
+        if not may_lack_link or self._misplaced(job):
             return ""
-        # At 1 bit/s: only which links are used matters here.
-        used = topology.hose(job.root, job.hold.vms_on, 1)
-        lost = self.links & {directed // 2 for directed in used}
+        # Any rate shows which links are used.
+        used = topology.hose(job.root, job.hold.vms_on, rate_bps=1)
+        lost = self.lost_links & {directed // 2 for directed in used}
         if not lost:
             return ""
         return f"needs {topology.link(2 * min(lost))}, which is lost"
 
-    def _misplaced(self, job: _Job) -> list[str]:
+    def _misplaced(self, job: _PlacedJob) -> list[str]:
         vms_on = job.hold.vms_on
         return self.history.topology.misplaced(
             job.root, vms_on, sum(n for _, n in vms_on)
         )
 
     def take(self, event: events.Event) -> Iterator[str]:
-        """Follows an event; faults of the event itself."""
+        """Updates the state by an event; yields the event's faults."""
         match event:
             case events.LinkFailed() | events.LinkRestored():
-                yield from self._changed(
-                    event, self.links, event.link, "link"
+                yield from self._part_changed(
+                    event, self.lost_links, event.link, "link"
                 )
             case events.ServerFailed() | events.ServerRestored():
-                yield from self._changed(
-                    event, self.servers, event.server, "server"
+                yield from self._part_changed(
+                    event, self.lost_servers, event.server, "server"
                 )
             case events.SwitchRestarted():
                 topology = self.history.topology
@@ -108,11 +116,15 @@ class _Walk:
                 job_id = str(event.job["id"])
                 self.needs_network[job_id] = kind != "compute"
             case _:
-                yield from self._of_job(event)
+                yield from self._take_job_event(event)
 
-    def _changed(
+    def _part_changed(
         self, event: events.Event, lost: set[int], part: int, kind: str
     ) -> Iterator[str]:
+        """Updates ``lost``, the lost parts of a kind, by a failure or return.
+
+        Yields the event's faults.
+        """
         topology = self.history.topology
         fails = "failed" in event.name
         n_parts = len(topology.slots)
@@ -128,21 +140,24 @@ class _Walk:
             lost.add(part)
         else:
             lost.discard(part)
-        # Every job is looked at again: a link that returns reconnects some.
         for job_id, job in self.jobs.items():
             if self._is_due(job):
                 self.due.setdefault(job_id, (event.t, event))
+            else:
+                # A link that returned may have failed again: a cut job then
+                # waits as before.
+                self.due.pop(job_id, None)
 
-    def _of_job(self, event: events.Event) -> Iterator[str]:
+    def _take_job_event(self, event: events.Event) -> Iterator[str]:
         job_id = getattr(event, "job_id", "")
         if isinstance(event, events.JobReserved | events.JobMigrated):
             yield from self._placed(event)
         elif isinstance(event, events.JobRequeued | events.JobEnded):
-            # The job is gone after this event, so it is judged by what it
-            # held.
+            # The job is gone after this event: whether a failure hit it is
+            # decided by the nodes and links that it leaves.
             left = self.jobs.pop(job_id, None)
-            lost = left is None or self.broken(left)
-            if _by_failure(event) and not lost:
+            was_hit = left is None or self.disconnection(left)
+            if _blames_failure(event) and not was_hit:
                 yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
         is_due = False
@@ -155,30 +170,32 @@ class _Walk:
         else:
             self.due.pop(job_id, None)
 
-    def _is_due(self, job: _Job) -> bool:
-        """True if a job runs though it is broken, or is cut though it is not."""
-        return job.runs and job.cut != bool(self.broken(job))
+    def _is_due(self, job: _PlacedJob) -> bool:
+        """True if a running job is disconnected but not cut, or the reverse."""
+        return job.runs and job.cut != bool(self.disconnection(job))
 
     def _placed(
         self, event: events.JobReserved | events.JobMigrated
     ) -> Iterator[str]:
-        self.jobs[event.job_id] = _Job(
+        self.jobs[event.job_id] = _PlacedJob(
             event.root,
             AuditedHold().changed(event),
-            network=self.needs_network.get(event.job_id, False),
-            # A migrated job is on its nodes at once; a reserved one begins
-            # by an event.
+            needs_network=self.needs_network.get(event.job_id, False),
+            # A migrated job runs on at once; a reserved one starts with an
+            # event of its own.
             runs=isinstance(event, events.JobMigrated),
         )
-        # What is lost now may be back by the time of a later reservation.
+        # A part that is lost now may be back when a later reservation begins.
         if (
             isinstance(event, events.JobMigrated)
             or event.start_s == event.t
         ):
             yield from self._on_lost(event.job_id)
 
-    def _follow(self, job: _Job, event: events.Event) -> Iterator[str]:
-        """Takes in an event of a job; faults of the event."""
+    def _follow(
+        self, job: _PlacedJob, event: events.Event
+    ) -> Iterator[str]:
+        """Updates a job by an event; yields the event's faults."""
         match event:
             case events.JobStarted() | events.JobResumed():
                 job.runs = True
@@ -189,54 +206,55 @@ class _Walk:
                 yield from self._rerooted(job, event)
             case events.JobCut():
                 job.cut = True
-                if not self.broken(job):
+                if not self.disconnection(job):
                     yield "is cut, and all its VMs reach each other"
             case events.JobReconnected():
                 if not job.cut:
                     yield "is reconnected, and was not cut"
                 job.cut = False
-                if wrong := self.broken(job):
+                if wrong := self.disconnection(job):
                     yield f"is reconnected, and {wrong}"
             case _:
                 pass
 
     def _rerooted(
-        self, job: _Job, event: events.JobRerooted
+        self, job: _PlacedJob, event: events.JobRerooted
     ) -> Iterator[str]:
-        # By its old root: only what is broken may move.
-        if not self.broken(job):
+        # Judged by the old root: only a disconnected job may move.
+        if not self.disconnection(job):
             yield "is moved, and all its VMs reach each other"
         job.root = event.root
         job.hold = job.hold.changed(event)
         yield from self._misplaced(job)
-        if any(directed // 2 in self.links for directed, _ in event.links):
+        if any(
+            directed // 2 in self.lost_links for directed, _ in event.links
+        ):
             yield f"is moved below {event.root}, to a link that is lost"
 
     def _on_lost(self, job_id: str) -> Iterator[str]:
-        """Bandwidth or VMs that are newly put on what is lost."""
+        """Yields each lost link and server that a new placement uses."""
         hold = self.jobs[job_id].hold
         topology = self.history.topology
         for directed in sorted({number for number, _ in hold.links}):
-            if directed // 2 in self.links:
+            if directed // 2 in self.lost_links:
                 yield f"{job_id} is put on {topology.link(directed)}, which is lost"
         for server in sorted({number for number, _ in hold.vms_on}):
-            if server in self.servers:
+            if server in self.lost_servers:
                 yield f"{job_id} is put on {topology.node(server)}, which is lost"
 
     def late(self, now_s: float) -> Findings:
-        """Jobs that were to be seen to before now.
+        """Findings of jobs that are due and had to be handled before ``now_s``.
 
-        Live, switches have a second of the machine's time to confirm, beside a
-        run's slack.
+        A live run has its slack, and a second of the machine's time in which
+        switches confirm.
         """
         patience_s = (
             self.history.live_slack_s + self.history.machine_second_s
         )
         for job_id, (at_s, event) in list(self.due.items()):
             if now_s > at_s + patience_s:
-                job = self.jobs[job_id]
                 wrong = (
-                    self.broken(job)
+                    self.disconnection(self.jobs[job_id])
                     or "is cut, and all its VMs reach each other"
                 )
                 yield (
@@ -246,63 +264,65 @@ class _Walk:
                 del self.due[job_id]
 
 
-def _by_failure(event: events.JobRequeued | events.JobEnded) -> bool:
+def _blames_failure(event: events.JobRequeued | events.JobEnded) -> bool:
+    """True if an event gives a failure as the reason for a job's stop."""
     return isinstance(event, events.JobRequeued) or event.reason.startswith(
         events.FAILED
     )
 
 
 def failures(history: History) -> Findings:
-    """Each job that a failure hits is seen to at once, and nobody is put on
-    what is lost.
+    """Jobs that a failure hits are handled at once, and no job is placed on a
+    lost part.
     """
-    yield from _as_declared(history)
-    walk = _Walk(history)
+    yield from _differences_from_declared(history)
+    state = _OutageState(history)
     for event in history.events:
-        # Time has passed when an event with a later time comes: what was
-        # due before must have been done.
-        yield from walk.late(event.t)
-        for wrong in walk.take(event):
+        # When a later event comes, all that was due before it has to be done.
+        yield from state.late(event.t)
+        for wrong in state.take(event):
             yield event, wrong
 
 
-def _as_declared(history: History) -> Findings:
-    """The failures of the experiment and no others, at their times, while there
-    are jobs.
+def _differences_from_declared(history: History) -> Findings:
+    """The first difference between the run's failures and the declared ones,
+    and each failure at a wrong time.
     """
-    came = [
+    occurred = [
         event for event in history.events if isinstance(event, _FAILURES)
     ]
-    # In the order of time both lists must be the same, to the first
-    # difference.
-    for event, due in zip_longest(came, _declared(history)):
+    # Both are in order of time. After a difference the rest would not match.
+    for event, due in zip_longest(occurred, _declared(history)):
         if event is None:
-            yield from _never_came(history, due)
+            yield from _omitted(history, due)
             return
         if due is None:
             yield event, f"{RESOLVED} has no more failures here"
             return
         is_kind = event.name == due.get("kind")
-        if not is_kind or _part(event) != due.get("part"):
+        if not is_kind or _part_number(event) != due.get("part"):
             yield event, f"{RESOLVED} has {due} here"
             return
         yield from _untimely(history, event, due["at_s"])
 
 
-def _never_came(history: History, due: Mapping[str, Any]) -> Findings:
-    """A failure that was due while there were jobs, of a run that was not
-    stopped.
+def _omitted(history: History, due: Mapping[str, Any]) -> Findings:
+    """A finding if a declared failure did not occur in a completed run although
+    it was due before the last job ended.
     """
     ends_s = [event.t for event in history.of_kind(events.JobEnded)]
     ended_s = max(ends_s, default=0.0)
-    # A run that was stopped may have been at work on something else for long.
     before_end = not about(ended_s, due["at_s"], history.live_slack_s)
+    # A run that was stopped may have been busy when the failure was due.
     if history.status == "completed" and before_end:
         yield history.events[-1], f"{due} of {RESOLVED} never came"
 
 
-def _part(event: events.Event) -> int:
-    """The number of what fails; 0 of the controller, which is one."""
+def _part_number(event: events.Event) -> int:
+    """The number of the part that fails: the event's first field after ``t``.
+
+    0 for the controller, whose event has no such field.
+    """
     for key, value in vars(event).items():
         if key != "t":
             return int(value)
@@ -312,10 +332,14 @@ def _part(event: events.Event) -> int:
 def _untimely(
     history: History, event: events.Event, due_s: float
 ) -> Findings:
-    # Live, what brings a failure about takes its time.
+    """A finding if a failure comes early, or in a simulated run late.
+
+    In a live run it takes time to make a part fail.
+    """
     late_s = event.t - due_s
-    simulated = history.started.backend == "sim"
-    if not about(0.0, late_s) or (simulated and not about(late_s, 0.0)):
+    is_early = not about(0.0, late_s)
+    is_late = not (history.live or about(late_s, 0.0))
+    if is_early or is_late:
         yield (
             event,
             f"comes at {event.t:.6g} s, in {RESOLVED} at {due_s:.6g} s",

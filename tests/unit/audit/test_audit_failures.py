@@ -252,6 +252,28 @@ def test_the_failures_are_the_experiments(
     )
 
 
+def test_a_cut_job_may_wait_on_when_its_link_fails_as_it_returns(
+    tmp_path: Path,
+) -> None:
+    folder, _ = write_run(tmp_path, failing.moving())
+
+    def returns_and_fails(records: list[Record]) -> None:
+        failed = dict(one(records, "link_failed", nth=1), t=5.5)
+        at = records.index(one(records, "switch_restarted"))
+        records[at:at] = [dict(failed, event="link_restored"), failed]
+
+    mutate(folder.path, returns_and_fails)
+    findings = {
+        result.name: result.findings
+        for result in audit(folder.path).results
+    }
+    assert not [
+        finding
+        for finding in findings["failures"]
+        if "pair" in str(finding)
+    ]
+
+
 def live(records: list[Record]) -> None:
     records[0]["backend"] = "live"
 
