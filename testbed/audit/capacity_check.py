@@ -1,11 +1,10 @@
-"""Capacity: placements, hoses and estimates; slots, memory and links never
-beyond what there is.
+"""Capacity: placements, hoses and estimates are right, and slots, memory and
+links are never taken beyond their capacity.
 
-What a job holds is replayed from its events in two independent ways.
-
-*Occupied*: what runs, in the order of the file. *Booked*: the calendar of
-reservations, future ones included, as half-open intervals of time. Both must
-fit at every instant.
+The holds of jobs are replayed from the events in two independent ways, and
+both must fit at every instant. *Occupied*: the holds of running jobs, in the
+order of the file. *Booked*: the calendar of reservations, future ones included,
+as half-open intervals of time.
 """
 
 from __future__ import annotations
@@ -57,24 +56,25 @@ class BookedHold(NamedTuple):
 
 NOTHING = AuditedHold()
 
-_GIVING = frozenset(
+# Kinds of events by their effect on a job's hold and bookings.
+_GIVES_BACK = frozenset(
     {events.JobPreempted, events.JobRequeued, events.JobEnded}
 )
-_MOVING = frozenset(
+_NEW_NODES = frozenset(
     {events.JobResumed, events.JobTierSwitched, events.JobMigrated}
 )
-_TAKING = _MOVING | {events.JobStarted, events.JobRescaled}
-_PLACING = _MOVING | {
+_OCCUPIES = _NEW_NODES | {events.JobStarted, events.JobRescaled}
+_CHANGES_HOLD = _NEW_NODES | {
     events.JobReserved,
     events.JobRescaled,
     events.JobRerooted,
 }
-_BOOKING = (_PLACING | _GIVING) | {events.JobShortened}
+_CHANGES_BOOKING = (_CHANGES_HOLD | _GIVES_BACK) | {events.JobShortened}
 
 
 @once
 def occupied(history: History) -> list[Change]:
-    """Changes of what running jobs occupy, in the order of the file."""
+    """Holds that running jobs take and give back, in the order of the file."""
     changes: list[Change] = []
     placed: dict[str, AuditedHold] = {}
     held: dict[str, AuditedHold] = {}
@@ -83,16 +83,16 @@ def occupied(history: History) -> list[Change]:
             continue
         job_id = event.job_id
         kind = type(event)
-        if kind in _PLACING:
+        if kind in _CHANGES_HOLD:
             placed[job_id] = placed.get(job_id, NOTHING).changed(event)
-        takes = kind in _TAKING and job_id in placed
-        # Before its start a job is rerooted in the calendar alone: it
-        # occupies nothing.
+        takes = kind in _OCCUPIES and job_id in placed
+        # A job that is rerooted before its start occupies nothing yet: only
+        # its booking changes.
         if kind is events.JobRerooted:
             takes = job_id in held
-        # What it held is given back in full first, so that a change can
-        # never lose a part.
-        if (takes or kind in _GIVING) and job_id in held:
+        # A changed hold is given back in full, then taken anew, so that no part
+        # of it is lost.
+        if (takes or kind in _GIVES_BACK) and job_id in held:
             before = held.pop(job_id)
             changes.append(Change(event.t, event, sign=-1, hold=before))
         if takes:
@@ -105,13 +105,13 @@ def occupied(history: History) -> list[Change]:
 
 @once
 def bookings(history: History) -> list[BookedHold]:
-    """Every job's reservations as intervals, in order of the lines that made
-    them.
+    """All jobs' reservations as intervals, in the order of their events in
+    the file.
     """
     booked: list[BookedHold] = []
     for job in history.jobs.values():
         booked += _bookings(job)
-    # Several may begin at one instant: the order of the file is theirs.
+    # By line, as times do not order those that begin at one instant.
     lines = history.lines
     booked.sort(key=lambda booking: lines[id(booking.event)])
     return booked
@@ -121,35 +121,35 @@ def _bookings(job: JobHistory) -> Iterator[BookedHold]:
     """One job's intervals: each begins with a reservation or a change and ends
     at the next one.
     """
-    now: BookedHold | None = None
-    last: BookedHold | None = None
+    current: BookedHold | None = None
+    given_back: BookedHold | None = None
     for event in job.events:
         if not isinstance(event, events.JobEvent):
             continue
         kind = type(event)
-        if kind not in _BOOKING:
+        if kind not in _CHANGES_BOOKING:
             continue
         # A shortened reservation keeps its hold and ends earlier: no new
         # interval begins.
         if isinstance(event, events.JobShortened):
-            if now is not None:
-                now = now._replace(end_s=event.until_s)
+            if current is not None:
+                current = current._replace(end_s=event.until_s)
             continue
         after: BookedHold | None = None
-        if kind not in _GIVING:
-            after = _booked_by(event, now, last) or now
-        if now is not None and after is not now:
-            yield from _ended_at(now, event.t)
-        # What is resumed is what was held before the preemption.
-        if kind in _GIVING:
-            last = now
-        now = after
-    if now is not None:
-        yield now
+        if kind not in _GIVES_BACK:
+            after = _booking_from(event, current, given_back) or current
+        if current is not None and after is not current:
+            yield from _until(current, event.t)
+        # Kept, as a job resumes with its hold before the preemption.
+        if kind in _GIVES_BACK:
+            given_back = current
+        current = after
+    if current is not None:
+        yield current
 
 
-def _ended_at(booking: BookedHold, t: float) -> Iterator[BookedHold]:
-    """The interval up to an instant; none where it had not begun."""
+def _until(booking: BookedHold, t: float) -> Iterator[BookedHold]:
+    """The interval up to instant ``t``, in s; none if it had not begun by then."""
     end_s = t
     if booking.end_s is not None:
         end_s = min(booking.end_s, t)
@@ -157,12 +157,15 @@ def _ended_at(booking: BookedHold, t: float) -> Iterator[BookedHold]:
         yield booking._replace(end_s=end_s)
 
 
-def _booked_by(
-    event: events.JobEvent, now: BookedHold | None, last: BookedHold | None
+def _booking_from(
+    event: events.JobEvent,
+    current: BookedHold | None,
+    given_back: BookedHold | None,
 ) -> BookedHold | None:
     """The interval that an event begins; None where it begins none.
 
-    ``now`` is the current one, ``last`` the one before a preemption.
+    ``current`` is the interval until now, ``given_back`` the last one that was
+    given back, which a resumed job takes again.
     """
     if isinstance(event, events.JobReserved):
         hold = NOTHING.changed(event)
@@ -170,7 +173,7 @@ def _booked_by(
     t = event.t
     if isinstance(event, events.JobMigrated):
         return BookedHold(t, event.end_s, event, NOTHING.changed(event))
-    before = last if isinstance(event, events.JobResumed) else now
+    before = given_back if isinstance(event, events.JobResumed) else current
     if before is None:
         return None
     hold = before.hold.changed(event)
@@ -178,7 +181,7 @@ def _booked_by(
         return BookedHold(t, event.end_s, event, hold)
     if isinstance(event, events.JobTierSwitched):
         return BookedHold(t, None, event, hold)
-    # Rescaled or rerooted; what is booked ahead may change before it begins.
+    # Rescaled or rerooted, perhaps before the interval begins.
     return BookedHold(max(t, before.start_s), before.end_s, event, hold)
 
 
@@ -187,24 +190,26 @@ def _booked_by(
 LARGEST_SUM = 2.0**62
 """Sums below this are exact in 64 bits."""
 SAMPLE_SLACK = 0.05
-"""Share by which a sample may show too much: a counter's interval and a
-limiter's burst are not exact.
+"""Share by which a sample may exceed a rate: neither a counter's interval nor a
+limiter's burst is exact.
 """
 ROUNDING = 1e-5
-"""Of rates on the wire, whole bit/s, given in bits of the experiment."""
+"""Share by which a reserved rate may exceed a capacity: rates on the wire are
+whole bit/s, and scaling them to the experiment's does not undo the rounding.
+"""
 PACKET_BITS = 32_768 * 8
-"""A slow VM's packet: for each behind a link, one may be sent beyond the rate
-after a pause.
+"""Size of a slow VM's packet, in bits. After a pause, each VM behind a link may
+send one of them beyond its rate.
 """
 BUCKET_PACKETS = 2
-"""Packets of a VM beyond its rate: one that counts whole in a sample, and one
-in the bucket.
+"""Packets that a VM may send beyond its rate within two samples: one from the
+token bucket, and one that began before the samples but is counted in them.
 """
 
 
 def placements(history: History) -> Findings:
-    """Every VM asked for is on a server below the tree's root, each server
-    named once.
+    """Every VM of a request is on a server below the tree's root, and no server
+    is named twice.
     """
     misplaced = history.topology.misplaced
     for job in history.requested:
@@ -216,6 +221,7 @@ def placements(history: History) -> Findings:
 
 
 def hoses(history: History) -> Findings:
+    """Reserved bandwidth on every link is exactly what the job's hose needs."""
     for job in history.jobs.values():
         yield from _hose_findings(history, job)
 
@@ -243,10 +249,10 @@ def _hose_findings(history: History, job: JobHistory) -> Findings:
             continue
         else:
             continue
-        # Best effort reserves nothing, and says so with an empty list.
+        # A best-effort job reserves no bandwidth: its list of links is empty.
         if not rate_bps and not event.links:
             continue
-        # A placement that makes no sense has its own finding.
+        # A faulty placement has a finding of its own.
         if not job.request:
             continue
         n_vms = job.request["n_vms"]
@@ -259,13 +265,14 @@ def _hose_findings(history: History, job: JobHistory) -> Findings:
 def _differences(
     history: History, links: Pairs, need: Mapping[int, int]
 ) -> Iterator[str]:
+    """Faults of ``links``, the reserved bit/s, against ``need``, the hose's."""
     topology = history.topology
     reserved: dict[int, int] = {}
     for directed, bps in links:
         if directed in reserved:
             yield f"directed link {directed} is named twice"
         reserved[directed] = int(bps)
-    # Nearly always equal: single links are compared only to name the fault.
+    # Nearly always equal: links are compared one by one only to name a fault.
     if reserved == need:
         return
     for directed in sorted({*reserved, *need}):
@@ -279,65 +286,67 @@ def _differences(
 
 
 def estimates(history: History) -> Findings:
-    """The estimate is p·b/b', p where nothing was scaled down, and none for
-    best effort.
+    """Estimates of running times are p·b/b': duration p, b asked for, b' granted.
 
-    A job with a profile has the time of the option it is given as its estimate.
+    They are p if b' is not below b, and absent for best effort. For a job with
+    a profile it is the profile's time at b'.
     """
     for request, event in history.reserved():
-        wrong = _wrong_estimate(request, event)
-        if wrong:
-            yield event, f"{event.job_id}: {wrong}"
+        fault = _estimate_fault(request, event)
+        if fault:
+            yield event, f"{event.job_id}: {fault}"
 
 
-def _wrong_estimate(
+def _estimate_fault(
     request: Mapping[str, Any], event: events.JobReserved
 ) -> str:
+    """The fault of a reservation's estimate; empty where it has none."""
     asked = request["bandwidth_bps"]
     granted = event.rate_bps
     computes = request["kind"] == "compute"
-    # 0 granted of something asked is best effort; a job that computes asks
-    # for nothing of the network.
+    # 0 bit/s granted means best effort, unless none were asked for. A job that
+    # only computes does not use the network.
     best_effort = granted == 0 and asked > 0 and not computes
-    stated_s = event.estimate_s
-    if best_effort != (stated_s is None):
-        return f"estimate {stated_s} s at {granted} bit/s of {asked}"
-    if stated_s is None:
+    estimate_s = event.estimate_s
+    if best_effort != (estimate_s is None):
+        return f"estimate {estimate_s} s at {granted} bit/s of {asked}"
+    if estimate_s is None:
         return ""
     rule = "p·b/b'"
-    due_s = request["duration_s"]
+    correct_s = request["duration_s"]
     if 0 < granted < asked:
-        due_s *= asked / granted
+        correct_s *= asked / granted
     if request.get("profile"):
         rule = "its profile's time"
-        due_s = _of_profile(request["profile"]["options"], granted)
-    # Both ways: an estimate may be neither above nor below.
-    if about(stated_s, due_s) and about(due_s, stated_s):
+        correct_s = _profile_time_s(request["profile"]["options"], granted)
+    # Compared both ways, as `about` checks only that one is not above.
+    if about(estimate_s, correct_s) and about(correct_s, estimate_s):
         return ""
-    return f"estimate {stated_s:.6g} s, {rule} is {due_s:.6g} s"
+    return f"estimate {estimate_s:.6g} s, {rule} is {correct_s:.6g} s"
 
 
-def _of_profile(options: list[list[float]], granted: float) -> float:
-    """The time of a profile's option, in s.
+def _profile_time_s(options: list[list[float]], rate_bps: float) -> float:
+    """Running time at a rate, in s, by a profile's (bit/s, s) options.
 
-    Between two options it is interpolated linearly, below the least it is
-    p·b/b'.
+    Between two options it is interpolated linearly. Below the least rate it
+    grows as that rate over ``rate_bps``, and above the largest it is constant;
+    0 at 0 bit/s.
     """
     least_bps, longest_s = options[0]
-    if granted < least_bps:
-        if granted:
-            return longest_s * least_bps / granted
+    if rate_bps < least_bps:
+        if rate_bps:
+            return longest_s * least_bps / rate_bps
         return 0.0
-    for (low, slow), (high, fast) in pairwise(options):
-        if granted <= high:
-            return slow - (slow - fast) * (granted - low) / (high - low)
+    for (low_bps, slow_s), (high_bps, fast_s) in pairwise(options):
+        if rate_bps <= high_bps:
+            saved_s = slow_s - fast_s
+            width_bps = high_bps - low_bps
+            return slow_s - saved_s * (rate_bps - low_bps) / width_bps
     return options[-1][1]
 
 
 def samples(history: History) -> Findings:
-    """Every sample is of a link that exists and shows no more than the link can
-    carry.
-    """
+    """Every sample is of an existing link and is within the link's capacity."""
     topology = history.topology
     packet_bits = _packet_bits(history)
     for event, vms, _ in sampled(history):
@@ -347,21 +356,21 @@ def samples(history: History) -> Findings:
         packet_bps = packet_bits / event.interval_s
         for directed, sent, reserved in event.links:
             number = int(directed)
-            beside = vms.get(number, 0.0) * packet_bps
+            burst_bps = vms.get(number, 0.0) * packet_bps
             if not 0 <= number < topology.n_directed:
                 yield event, f"directed link {number} does not exist"
                 continue
             capacity = topology.carries_bps(number)
             if not 0 <= reserved <= capacity * (1 + ROUNDING):
                 wrong = f"{reserved:.0f} bit/s reserved"
-                yield event, f"{wrong} {_on(topology, number)}"
-            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + beside:
+                yield event, f"{wrong} {_on_link(topology, number)}"
+            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + burst_bps:
                 wrong = f"{sent:.0f} bit/s sent"
-                yield event, f"{wrong} {_on(topology, number)}"
+                yield event, f"{wrong} {_on_link(topology, number)}"
 
 
-def _on(topology: Topology, directed: int) -> str:
-    """The end of a sentence on a directed link's rate."""
+def _on_link(topology: Topology, directed: int) -> str:
+    """A directed link and its capacity, for the end of a message."""
     capacity = topology.carries_bps(directed)
     return f"on {topology.link(directed)}, capacity {capacity}"
 
@@ -369,8 +378,10 @@ def _on(topology: Topology, directed: int) -> str:
 def sampled(
     history: History,
 ) -> Iterator[tuple[events.LinkSample, Mapping[int, float], bool]]:
-    """Every sample, how many VMs had a reservation on each directed link then,
-    and whether a job was rescaled since the sample before.
+    """Every sample, with the number of VMs that send over each directed link at
+    its time, and True if a job was rescaled since the sample before.
+
+    A link's number of VMs counts those on the side with fewer of a job's VMs.
     """
     changes: dict[int, list[Change]] = defaultdict(list)
     for change in occupied(history):
@@ -386,7 +397,7 @@ def sampled(
         if not isinstance(event, events.JobEvent):
             continue
         job_id = event.job_id
-        # An event without a rate leaves the last one.
+        # An event without a rate does not change the job's.
         rate_bps = getattr(event, "rate_bps", None) or rates.get(job_id, 0)
         rates[job_id] = rate_bps
         for change in changes.get(id(event), ()):
@@ -398,11 +409,12 @@ def sampled(
 
 
 def _vms_behind(hold: AuditedHold, rate_bps: int) -> dict[int, float]:
-    """VMs on the smaller side of each directed link: its hose over a VM's rate."""
+    """VMs on the smaller side of each directed link: its bit/s over a VM's."""
     return {link: bps / max(1, rate_bps) for link, bps in hold.links}
 
 
 def _summed(vms_of: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """VMs of all jobs, by directed link."""
     vms: dict[int, float] = defaultdict(float)
     for of_job in vms_of.values():
         for link, n in of_job.items():
@@ -411,16 +423,16 @@ def _summed(vms_of: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
 
 
 def strict(history: History) -> Findings:
-    """On no directed link do tenants send more than they reserve, over two
-    samples in a row.
+    """Over any two consecutive samples, no directed link carries more than is
+    reserved on it.
 
-    One sample may be a bucket's. Nothing is proved of samples in which a
-    reservation was changed.
+    A single sample may exceed it by a limiter's burst. Samples during which a
+    job was rescaled are not checked.
     """
-    beside_bits = BUCKET_PACKETS * _packet_bits(history)
+    burst_bits_per_vm = BUCKET_PACKETS * _packet_bits(history)
     before: dict[int, tuple[float, float]] = {}
     for event, vms, rescaled in sampled(history):
-        # Which part of the sample was under which rate is not known.
+        # When the rate changed during this sample is not known.
         if rescaled:
             before = {}
             continue
@@ -428,8 +440,8 @@ def strict(history: History) -> Findings:
         for link in sorted(before.keys() & now.keys()):
             sent_bits = before[link][0] + now[link][0]
             most_bits = before[link][1] + now[link][1]
-            beside = vms.get(link, 0.0) * beside_bits
-            if sent_bits > most_bits * (1 + SAMPLE_SLACK) + beside:
+            burst_bits = vms.get(link, 0.0) * burst_bits_per_vm
+            if sent_bits > most_bits * (1 + SAMPLE_SLACK) + burst_bits:
                 name = history.topology.link(link)
                 amounts = f"{sent_bits:.0f} bits sent of {most_bits:.0f}"
                 yield (
@@ -451,12 +463,16 @@ def _bits_on_links(
 
 
 def _packet_bits(history: History) -> float:
-    """A packet on the wire in bits of the experiment, for a second of its time."""
+    """Size of a packet on the wire, in bits at the experiment's scale.
+
+    With ``scale``, an experiment's second takes fewer seconds on the wire, at
+    other rates.
+    """
     scale = history.stated("scale")
     try:
         return PACKET_BITS * float(scale["time"]) / float(scale["rate"])
     except (LookupError, TypeError, ValueError, ArithmeticError):
-        # The file itself is another check's.
+        # A damaged file has a finding of its own.
         return PACKET_BITS
 
 
@@ -464,47 +480,50 @@ def _packet_bits(history: History) -> float:
 
 
 @once
-def _booked(history: History) -> list[Change]:
+def _booked_changes(history: History) -> list[Change]:
     """The calendar as changes in order of time.
 
-    Intervals are half-open: what ends at an instant ends before what begins.
+    Intervals are half-open: at one instant, ends come before beginnings.
     """
     changes = []
     for start_s, end_s, event, hold in bookings(history):
         changes.append(Change(start_s, event, sign=1, hold=hold))
         if end_s is not None:
             changes.append(Change(end_s, event, sign=-1, hold=hold))
-    # Stably: what begins at one instant stays in the order of the file.
+    # The sort is stable: beginnings at one instant keep the file's order.
     changes.sort(key=attrgetter("t", "sign"))
     return changes
 
 
-def _over(
+def _excesses(
     changes: Sequence[Change],
     *,
     amounts: Callable[[AuditedHold], Pairs],
     per_job: Mapping[str, int],
-    has: Sequence[int],
+    rooms: Sequence[int],
     name: Callable[[int], str],
     say: str,
 ) -> Findings:
-    """One finding each time a resource goes from fitting to not fitting.
+    """One finding each time the amount taken of a resource comes to exceed its
+    room.
 
-    A hold's ``amounts`` count ``per_job`` times. ``say`` has a place for the
-    amount, the resource's name and what it has.
+    ``amounts`` lists a hold's (resource, amount) pairs; ``per_job`` is a job's
+    factor for its amounts; ``rooms`` and ``name`` are by resource. ``say`` is a
+    format of the amount taken, the resource's name and its room.
     """
-    # The fast way decides; only where it fails or is unsure are findings
-    # named.
-    if _all_fit(changes, amounts, has, per_job):
+    # Change by change only if the fast check finds an excess or is unsure.
+    if _all_fit(changes, amounts, rooms, per_job):
         return
     resources: dict[int, _Resource] = {}
     for change in changes:
         for number, amount in amounts(change.hold):
             if number not in resources:
-                # A resource that does not exist has no room: a placement on
-                # it is a finding.
-                exists = 0 <= number < len(has)
-                resources[number] = _Resource(has[number] if exists else 0)
+                # A resource that does not exist has no room, so that its use
+                # is a finding.
+                exists = 0 <= number < len(rooms)
+                resources[number] = _Resource(
+                    rooms[number] if exists else 0
+                )
             resource = resources[number]
             if resource.take(change, amount * per_job[change.event.job_id]):
                 jobs = ", ".join(sorted(resource.holders))
@@ -519,8 +538,8 @@ def _over(
 
 @dataclass
 class _Resource:
-    """A server's slots or memory, or a directed link's bandwidth, and the jobs
-    that hold some of it.
+    """A server's slots or memory, or a directed link's bandwidth, with the
+    amount taken and the jobs that hold some of it.
     """
 
     room: int
@@ -528,7 +547,9 @@ class _Resource:
     holders: set[str] = field(default_factory=set)
 
     def take(self, change: Change, amount: int) -> bool:
-        """Takes an amount, or gives it back; True where it fits no more."""
+        """Takes an amount or gives it back; True if it exceeds the room only
+        now.
+        """
         was_over = self.taken > self.room
         self.taken += change.sign * amount
         if change.sign > 0:
@@ -541,13 +562,13 @@ class _Resource:
 def _all_fit(
     changes: Sequence[Change],
     amounts: Callable[[AuditedHold], Pairs],
-    has: Sequence[int],
+    rooms: Sequence[int],
     per_job: Mapping[str, int],
 ) -> bool:
-    """True where no resource is ever beyond what it has; False where unsure.
+    """True if no resource is ever taken beyond its room; False also if unsure.
 
-    Nearly every run fits, and then no finding needs a name: all running sums
-    are formed at once, as 64-bit integers, which are exact.
+    A fast check for the usual case. It forms all running sums at once, exactly,
+    as 64-bit integers.
     """
     pairs = [amounts(change.hold) for change in changes]
     factors = [
@@ -556,21 +577,21 @@ def _all_fit(
     flat = chain.from_iterable(chain.from_iterable(pairs))
     try:
         table = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
-        rooms = np.array(has, dtype=np.int64)
+        limits = np.array(rooms, dtype=np.int64)
     except OverflowError:
         return False
     if len(table) == 0:
         return True
     most_times = max(map(abs, factors))
-    if not _can_be_summed(table, most_times, n_resources=len(has)):
+    if not _can_be_summed(table, most_times, n_resources=len(rooms)):
         return False
     resources = table[:, 0]
     signed = table[:, 1] * np.repeat(factors, list(map(len, pairs)))
-    # Stably: the changes of one resource follow each other in their order.
+    # A stable sort by resource keeps each resource's changes in their order.
     order = np.argsort(resources, kind="stable")
     resources = resources[order]
     sums = _running_sums(resources, signed[order])
-    return bool((sums <= rooms[resources]).all())
+    return bool((sums <= limits[resources]).all())
 
 
 def _can_be_summed(
@@ -579,7 +600,7 @@ def _can_be_summed(
     """True if all resources exist and no sum of amounts can overflow."""
     if table.min() < 0 or table[:, 0].max() >= n_resources:
         return False
-    # As a float, which may lose digits but does not wrap around.
+    # As a float, which may be inexact but does not wrap around.
     most = float(table[:, 1].max()) * most_times * len(table)
     return most < LARGEST_SUM
 
@@ -590,7 +611,7 @@ def _running_sums(
     """Cumulative sums that start anew with each group of equal numbers."""
     sums = np.cumsum(amounts)
     first = np.flatnonzero(np.diff(groups, prepend=-1))
-    # The sum before a group's first amount is the other groups'.
+    # The sum of all earlier groups, to be subtracted from a group's sums.
     before = np.concatenate(([0], sums[first[1:] - 1]))
     sizes = np.diff(np.append(first, len(groups)))
     running: NDArray[np.int64] = sums - np.repeat(before, sizes)
@@ -598,9 +619,7 @@ def _running_sums(
 
 
 def slots(history: History) -> Findings:
-    """The VMs of each tier against the servers' slots; a lease's VM takes one
-    for each core.
-    """
+    """Each tier's VMs fit the servers' slots; a lease's VM takes a slot a core."""
     per_job = {
         job_id: job.slots_per_vm for job_id, job in history.jobs.items()
     }
@@ -609,7 +628,7 @@ def slots(history: History) -> Findings:
         vms = "VM slots"
     yield from _on_servers(
         history,
-        has=history.topology.slots,
+        rooms=history.topology.slots,
         per_job=per_job,
         taken=vms,
         unit="slots",
@@ -617,13 +636,13 @@ def slots(history: History) -> Findings:
 
 
 def memory(history: History) -> Findings:
-    """The memory of all VMs against the servers'."""
+    """The memory of each tier's VMs fits the servers'."""
     per_job = {}
     for job_id, job in history.jobs.items():
         per_job[job_id] = int(job.request.get("memory_mib", 0))
     yield from _on_servers(
         history,
-        has=history.topology.memory_mib or [],
+        rooms=history.topology.memory_mib or [],
         per_job=per_job,
         taken="MiB",
         unit="MiB",
@@ -639,15 +658,17 @@ def needs_memory(history: History) -> str | None:
 def _on_servers(
     history: History,
     *,
-    has: Sequence[int],
+    rooms: Sequence[int],
     per_job: Mapping[str, int],
     taken: str,
     unit: str,
 ) -> Findings:
+    """Excesses over the servers' ``rooms``; ``taken`` and ``unit`` are the words
+    for an amount and a room in messages.
+    """
     ran = occupied(history)
-    booked = _booked(history)
-    # The background's VMs do not take the foreground's slots: each tier has
-    # as many.
+    booked = _booked_changes(history)
+    # The tiers do not share slots: each has all slots of every server.
     tiers = {change.hold.tier for change in chain(ran, booked)}
     for tier in sorted(tiers):
         where = "on" if tier == "foreground" else f"in the {tier} of"
@@ -655,48 +676,50 @@ def _on_servers(
             in_tier = [
                 change for change in changes if change.hold.tier == tier
             ]
-            yield from _over(
+            yield from _excesses(
                 in_tier,
                 amounts=attrgetter("vms_on"),
                 per_job=per_job,
-                has=has,
+                rooms=rooms,
                 name=history.topology.node,
                 say=f"{{}} {taken} {word} {where} {{}}, which has {{}} {unit}",
             )
 
 
 def links(history: History) -> Findings:
+    """Bandwidth in use and bandwidth booked fit every directed link."""
     topology = history.topology
-    has = list(map(topology.carries_bps, range(topology.n_directed)))
+    rooms = list(map(topology.carries_bps, range(topology.n_directed)))
     once_each = dict.fromkeys(history.jobs, 1)
-    # Only the calendar shows a future that is booked beyond capacity and
-    # never comes; only the order of the file shows a late kill that
-    # overlaps the next job (decision 19).
+    # Both are needed (decision 19). Only the calendar shows an excess that is
+    # booked ahead and never runs. Only the order of the file shows a job that
+    # is killed too late, when the next one has started.
     for changes, word in (
         (occupied(history), "in use"),
-        (_booked(history), "booked"),
+        (_booked_changes(history), "booked"),
     ):
-        yield from _over(
+        yield from _excesses(
             changes,
             amounts=attrgetter("links"),
             per_job=once_each,
-            has=has,
+            rooms=rooms,
             name=topology.link,
             say=f"{{}} bit/s are {word} on {{}}, which carries {{}} bit/s",
         )
 
 
 def returned(history: History) -> Findings:
+    """Every hold and every reservation is given back by the end of the run."""
     running: dict[str, Change] = {}
     for change in occupied(history):
         job_id = change.event.job_id
         if change.sign > 0:
             running[job_id] = change
         else:
-            # What a job gives back is what it held: nothing else can be left.
+            # A job gives back its whole hold, so that no part can be left.
             running.pop(job_id, None)
     if running:
-        yield from _left(history, running)
+        yield from _not_returned(history, running)
     for booking in bookings(history):
         event = booking.event
         if booking.end_s is None and event.job_id not in running:
@@ -704,7 +727,10 @@ def returned(history: History) -> Findings:
             yield event, f"{held} was never given back"
 
 
-def _left(history: History, running: Mapping[str, Change]) -> Findings:
+def _not_returned(
+    history: History, running: Mapping[str, Change]
+) -> Findings:
+    """One finding on all holds at the end, at the first of their events."""
     n_slots = 0
     links_taken: set[int] = set()
     for change in running.values():

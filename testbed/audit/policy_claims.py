@@ -2,9 +2,10 @@
 events.
 
 EASY claims that no backfilled job delays the head of the queue. The head's due
-time is computed here from the events alone: when enough nodes would have been
-free, by the planned running times, if no job had been backfilled since it
-became the head. A job that runs longer than planned voids due times.
+time is computed here from the events alone: the time at which enough nodes
+would be free, by the planned running times, without jobs backfilled since it
+became the head. It is not checked once a job ends before or after its planned
+end.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def within_deadline(history: History) -> Findings:
             continue
         due_s = request["submit_s"] + request["deadline_s"]
         end_s = event.end_s
-        # An open end is judged by the estimate.
+        # A reservation without an end is judged by the estimated end.
         if end_s is None:
             end_s = event.start_s + (event.estimate_s or 0.0)
         if not about(end_s, due_s):
@@ -67,10 +68,11 @@ def granted_as_asked(history: History) -> Findings:
 
 
 def in_order_of_arrival(history: History) -> Findings:
+    """Jobs start in their order of arrival, except those requeued by a failure."""
     order: dict[str, int] = {}
     for event in history.of_kind(events.JobSubmitted):
         order[event.job["id"]] = len(order)
-    # Jobs that a failure sent back to the queue may start again late.
+    # A requeued job may start after jobs that arrived later.
     requeued = {
         event.job_id for event in history.of_kind(events.JobRequeued)
     }
@@ -80,7 +82,7 @@ def in_order_of_arrival(history: History) -> Findings:
         place = order.get(started.job_id, -1)
         if started.job_id in requeued:
             continue
-        # One that was never submitted is another check's.
+        # A job that was never submitted (-1) has a finding of its own.
         if 0 <= place < latest:
             yield (
                 started,
@@ -92,6 +94,7 @@ def in_order_of_arrival(history: History) -> Findings:
 
 
 def no_preemption(history: History) -> Findings:
+    """No running job is preempted, migrated or switched to another tier."""
     moved = (
         events.JobPreempted,
         events.JobMigrated,
@@ -104,21 +107,25 @@ def no_preemption(history: History) -> Findings:
 
 
 def moved_at_reservation_end(history: History) -> Findings:
-    """Running jobs move once, at the end of their reservation, without
-    bandwidth, to servers on which nothing is reserved.
+    """Running jobs move at most once: at the end of their reservation, without
+    bandwidth, and to servers that no reservation of the run uses.
     """
     reserved_on: dict[int, str] = {}
     for _, reserved in history.reserved():
         for server, _ in reserved.vms_on:
             reserved_on.setdefault(server, reserved.job_id)
     for job in history.jobs.values():
-        yield from _moves(job, reserved_on, history.live_slack_s)
+        yield from _move_findings(job, reserved_on, history.live_slack_s)
 
 
-def _moves(
+def _move_findings(
     job: JobHistory, reserved_on: Mapping[int, str], slack_s: float
 ) -> Findings:
-    """Faults of a job's moves from its nodes."""
+    """Findings on a job's moves.
+
+    ``reserved_on`` names, by server, a job that reserved it; a move may be
+    ``slack_s`` late.
+    """
     due_s: float | None = None
     for event in job.events:
         kind = type(event)
@@ -127,19 +134,22 @@ def _moves(
         elif isinstance(event, events.JobReserved):
             due_s = event.end_s
         elif isinstance(event, events.JobMigrated):
-            for wrong in _moved_wrong(event, due_s, reserved_on, slack_s):
+            for wrong in _move_faults(event, due_s, reserved_on, slack_s):
                 yield event, f"{job.job_id} {wrong}"
-            # It has no end from here on: a second move has no reason.
+            # The job has no reservation any more: a second move is a fault.
             due_s = None
 
 
-def _moved_wrong(
+def _move_faults(
     event: events.JobMigrated,
     due_s: float | None,
     reserved_on: Mapping[int, str],
     slack_s: float,
 ) -> Iterator[str]:
-    """Faults of a move at the end of a reservation, ``due_s``."""
+    """Faults of a move that is due at ``due_s``, a reservation's end.
+
+    None: no reservation ends.
+    """
     if due_s is None:
         yield "moves, and has no reservation that ends"
     elif not (about(due_s, event.t) and about(event.t, due_s, slack_s)):
@@ -152,35 +162,39 @@ def _moved_wrong(
             yield f"moves to server {server}, reserved by {reserved_on[server]}"
 
 
-TIMED = ("advance", "immediate")
+TIMED_LEASES = ("advance", "immediate")
+"""Kinds of leases whose time of start is fixed."""
 
 
-def _type(job: JobHistory) -> str | None:
+def _lease(job: JobHistory) -> str | None:
+    """A job's kind of lease; None where it asked for none."""
     return job.request.get("lease")
 
 
 def needs_leases(history: History) -> str | None:
-    if any(_type(job) in TIMED for job in history.jobs.values()):
+    if any(_lease(job) in TIMED_LEASES for job in history.jobs.values()):
         return None
     return "no advance or immediate lease was asked for"
 
 
 def lease_starts(history: History) -> Findings:
-    """Advance leases start when they asked to, immediate ones on arrival.
+    """Advance leases start at the time asked for, immediate ones on arrival.
 
-    Otherwise they are rejected. A lease whose time had not come when the run
-    was stopped is neither. In a live run a start is that of the VMs: a moment
-    late, never early.
+    A lease that does not is rejected. If the run is stopped before its time,
+    it is neither started nor rejected. In a live run a lease starts with its
+    VMs, which may be late by the run's slack and never early.
     """
     for job in history.requested:
-        if _type(job) in TIMED:
-            for event, wrong in _lease_start(job, history.live_slack_s):
-                yield event, f"{_type(job)} lease {job.job_id} {wrong}"
+        if _lease(job) in TIMED_LEASES:
+            for event, wrong in _lease_start_findings(
+                job, history.live_slack_s
+            ):
+                yield event, f"{_lease(job)} lease {job.job_id} {wrong}"
 
 
-def _lease_start(job: JobHistory, slack_s: float) -> Findings:
+def _lease_start_findings(job: JobHistory, slack_s: float) -> Findings:
     wanted_s = job.request.get("wanted_s")
-    # An immediate lease wants to start on its arrival.
+    # An immediate lease asks for no time: it is due on arrival.
     if wanted_s is None:
         wanted_s = job.all(events.JobSubmitted)[0].t
     due_s = float(wanted_s)
@@ -196,16 +210,18 @@ def _lease_start(job: JobHistory, slack_s: float) -> Findings:
             )
     elif ended is not None:
         accepted = job.first(events.JobReserved) is not None
-        wrong = _never_started_right(ended, due_s, accepted=accepted)
+        wrong = _fault_without_start(ended, due_s, accepted=accepted)
         if wrong:
             yield ended, wrong
 
 
-def _never_started_right(
+def _fault_without_start(
     ended: events.JobEnded, due_s: float, *, accepted: bool
 ) -> str:
-    """The fault of a lease that ended without a start; empty where it has
-    none.
+    """The fault of a lease that ended without a start; empty where it has none.
+
+    It may be rejected unless ``accepted`` before, or end by its due time:
+    unfinished, as the run was stopped, or in any way once accepted.
     """
     if ended.outcome == "rejected":
         if accepted:
@@ -217,13 +233,13 @@ def _never_started_right(
 
 
 def best_effort_preempted_once(history: History) -> Findings:
-    """Preemptions of leases: best-effort ones at most once, others never."""
+    """Best-effort leases are preempted at most once, timed ones never."""
     for job in history.jobs.values():
         allowed = 1
         why = "a second time"
-        if _type(job) in TIMED:
+        if _lease(job) in TIMED_LEASES:
             allowed = 0
-            why = f"though it is {_type(job)}"
+            why = f"though it is {_lease(job)}"
         for event in job.all(events.JobPreempted)[allowed:]:
             yield (
                 event,
@@ -235,14 +251,15 @@ def best_effort_preempted_once(history: History) -> Findings:
 
 
 def head_not_delayed(history: History) -> Findings:
+    """Every head of the queue starts at its due time; see the module."""
     by_user = "head-not-delayed-by-user-estimates" in history.claims
     queue = _Queue(sum(history.topology.slots), by_user)
     instant_s = 0.0
     for event in history.events:
         if event.t > instant_s:
-            # All events of one instant are read: determine the head of the
-            # queue and its estimate.
-            queue.advance(instant_s)
+            # The head and its due time are those after all events of an
+            # instant.
+            queue.update_head(instant_s)
             instant_s = event.t
         late = queue.follow(event)
         if late is not None:
@@ -251,18 +268,20 @@ def head_not_delayed(history: History) -> Findings:
 
 @dataclass
 class _Queue:
-    """Waiting jobs in order, and running ones with their nodes and planned
-    ends.
+    """Waiting jobs in order, and running ones with planned ends and nodes.
+
+    ``due_s`` is the time at which the head is to start; None: not checked.
     """
 
-    nodes: int
-    by_user: bool
+    n_nodes: int
+    by_user_estimates: bool
     waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     running: dict[str, tuple[float, int]] = field(default_factory=dict)
     head: str | None = None
     due_s: float | None = None
 
-    def advance(self, now_s: float) -> None:
+    def update_head(self, now_s: float) -> None:
+        """Computes the due time if another job is the head now."""
         head = next(iter(self.waiting), None)
         if head == self.head:
             return
@@ -272,9 +291,11 @@ class _Queue:
             self.due_s = self._due_s(self.waiting[head]["n_vms"], now_s)
 
     def _due_s(self, n: int, now_s: float) -> float | None:
-        # Jobs that are backfilled later are not among those that run now,
-        # and so cannot move the due time.
-        free = self.nodes - sum(held for _, held in self.running.values())
+        """The time at which ``n`` nodes are free; None if never.
+
+        Of the running jobs alone: later backfilled ones cannot delay it.
+        """
+        free = self.n_nodes - sum(held for _, held in self.running.values())
         if free >= n:
             return now_s
         # Jobs leave in the order of their planned ends.
@@ -286,12 +307,12 @@ class _Queue:
 
     def _planned_s(self, job: Mapping[str, Any]) -> float:
         stated_s = None
-        if self.by_user:
+        if self.by_user_estimates:
             stated_s = job.get("estimate_s")
         return float(job["duration_s"] if stated_s is None else stated_s)
 
     def follow(self, event: events.Event) -> str | None:
-        """Takes an event in; what is wrong with it."""
+        """Updates the queue by an event; returns the event's fault, if any."""
         if isinstance(event, events.JobSubmitted):
             self.waiting[str(event.job["id"])] = event.job
         elif isinstance(event, events.JobStarted):
@@ -299,7 +320,7 @@ class _Queue:
         elif isinstance(event, events.JobEnded):
             self.waiting.pop(event.job_id, None)
             planned = self.running.pop(event.job_id, None)
-            # A job that ran longer than planned, or shorter, moves what is due.
+            # The due time was computed with another end of this job.
             if planned is not None and not about(event.t, planned[0], 1e-6):
                 self.due_s = None
         return None
@@ -319,13 +340,14 @@ class _Queue:
         return f"{due} of the queue, and starts at {event.t:.6g} s"
 
 
-# -- no starvation: the first that waits is not overtaken for ever
+# -- no starvation: the first waiting job is not overtaken for ever
 
 GENERATIONS = 5
-"""Generations of running jobs that a job may wait for once it is the first in
-order of arrival: all that ran then, all that ran when those had left, and so
-on. It is fewer than any stream has that is worth the name, and more than
-policies need that drain the data centre, age or preempt.
+"""Generations of running jobs that the first waiting job may wait for.
+
+The first generation are the jobs that run when it becomes the first; the next
+are those that run when all of the one before have left. Policies that drain the
+data centre, age jobs or preempt need fewer, and starvation lasts for more.
 """
 
 
@@ -337,24 +359,26 @@ def needs_no_failures(history: History) -> str | None:
 
 
 def no_starvation(history: History) -> Findings:
-    """A job that fits the empty data centre starts, and later ones do not start
-    for ever before it.
+    """A job that fits the empty data centre starts, and is not overtaken by later
+    ones for ever.
 
-    Counted in generations of running jobs (:data:`GENERATIONS`), so that how
-    long jobs are, or how late a live network is, is all the same.
+    The limit is a number of generations of running jobs (:data:`GENERATIONS`),
+    not a time, so that it does not depend on the jobs' lengths or on a live
+    network's lateness.
     """
-    queue = _FirstThatWaits()
+    queue = _ArrivalQueue()
     for event in history.events:
         if isinstance(event, events.JobEnded):
-            yield from _never_started(history, queue, event)
+            yield from _end_findings(history, queue, event)
         starved = queue.follow(event)
         if starved is not None:
             yield event, starved
 
 
-def _never_started(
-    history: History, queue: _FirstThatWaits, event: events.JobEnded
+def _end_findings(
+    history: History, queue: _ArrivalQueue, event: events.JobEnded
 ) -> Findings:
+    """A finding on the end of a job that never started, but had to."""
     job_id = event.job_id
     if job_id not in queue.never_started:
         return
@@ -366,8 +390,11 @@ def _never_started(
 
 
 def _surely_fits(history: History, job_id: str) -> bool:
-    """True of a job that one empty server holds, or without bandwidth the whole
-    data centre.
+    """True if a job certainly fits the empty data centre.
+
+    Without bandwidth, or without limits of the links, its VMs may be on all
+    servers; else only a job that fits a single server is certain to. False for
+    jobs that the policy's claim leaves out, and where memory or cores decide.
     """
     request = history.jobs[job_id].request
     slots = history.topology.slots
@@ -383,9 +410,12 @@ def _surely_fits(history: History, job_id: str) -> bool:
 
 
 @dataclass
-class _FirstThatWaits:
-    """Jobs that wait, in order of arrival, and the generations that the first
-    has waited for.
+class _ArrivalQueue:
+    """Waiting jobs in order of arrival, and the generations that the first has
+    waited for.
+
+    ``left_of_generation`` are jobs of the current generation that still run.
+    ``n_overtakers`` counts later jobs that have started before the first.
     """
 
     order: dict[str, int] = field(default_factory=dict)
@@ -393,12 +423,12 @@ class _FirstThatWaits:
     never_started: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     first: str | None = None
-    ahead: set[str] = field(default_factory=set)
+    left_of_generation: set[str] = field(default_factory=set)
     generations: int = 0
-    overtaken: int = 0
+    n_overtakers: int = 0
 
     def follow(self, event: events.Event) -> str | None:
-        """Takes an event in; what is wrong with it."""
+        """Updates the queue by an event; returns the event's fault, if any."""
         job_id = job_of(event)
         starved = None
         match event:
@@ -416,7 +446,8 @@ class _FirstThatWaits:
                 self._leaves(event.job_id)
                 self._waits(event.job_id)
             case events.JobReserved() if event.start_s > event.t:
-                self._leaves(event.job_id)  # its time is fixed
+                # A job with a fixed time does not wait any more.
+                self._leaves(event.job_id)
             case events.JobEnded():
                 self._leaves(event.job_id)
                 self.never_started.discard(event.job_id)
@@ -427,19 +458,21 @@ class _FirstThatWaits:
     def _waits(self, job_id: str) -> None:
         if job_id in self.order:
             self.waiting[self.order[job_id]] = job_id
-            self._look()
+            self._update_first()
 
     def _leaves(self, job_id: str) -> None:
+        """Removes a job from the running and from the waiting ones."""
         self.running.discard(job_id)
-        self.ahead.discard(job_id)
+        self.left_of_generation.discard(job_id)
         self.waiting.pop(self.order.get(job_id, -1), None)
-        self._look()
+        self._update_first()
 
     def _starts(self, job_id: str) -> str | None:
+        """Counts a job as running; returns the fault if the first starves."""
         self.never_started.discard(job_id)
         first = self.first
         overtakes = self._overtakes(job_id)
-        self.overtaken += overtakes
+        self.n_overtakers += overtakes
         self._leaves(job_id)
         self.running.add(job_id)
         if (
@@ -448,35 +481,34 @@ class _FirstThatWaits:
             or first not in self.never_started
         ):
             return None
-        # It is reported once.
+        # Beyond the limit, so that the fault is reported once.
         self.generations += 1
         return (
-            f"{job_id} is job {self.overtaken} that starts before {first}, which came earlier: all"
-            f" that ran has left {GENERATIONS} times meanwhile"
+            f"{job_id} is job {self.n_overtakers} that starts before {first},"
+            f" which came earlier: all that ran has left {GENERATIONS} times meanwhile"
         )
 
     def _overtakes(self, job_id: str) -> bool:
-        """True if a job came later than the first that waits; one that runs
-        already only moves.
+        """True if a job that starts came later than the first waiting one.
+
+        False for a job that runs already, as it only moves.
         """
         if self.first is None or job_id in self.running:
             return False
         return self.order.get(job_id, -1) > self.order[self.first]
 
-    def _look(self) -> None:
-        """The first that waits now, and the next generation where the last has
-        left.
-        """
+    def _update_first(self) -> None:
+        """Updates the first waiting job and its current generation."""
         first = self.waiting.peekitem(0)[1] if self.waiting else None
         if first != self.first:
             self.first = first
             self.generations = 0
-            self.overtaken = 0
-            self.ahead = set(self.running)
-        elif not self.ahead and self.running:
-            # No further than the limit, which is reported once.
+            self.n_overtakers = 0
+            self.left_of_generation = set(self.running)
+        elif not self.left_of_generation and self.running:
+            # Counted up to the limit only, at which `_starts` reports.
             self.generations += self.generations < GENERATIONS
-            self.ahead = set(self.running)
+            self.left_of_generation = set(self.running)
 
 
 def _claim(
@@ -540,5 +572,6 @@ CLAIM_CHECKS = (
         needs=needs_no_failures,
     ),
 )
-"""Checks by the claims that policies declare, each called as its (first) claim.
+"""A check for each claim that policies declare, named after the claim, or after
+the first of several.
 """
