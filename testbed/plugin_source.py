@@ -182,8 +182,8 @@ def check_source(loaded: Loaded) -> None:
     if not texts and loaded.source.module is not None:
         texts = module_files(loaded.source.module)
     classes = None
-    if isinstance(loaded.found, type):
-        classes = frozenset(base.__name__ for base in loaded.found.__mro__)
+    if isinstance(loaded.value, type):
+        classes = frozenset(base.__name__ for base in loaded.value.__mro__)
     uses = list(impure_uses(texts, classes))
     if not uses:
         return

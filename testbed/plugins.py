@@ -1,9 +1,8 @@
-"""Plug-ins: objects of Python files and of installed packages that are not the
-testbed's own.
+"""Plug-ins: objects that users' Python files and installed packages provide.
 
-A file is executed as a module of its own; an installed package names its
-objects by entry points. Either is loaded when an experiment asks for it, and
-what it raises is one sentence.
+A file is executed as a module; an installed package names its objects by entry
+points. Either is loaded when an experiment uses it, and exceptions of its code
+become a PluginError with a message of one sentence.
 """
 
 from __future__ import annotations
@@ -32,13 +31,14 @@ from testbed.file_digests import file_digest
 Group: TypeAlias = Literal[
     "policies", "embedders", "topologies", "workloads", "demands"
 ]
-"""A kind of plug-in; its entry points are in the group ``hosenet.KIND``."""
+"""A kind of plug-in. Its entry points are in the group ``hosenet.GROUP``."""
 
 FindFile: TypeAlias = Callable[[str], Path | None]
-"""Finds a file by its name; None where there is none."""
+"""Returns a file's path by its name; None where there is no such file."""
 
 _PREFIX: Final = "testbed_plugin_"
-_SHOWN: Final = 60
+# Longer values are not written out in messages.
+_SHOWN_CHARACTERS: Final = 60
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,12 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Origin of a plug-in. ``written`` is how a file or a message names it.
+    """Origin of a plug-in. ``written`` is its name in experiment files and
+    messages.
 
-    ``files`` are its own file and the modules beside it that it imports; an
-    installed package has a distribution and a version instead. ``module`` is
-    the one that was imported by its name.
+    A plug-in from files has ``files``: its own, then the modules beside it that
+    it imports. One from an installed package has ``distribution`` and
+    ``version``. ``module`` is the module that was imported by name, if any.
     """
 
     written: str
@@ -94,16 +95,16 @@ class Source:
 
 @dataclass(frozen=True)
 class Loaded:
-    """An object that is not the testbed's own, and its origin."""
+    """The object of a plug-in, and its origin."""
 
-    found: Any
+    value: Any
     source: Source
 
 
 @dataclass(frozen=True)
 class PluginUse:
-    """A plug-in that an experiment uses, by the name that its file or run
-    folder calls it.
+    """A plug-in that an experiment uses, by its name in the experiment file or
+    run folder.
     """
 
     group: Group
@@ -120,10 +121,10 @@ class PluginUse:
 
 
 class PluginError(BadInput):
-    """A plug-in that cannot be loaded, or an object that is none.
+    """A plug-in that cannot be loaded, or an object that is not a plug-in.
 
-    ``reason`` is the message without its place. ``line`` and ``column`` count
-    from 1; line 0: no line of a file is at fault.
+    ``reason`` is the message without file, line and column. ``line`` and
+    ``column`` count from 1; line 0: no line of a file is at fault.
     """
 
     def __init__(
@@ -145,11 +146,11 @@ class PluginError(BadInput):
         self.column = column
 
 
-def raised(error: BaseException, file: Path) -> PluginError:
-    """An exception of somebody's code as a sentence, at the last line of the
-    file that it passed through.
+def plugin_error(error: BaseException, file: Path) -> PluginError:
+    """An exception of a plug-in as a PluginError, at the innermost line of
+    ``file`` in its traceback.
 
-    Line 0: it did not pass through that file.
+    Line 0: the file is not in the traceback.
     """
     text = " ".join(str(error).split())
     message = f"raises {type(error).__name__}: {text}".removesuffix(": ")
@@ -167,22 +168,27 @@ def raised(error: BaseException, file: Path) -> PluginError:
 
 
 def raised_anywhere(error: BaseException) -> str:
-    """As :func:`raised`, in whichever file it was raised: ``… (file:line)``."""
+    """The message of an exception, with the file and line that raised it:
+    ``raises TypeError: … (mine.py:12)``.
+    """
     if isinstance(error, SyntaxError) and error.filename:
         # Python's own message names file and line.
-        return raised(error, Path(error.filename)).reason
+        return plugin_error(error, Path(error.filename)).reason
+    # Without the testbed's call of the plug-in, and without the import system.
     frames = [at.filename for at in extract_tb(error.__traceback__)[1:]]
     files = [name for name in frames if "importlib" not in name]
     if not files:
-        return raised(error, Path()).reason
-    problem = raised(error, Path(files[-1]))
+        return plugin_error(error, Path()).reason
+    problem = plugin_error(error, Path(files[-1]))
     return f"{problem.reason} ({problem.file}:{problem.line})"
 
 
 def shown_value(value: object) -> str:
-    """A value of somebody's code in a message: short, without memory addresses."""
+    """A plug-in's value for a message; its type if it is long or shows a memory
+    address.
+    """
     text = repr(value)
-    if len(text) <= _SHOWN and " at 0x" not in text:
+    if len(text) <= _SHOWN_CHARACTERS and " at 0x" not in text:
         return text
     return f"a {type(value).__name__}"
 
@@ -193,26 +199,27 @@ def shown_value(value: object) -> str:
 def from_file(
     path: Path, name: str, written: str, beside: FindFile | None = None
 ) -> Loaded:
-    """The object ``name`` of a Python file, which is executed again when its
-    content or that of the modules beside it has changed.
+    """Executes a Python file and returns its object ``name``.
 
-    ``beside`` finds the files of the modules that it imports, by their names
-    relative to its own folder; None: it looks in that folder. Prints go to
-    standard error. Raises PluginError, at the line of the file that raised.
+    The file is executed once, and again if it or a module beside it that it
+    imports has changed. ``beside`` finds the files of such modules by their
+    names relative to the file's folder; None: they are looked for in that
+    folder. Prints go to standard error. Raises PluginError, with the line of
+    the file that raised.
     """
     text = path.read_bytes()
     place = path.resolve()
     module_name = f"{_PREFIX}{sha256(bytes(place) + text).hexdigest()[:24]}"
     module = sys.modules.get(module_name)
-    finder = _ModulesBeside(beside or _found_in(path.parent))
-    if module is None or not finder.has(vars(module)["__beside__"]):
-        module = _executed(path, text, module_name, finder)
+    finder = _ModulesBeside(beside or _finder_in(path.parent))
+    if module is None or not finder.unchanged(vars(module)["__beside__"]):
+        module = _execute(path, text, module_name, finder)
     kept = Path(kept_name(written.rpartition(":")[0]))
     files = [SourceFile(str(kept), place, text)]
     for relative, other in vars(module)["__beside__"].items():
         files.append(SourceFile(str(kept.parent / relative), *other))
     source = Source(written, tuple(files))
-    return Loaded(_named(module, name, path), source)
+    return Loaded(_object_named(module, name, path), source)
 
 
 def kept_name(written: str) -> str:
@@ -222,7 +229,7 @@ def kept_name(written: str) -> str:
     )
 
 
-def _found_in(folder: Path) -> FindFile:
+def _finder_in(folder: Path) -> FindFile:
     def find(name: str) -> Path | None:
         path = folder / name
         return path if path.is_file() else None
@@ -231,8 +238,10 @@ def _found_in(folder: Path) -> FindFile:
 
 
 class _ModulesBeside:
-    """An importer of modules beside a file; ``files`` are those imported: path
-    and text by name.
+    """An importer of the modules beside a plug-in's file.
+
+    ``files`` has path and text of every module imported, by the file's name;
+    ``packages`` are their top-level names.
     """
 
     def __init__(self, find: FindFile) -> None:
@@ -240,11 +249,12 @@ class _ModulesBeside:
         self.files: dict[str, tuple[Path, bytes]] = {}
         self.packages: set[str] = set()
 
-    def has(self, files: Mapping[str, tuple[Path, bytes]]) -> bool:
-        """True while all of these are found where they were, with the same
+    def unchanged(self, files: Mapping[str, tuple[Path, bytes]]) -> bool:
+        """True if all these files are found at the same path, with the same
         text.
         """
-        # All are looked for: whoever finds a file may keep account of it.
+        # All are looked for even after a difference, as ``find`` may record
+        # which files are used.
         now = {}
         for name in files:
             path = self.find(name)
@@ -255,36 +265,41 @@ class _ModulesBeside:
     def find_spec(
         self, name: str, path: object = None, target: object = None
     ) -> ModuleSpec | None:
-        """The module of that name, unless it belongs to a package of others."""
+        """The module's specification; None where it is not beside the file.
+
+        ``path`` is set for a submodule: only those of packages that this
+        importer has found are beside the file.
+        """
         del target
         top, _, _ = name.partition(".")
         if path is not None and top not in self.packages:
             return None
         stem = name.replace(".", "/")
         for file in (f"{stem}.py", f"{stem}/__init__.py"):
-            found_at = self.find(file)
-            if found_at is not None:
+            location = self.find(file)
+            if location is not None:
                 self.packages.add(top)
-                return self._spec(name, file, found_at)
+                return self._spec(name, file, location)
         return None
 
     def _spec(self, name: str, file: str, path: Path) -> ModuleSpec | None:
-        """The specification of a module in a file, which is read now."""
+        """Reads a module's file and keeps its text; the module's specification."""
         text = path.read_bytes()
         self.files[file] = path.resolve(), text
         folders = None
         if file.endswith("/__init__.py"):
             folders = [str(path.parent)]
-        loader = _Executing(name, str(path))
+        loader = _LoaderOfText(name, str(path))
         loader.text = text
         return spec_from_file_location(
             name, path, loader=loader, submodule_search_locations=folders
         )
 
 
-class _Executing(SourceFileLoader):
-    """A loader of a text that was read already, without the bytecode beside the
-    file, which may be of another text.
+class _LoaderOfText(SourceFileLoader):
+    """A loader that compiles a text read before.
+
+    It ignores the bytecode beside the file, which may be of another version.
     """
 
     text: bytes
@@ -294,36 +309,38 @@ class _Executing(SourceFileLoader):
         return self.source_to_code(self.text, self.get_filename(fullname))
 
 
-def _executed(
+def _execute(
     path: Path, text: bytes, name: str, finder: _ModulesBeside
 ) -> ModuleType:
     module = ModuleType(name)
     module.__file__ = str(path)
     vars(module)["__beside__"] = finder.files
-    # dataclasses and pickle look there.
+    # dataclasses and pickle look the module up there.
     sys.modules[name] = module
     try:
         with _importing(finder), redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102 - a user's file
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise raised(error, path) from error
+        raise plugin_error(error, path) from error
     return module
 
 
 @contextmanager
 def _importing(finder: _ModulesBeside) -> Iterator[None]:
-    """Lets modules beside a file be imported in the block, without bytecode.
+    """In the block, modules beside a file can be imported; no bytecode is
+    written.
 
-    They are forgotten afterwards, as another folder may use the same names.
+    Afterwards they are removed from ``sys.modules``, as modules of another
+    folder may have the same names.
     """
-    written = sys.dont_write_bytecode
+    former = sys.dont_write_bytecode
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, finder)
     try:
         yield
     finally:
-        sys.dont_write_bytecode = written
+        sys.dont_write_bytecode = former
         sys.meta_path.remove(finder)
         for name in list(sys.modules):
             if name.partition(".")[0] in finder.packages:
@@ -334,7 +351,7 @@ def _importing(finder: _ModulesBeside) -> Iterator[None]:
 
 
 def from_module(name: str, attribute: str, written: str) -> Loaded:
-    """The object ``attribute`` of a module that can be imported. Raises
+    """Imports a module and returns its object ``attribute``. Raises
     PluginError.
     """
     try:
@@ -348,20 +365,21 @@ def from_module(name: str, attribute: str, written: str) -> Loaded:
     files: tuple[SourceFile, ...] = ()
     if path.is_file():
         files = (SourceFile(f"{name}.py", path, path.read_bytes()),)
+    # Raises if the sources are no longer those that Python imported.
     imported_digest(name)
     source = Source(written, files, module=name)
-    return Loaded(_named(module, attribute, path), source)
+    return Loaded(_object_named(module, attribute, path), source)
 
 
 def imported_digest(module: str) -> str:
     """SHA-256 of the Python sources of the package that a module belongs to.
 
-    Raises PluginError where they have changed since the first call after their
-    import.
+    Once the package is imported, the first call keeps the digest, and later
+    ones raise PluginError if it has changed.
     """
     top = module.partition(".")[0]
     digest = sha256()
-    for name, path in _sources(top):
+    for name, path in _source_files(top):
         digest.update(f"{name}\0{file_digest(path)}\n".encode())
     now = digest.hexdigest()
     if top in sys.modules:
@@ -374,7 +392,7 @@ def imported_digest(module: str) -> str:
 
 
 def module_files(module: str) -> dict[Path, bytes]:
-    """The Python file of a module, by its path; empty where there is none."""
+    """Path and text of a module's Python file; empty where it has none."""
     spec = _spec_of(module)
     if spec is None:
         return {}
@@ -390,8 +408,8 @@ def _spec_of(module: str) -> ModuleSpec | None:
     return None
 
 
-def _sources(top: str) -> Iterator[tuple[str, Path]]:
-    """The Python files of a package or module, by their names in it."""
+def _source_files(top: str) -> Iterator[tuple[str, Path]]:
+    """Yields the Python files of a package or module: relative name and path."""
     spec = _spec_of(top)
     if spec is None:
         return
@@ -404,13 +422,15 @@ def _sources(top: str) -> Iterator[tuple[str, Path]]:
                 yield str(path.relative_to(folder)), path
 
 
-def _named(module: ModuleType, name: str, file: Path) -> Any:
-    """The object of a name, which may have dots. Raises PluginError."""
-    # A __getattr__ of somebody's may raise anything.
+def _object_named(module: ModuleType, name: str, file: Path) -> Any:
+    """A module's object by its name, which may have dots. Raises PluginError."""
+    # A plug-in's __getattr__ may raise anything.
     with suppress(Exception):
         return attrgetter(name)(module)
     known = [
-        key for key, part in vars(module).items() if _is_of(part, module)
+        key
+        for key, part in vars(module).items()
+        if _is_defined_by(part, module)
     ]
     close = get_close_matches(name, known, n=1)
     hint = f" (did you mean {close[0]!r}?)" if close else ""
@@ -418,7 +438,7 @@ def _named(module: ModuleType, name: str, file: Path) -> Any:
     raise PluginError(f"there is no {name!r} in {file}{hint}{holds}")
 
 
-def _is_of(value: object, module: ModuleType) -> bool:
+def _is_defined_by(value: object, module: ModuleType) -> bool:
     """True for a class or function that the module itself defines."""
     defining = getattr(value, "__module__", None)
     return defining == module.__name__ and hasattr(value, "__qualname__")
@@ -429,9 +449,10 @@ def _is_of(value: object, module: ModuleType) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Installed:
-    """A plug-in of an installed package, known by its name and not loaded yet.
+    """A plug-in of an installed package, not loaded yet.
 
-    There are several ``entries`` where packages contend for the name.
+    Several ``entries`` are of packages that use the same name, which `load`
+    refuses.
     """
 
     name: str
@@ -454,8 +475,8 @@ class Installed:
         )
 
     def load(self) -> Loaded:
-        """The object. Raises PluginError, which names the package and what it
-        raises.
+        """Imports the plug-in's object. Raises PluginError, which names the
+        package and its exception.
         """
         if len(self.entries) > 1:
             names = " and ".join(
@@ -472,16 +493,16 @@ class Installed:
             raise PluginError(
                 f"{self.source} {raised_anywhere(error)}"
             ) from error
+        # Raises if the sources are no longer those that Python imported.
         imported_digest(self.source.module or "")
         return Loaded(value, self.source)
 
 
 @cache
 def installed(group: Group) -> Mapping[str, Installed]:
-    """The plug-ins of a group that installed packages offer, by name; none of
-    them is loaded.
+    """The plug-ins of installed packages in a group, by name, none loaded yet.
 
-    The packages are looked at once in a process.
+    Read once in a process.
     """
     plugins: dict[str, Installed] = {}
     entries = sorted(

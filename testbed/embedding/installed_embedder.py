@@ -41,7 +41,7 @@ def checked_embedder(name: str, loaded: Loaded) -> CheckedEmbedder:
     none.
     """
     check_source(loaded)
-    made = loaded.found
+    made = loaded.value
     if isinstance(made, type):
         try:
             made = made()

@@ -69,7 +69,7 @@ def policy_kind_of(loaded: Loaded, name: str | None = None) -> PolicyKind:
 
 
 def _declared(loaded: Loaded, name: str | None) -> PolicyKind:
-    declared = loaded.found
+    declared = loaded.value
     if isinstance(declared, type):
         declared = _of_class(declared, name)
     if not isinstance(declared, PolicyKind):

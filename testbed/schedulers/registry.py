@@ -100,11 +100,11 @@ def _kinds_of(plugin: Installed) -> tuple[PolicyKind, ...]:
     them.
     """
     loaded = plugin.load()
-    if isinstance(loaded.found, tuple):
-        declared = loaded.found
+    if isinstance(loaded.value, tuple):
+        declared = loaded.value
         name = None
     else:
-        declared = (loaded.found,)
+        declared = (loaded.value,)
         name = plugin.name
     try:
         kinds = tuple(

@@ -110,14 +110,14 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
     function, or has parameters that no file can have.
     """
     loaded = plugin.load()
-    if not callable(loaded.found):
+    if not callable(loaded.value):
         raise PluginError(
-            f"{loaded.source} is {shown_value(loaded.found)}, not a function"
+            f"{loaded.source} is {shown_value(loaded.value)}, not a function"
         )
     use = PluginUse(group, plugin.name, loaded.source)
     try:
         return PluginFunction(
-            use, loaded.found, _section(group, plugin.name, loaded.found)
+            use, loaded.value, _section(group, plugin.name, loaded.value)
         )
     except (TypeError, ValueError, NameError, PydanticUserError) as error:
         # The first line of pydantic's message names the fault.

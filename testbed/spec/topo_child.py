@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any, TextIO
 
 from jobs.python_start import ROOT
-from testbed.plugins import raised, shown_value
+from testbed.plugins import plugin_error, shown_value
 from testbed.spec.document import unknown_name
 from testbed.spec.unstarted_mininet import (
     NETWORKS,
@@ -222,7 +222,7 @@ def _last_network() -> MininetRecord | None:
 
 def _reply_of_error(error: BaseException, path: Path) -> dict[str, Any]:
     """The reply about an exception, at the last of the file's lines on its way."""
-    fault = raised(error, path)
+    fault = plugin_error(error, path)
     if isinstance(error, TypeError) and not fault.line:  # the call itself
         reason = " ".join(str(error).split())
         return {"key": "args", "reason": reason, "line": 0}
