@@ -1,8 +1,7 @@
 """Checks of a policy's list of actions, before the engine carries any out.
 
-They cover types and values of each action's fields; the engine checks what the
-actions mean for jobs and reservations. Numbers of array libraries become
-Python's.
+They cover the types and values of each action's fields; the engine checks the
+actions against jobs and reservations. Numbers of NumPy become Python's.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -22,14 +20,14 @@ from testbed.units import with_tolerance_s
 from topologies.datacentre import MAX_LINK_BPS
 
 MAX_ACTIONS = 1_000_000
-"""Actions of one decision: more are those of a loop without an end."""
+"""Actions of one decision. More of them point to an endless loop."""
 LONGEST_S = 1e12
 """The largest time, in seconds: 30,000 years. Sums of such times are exact to a
 millisecond.
 """
 
 
-ANSWER_HINT = (
+DECIDE_HINT = (
     "decide(view, event) returns a list of actions, which may be empty"
 )
 WHOLE_RATE_HINT = (
@@ -38,7 +36,7 @@ WHOLE_RATE_HINT = (
 
 
 class Nonsense(ValueError):
-    """A fault of a policy's list of actions; ``hint``: what to do about it."""
+    """A fault of a policy's list of actions; ``hint`` says how to correct it."""
 
     def __init__(self, fault: str, hint: str | None = None) -> None:
         super().__init__(fault)
@@ -46,17 +44,17 @@ class Nonsense(ValueError):
 
 
 def checked_actions(decision: object, now_s: float) -> list[act.Action]:
-    """The actions that a policy returned. Raises Nonsense where that is no list
-    of sound actions.
+    """The actions of a policy's decision at ``now_s``, in s.
+
+    Raises Nonsense unless the decision is a list of valid actions.
     """
-    # An action is a tuple itself: one alone would pass for the list of its
-    # fields.
+    # An action is a tuple itself, so that a single one would pass for a list.
     if isinstance(decision, _ACTIONS) or not isinstance(
         decision, list | tuple
     ):
         raise Nonsense(
             f"answered {kind_of(decision)} instead of a list of actions",
-            ANSWER_HINT,
+            DECIDE_HINT,
         )
     if len(decision) > MAX_ACTIONS:
         raise Nonsense(
@@ -77,22 +75,22 @@ def kind_of(value: object) -> str:
 
 
 def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
-    # Its exact type: a subclass's fields could be properties, whose value may
-    # differ each time.
+    # By the exact type, as the fields of a subclass could be properties that
+    # return another value each time.
     kind = type(action)
-    declared = _FIELDS.get(kind)
-    if declared is None:
+    checks = _FIELD_CHECKS.get(kind)
+    if checks is None:
         if isinstance(action, type) and action in _ACTIONS:
             raise Nonsense(
                 f"answered the class {action.__name__} as action {number}: call it"
             )
         raise Nonsense(
             f"answered {kind_of(action)} as action {number}, which is no action",
-            ANSWER_HINT,
+            DECIDE_HINT,
         )
-    before = [getattr(action, name) for name, _ in declared]
+    before = [getattr(action, name) for name, _ in checks]
     after = []
-    for (name, check), value in zip(declared, before, strict=True):
+    for (name, check), value in zip(checks, before, strict=True):
         try:
             after.append(check(value, now_s))
         except Nonsense as fault:
@@ -100,16 +98,17 @@ def _checked_action(number: int, action: Any, now_s: float) -> act.Action:
                 f"action {number}, a {kind.__name__}, is refused: its {name} is {fault}",
                 fault.hint,
             ) from None
+    # Usually nothing was converted, and the action itself is returned.
     same = all(map(operator.is_, before, after))
-    sound: act.Action = action if same else kind(*after)
-    contradiction = _contradiction(sound)
+    checked: act.Action = action if same else kind(*after)
+    contradiction = _contradiction(checked)
     if contradiction is not None:
-        raise Nonsense(refused_action(number, sound, contradiction))
-    return sound
+        raise Nonsense(refused_action(number, checked, contradiction))
+    return checked
 
 
 def _contradiction(action: act.Action) -> str | None:
-    """The fault of fields that do not fit each other."""
+    """The fault of fields that contradict each other; None where none do."""
     if isinstance(action, act.Reserve):
         end_s: float | None = action.end_s
         if action.end_s <= action.start_s:
@@ -123,7 +122,8 @@ def _contradiction(action: act.Action) -> str | None:
     return None
 
 
-# -- one field each: the value as the engine takes it
+# -- checks of a field: each returns the value for the engine, or raises
+# Nonsense; the second parameter is the time now, in s
 
 
 def _job_id(value: object, _: float) -> str:
@@ -132,11 +132,11 @@ def _job_id(value: object, _: float) -> str:
     return value
 
 
-def _text(value: object, _: float) -> str:
+def _reason(value: object, _: float) -> str:
     if not isinstance(value, str) or not value:
         raise Nonsense(f"{shown(value)}, not a reason in words")
-    # A text of Python's may hold half of a surrogate pair, which has no
-    # UTF-8.
+    # Python's strings may hold half of a surrogate pair, which UTF-8 cannot
+    # encode.
     if (
         not value.isascii()
         and value.encode("utf-8", "replace").decode("utf-8") != value
@@ -145,7 +145,7 @@ def _text(value: object, _: float) -> str:
     return value
 
 
-def _texts(value: object, now_s: float) -> tuple[str, ...]:
+def _job_ids(value: object, now_s: float) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
         raise Nonsense(f"{shown(value)}, not a tuple of job ids")
     for job_id in value:
@@ -154,7 +154,7 @@ def _texts(value: object, now_s: float) -> tuple[str, ...]:
 
 
 def _whole(value: Any) -> int:
-    # By the type itself, as True is an int to isinstance.
+    # By the exact type, as isinstance takes True for an int.
     if type(value) is int:
         return value
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
@@ -185,17 +185,18 @@ def _new_rate(value: object, now_s: float) -> int:
 
 
 def _number(value: Any) -> float:
+    """A finite number, at most :data:`LONGEST_S` in size; an int stays one."""
     if type(value) is float and abs(value) <= LONGEST_S:
         return value
-    known = isinstance(value, int | float | np.integer | np.floating)
-    if not known or isinstance(value, bool):
+    is_number = isinstance(value, int | float | np.integer | np.floating)
+    if not is_number or isinstance(value, bool):
         raise Nonsense(f"{shown(value)}, not a number")
     try:
-        # An int of hundreds of digits has no float.
+        # An int of hundreds of digits is too large for a float.
         number = float(value)
     except OverflowError:
         number = math.inf
-    # `not <=` in place of `>`: this refuses NaN, too.
+    # `not <=` in place of `>` to refuse NaN too.
     if not abs(number) <= LONGEST_S:
         raise Nonsense(f"{number}, not a time within {LONGEST_S:g} s")
     if type(value) is int:
@@ -203,21 +204,22 @@ def _number(value: Any) -> float:
     return number
 
 
-def _cost(value: object, _: float) -> float:
+def _cost_s(value: object, _: float) -> float:
     cost_s = _number(value)
     if cost_s < 0:
         raise Nonsense(f"{cost_s:g}, less than no time")
     return cost_s
 
 
-def _wake(value: object, now_s: float) -> float:
+def _wake_time(value: object, now_s: float) -> float:
     at_s = _number(value)
+    # With tolerance, as the sum of a policy may round below ``now_s``.
     if with_tolerance_s(max(at_s, 0.0)) < now_s:
         raise Nonsense(f"{at_s:.10g}, which is past")
     return at_s
 
 
-def _from_now(value: object, now_s: float) -> float:
+def _not_past(value: object, now_s: float) -> float:
     at_s = _number(value)
     if at_s < now_s:
         raise Nonsense(f"{at_s:.10g}, which is past")
@@ -231,13 +233,13 @@ def _later(value: object, now_s: float) -> float:
     return at_s
 
 
-def _maybe_later(value: object, now_s: float) -> float | None:
+def _later_or_none(value: object, now_s: float) -> float | None:
     if value is None:
         return None
     return _later(value, now_s)
 
 
-def _maybe_time(value: object, _: float) -> float | None:
+def _time_or_none(value: object, _: float) -> float | None:
     if value is None:
         return None
     return _number(value)
@@ -264,10 +266,10 @@ def _placement(value: object, _: float) -> Placement:
     try:
         root = _whole(value.root)
         vms_on = tuple(
-            (_small(server), _small(count))
+            (_server_or_count(server), _server_or_count(count))
             for server, count in value.vms_on
         )
-        processes = tuple(map(_small, value.processes))
+        processes = tuple(map(_server_or_count, value.processes))
     except Nonsense as fault:
         raise Nonsense(f"a placement that holds {fault}") from None
     except (TypeError, ValueError):
@@ -277,7 +279,7 @@ def _placement(value: object, _: float) -> Placement:
     return Placement(root, vms_on, processes)
 
 
-def _small(value: object) -> int:
+def _server_or_count(value: object) -> int:
     number = _whole(value)
     if abs(number) > 1 << 31:
         raise Nonsense(
@@ -287,9 +289,8 @@ def _small(value: object) -> int:
 
 
 def shown(value: object) -> str:
-    """A value in a message; its type where it is no number and no text."""
-    # Python does not write out an int of more than 4,300 digits: str()
-    # would raise in the middle of a message.
+    """A value for a message: a number or the start of a text, else the type."""
+    # str() raises for an int of more than 4,300 digits.
     if isinstance(value, int) and abs(value) > MAX_LINK_BPS:
         if value > 0:
             return "a number far too large"
@@ -306,35 +307,34 @@ _CHECKS: Mapping[str, Check] = {
     "job_id": _job_id,
     "placement": _placement,
     "rate_bps": _rate,
-    "reason": _text,
+    "reason": _reason,
     "kill_at_end": _flag,
     "ask_at_end": _flag,
     "best_effort": _flag,
     "tier": _tier,
-    "cost_s": _cost,
-    "behind": _texts,
-    "reserve_until_s": _maybe_later,
-    "start_s": _from_now,
+    "cost_s": _cost_s,
+    "behind": _job_ids,
+    "reserve_until_s": _later_or_none,
+    "start_s": _not_past,
     "end_s": _later,
 }
-_OF_ONE: Mapping[tuple[type, str], Check] = {
+_CHECKS_OF_ONE_ACTION: Mapping[tuple[type, str], Check] = {
     (act.Rescale, "rate_bps"): _new_rate,
     (act.Shorten, "until_s"): _later,
-    (act.Wait, "until_s"): _maybe_time,
-    (act.Wake, "at_s"): _wake,
+    (act.Wait, "until_s"): _time_or_none,
+    (act.Wake, "at_s"): _wake_time,
 }
 _ACTIONS: tuple[type, ...] = get_args(act.Action)
 
 
-def _declared(kind: Any) -> tuple[tuple[str, Check], ...]:
-    names = (
-        [declared.name for declared in fields(kind)]
-        if is_dataclass(kind)
-        else kind._fields
-    )
-    return tuple(
-        (name, _OF_ONE.get((kind, name)) or _CHECKS[name]) for name in names
-    )
+def _field_checks(kind: Any) -> list[tuple[str, Check]]:
+    """Names of the fields of an action's type, each with its check."""
+    checks = []
+    # Dataclasses and named tuples both list their fields there.
+    for name in kind.__match_args__:
+        check = _CHECKS_OF_ONE_ACTION.get((kind, name)) or _CHECKS[name]
+        checks.append((name, check))
+    return checks
 
 
-_FIELDS = {kind: _declared(kind) for kind in _ACTIONS}
+_FIELD_CHECKS = {kind: _field_checks(kind) for kind in _ACTIONS}

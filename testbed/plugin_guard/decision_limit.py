@@ -1,9 +1,10 @@
 """The longest time that a decision may take.
 
-In the main thread a decision that never returns is interrupted, by SIGALRM. In
-any other thread, which gets no signals, its time is measured when it returns:
-one that never returns is ended with its process. A call of C code that never
-looks for signals, as ``sum(range(10**12))``, cannot be interrupted either.
+In the main thread SIGALRM interrupts a decision that takes too long. Other
+threads get no signals: there its time is measured when it returns, and a
+decision that never returns lasts as long as the process. C code that never
+checks for signals, such as ``sum(range(10**12))``, cannot be interrupted in any
+thread.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ OURS = frozenset({"testbed", "jobs", "topologies", "controller"})
 """Top-level packages of this program."""
 
 AGAIN_S = 0.02
-"""Time after which a plug-in that has caught an interrupt gets the next one."""
+"""Time between interrupts, in s, for a plug-in that catches the first one."""
 
 _Result = TypeVar("_Result")
 
@@ -34,9 +35,10 @@ _Result = TypeVar("_Result")
 class TimeOver(BaseException):
     """The time of a decision is over.
 
-    No ``Exception``, so that ``except Exception`` of a plug-in does not catch
-    it. ``call`` is the one that took too long; ``place`` is where the plug-in
-    was, as ``(mine.py:12)``.
+    Not an ``Exception``, so that a plug-in's ``except Exception`` does not
+    catch it. ``call`` is the function that took too long: calls of
+    :func:`within` may be nested. ``place`` is the plug-in's line at that
+    moment, as `` (mine.py:12)``.
     """
 
     def __init__(
@@ -49,51 +51,57 @@ class TimeOver(BaseException):
 def within(
     limit_s: float, call: Callable[..., _Result], *arguments: Any
 ) -> _Result:
-    """The result of a call. Raises TimeOver where the call takes longer.
+    """The result of ``call(*arguments)``. Raises TimeOver if it takes longer
+    than ``limit_s``.
 
-    A timer that runs already, as that of a call around this one, continues
-    afterwards.
+    Calls may be nested: the timer of an outer call continues afterwards, less
+    the time that has passed.
     """
     if threading.current_thread() is not threading.main_thread():
-        return _measured(limit_s, call, *arguments)
+        return _call_and_measure(limit_s, call, *arguments)
 
     caller = sys._getframe()  # noqa: SLF001 - its only name
     places: list[str] = []
 
-    def ring(_: int, frame: FrameType | None) -> None:
+    def interrupt(_: int, frame: FrameType | None) -> None:
         if _compiles(frame):
-            # Machine code of our loops, once for an installation.
+            # Compilation of our own loops, once per installation, is not the
+            # plug-in's time: the limit starts anew.
             signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         elif not _collects_garbage(frame):
             places.append(_place_above(caller, frame))
-            # Later ones may hit while the first is on its way out.
+            # A later interrupt may replace the first while that one unwinds
+            # the stack: it names the same line.
             raise TimeOver(call, limit_s, places[0])
 
     began_s = time.monotonic()
-    # The timer first: an alarm of a call around this one is not this one's.
-    left_s, interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
-    handler = signal.signal(signal.SIGALRM, ring)
+    # The outer timer is stopped before the handler is replaced, so that its
+    # alarm does not count as one of this call.
+    outer_left_s, outer_interval_s = signal.setitimer(signal.ITIMER_REAL, 0)
+    outer_handler = signal.signal(signal.SIGALRM, interrupt)
     try:
-        # Within the block: the alarm may ring from here on, and the former
-        # timer and handler are known.
+        # Within the block, so that an alarm from here on restores the outer
+        # timer and handler.
         signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         return call(*arguments)
     finally:
-        # The timer before the handler: a ring in between would be the
-        # caller's.
+        # The timer is stopped before the handler is restored, so that no alarm
+        # of this call reaches the outer handler.
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if handler is None:
-            # It was not set from Python.
-            handler = signal.SIG_DFL
-        signal.signal(signal.SIGALRM, handler)
-        if left_s:
+        if outer_handler is None:
+            # None stands for a handler that was not set from Python.
+            outer_handler = signal.SIG_DFL
+        signal.signal(signal.SIGALRM, outer_handler)
+        if outer_left_s:
             used_s = time.monotonic() - began_s
-            # One that is over rings at once: 0 would switch it off.
-            left_s = max(left_s - used_s, 1e-6)
-            signal.setitimer(signal.ITIMER_REAL, left_s, interval_s)
+            # An outer timer that is over fires at once; 0 would stop it.
+            outer_left_s = max(outer_left_s - used_s, 1e-6)
+            signal.setitimer(
+                signal.ITIMER_REAL, outer_left_s, outer_interval_s
+            )
 
 
-def _measured(
+def _call_and_measure(
     limit_s: float, call: Callable[..., _Result], *arguments: Any
 ) -> _Result:
     began_s = time.monotonic()
@@ -104,12 +112,12 @@ def _measured(
 
 
 def _place_above(caller: FrameType, frame: FrameType | None) -> str:
-    """`` (mine.py:12)``: the innermost line of the module that was called."""
+    """The innermost line of the called module, as `` (mine.py:12)``."""
     frames = list(
-        takewhile(lambda outer: outer is not caller, _from(frame))
+        takewhile(lambda outer: outer is not caller, _with_callers(frame))
     )
     for inner in frames:
-        # Below it may be libraries, and the testbed's own functions.
+        # Frames further in may be of libraries or of the testbed.
         if inner.f_globals is frames[-1].f_globals:
             file = PurePath(inner.f_code.co_filename).name
             return f" ({file}:{inner.f_lineno})"
@@ -120,11 +128,11 @@ def _collects_garbage(frame: FrameType | None) -> bool:
     """True in a callback of the garbage collector or of a weak reference, and in
     ``__del__``.
 
-    Python prints an exception that is raised there and continues: the next
-    ring, a moment later, meets the plug-in.
+    Python only prints an exception that is raised there. The next interrupt,
+    after :data:`AGAIN_S`, will be in the plug-in's own code.
     """
     callbacks = {getattr(call, "__code__", None) for call in gc.callbacks}
-    codes = [outer.f_code for outer in _from(frame)]
+    codes = [outer.f_code for outer in _with_callers(frame)]
     return any(
         code in callbacks
         or code.co_filename == weakref.__file__
@@ -134,13 +142,13 @@ def _collects_garbage(frame: FrameType | None) -> bool:
 
 
 def _compiles(frame: FrameType | None) -> bool:
-    """True while a loop of the testbed's becomes machine code."""
+    """True while a loop of the testbed is compiled to machine code."""
     compiling = LazyLoop.compile_and_run.__code__
-    return any(outer.f_code is compiling for outer in _from(frame))
+    return any(outer.f_code is compiling for outer in _with_callers(frame))
 
 
-def _from(frame: FrameType | None) -> Iterator[FrameType]:
-    """A frame, and those that have called it."""
+def _with_callers(frame: FrameType | None) -> Iterator[FrameType]:
+    """Yields a frame and its callers, from the inside out."""
     while frame is not None:
         yield frame
         frame = frame.f_back
