@@ -1,11 +1,13 @@
-"""A job's demand: its volume, its duration at a bandwidth, and how both follow
-its progress.
+"""Demands of jobs: volume, running time at a bandwidth, and progress.
 
-The *estimate* knows nothing of the application: p' = p·b/b' (DCloud, Section
-III.B, the inversely proportional rule), an upper bound. The *model* is what
-happens: p·b/b' for a job that the network limits, the profile's time for an
-elastic job (JSA, Section II.C), DCloud's Eq. 1 for a demand curve. A new kind
-of job is a class here, with its plan for the live network in
+A job has two running times at a granted bandwidth b'. Schedulers see the
+*estimate*, p' = p·b/b' (DCloud, Section III.B, the inversely proportional
+rule); it needs no knowledge of the application and is an upper bound. The
+simulator plays the *model*: p·b/b' for a job that the network limits, the
+profile's time for an elastic job (JSA, Section II.C), DCloud's Eq. 1 for a
+demand curve.
+
+A new kind of job is a class here, and its plan for the live network is in
 :mod:`testbed.plan.agent_plans`.
 """
 
@@ -27,8 +29,8 @@ workers, or Spark's master and workers.
 MpiLibrary = Literal["openmpi", "mpich"]
 LeaseType = Literal["advance", "immediate", "best-effort"]
 CpuUse = float | tuple[float, ...]
-"""The share of a node's CPU that a process uses when it is alone there: one
-number for all processes, or one for each.
+"""Share of a node's CPU that a process uses when it runs there alone: a number
+for all processes, or a number per process.
 """
 Steps = tuple[tuple[float, int], ...]
 """``(x_end, demand_bps)`` for each step of a demand curve."""
@@ -39,9 +41,10 @@ def scaled_duration_s(
     bandwidth_bps: float,
     granted_bps: float,
 ) -> float:
-    """p·b/b': the estimated running time at ``granted_bps``; never below p.
+    """The running time p·b/b' in s, and p where b' is above b.
 
-    Raises ValueError at 0 bit/s for a job that needs bandwidth.
+    p is ``duration_s``, b ``bandwidth_bps``, b' ``granted_bps``. Raises
+    ValueError at b' = 0 for a job that needs bandwidth.
     """
     if bandwidth_bps <= 0:
         return duration_s
@@ -53,15 +56,15 @@ def scaled_duration_s(
 
 
 class SizedJob(Protocol):
-    """The part of a job request that its demand reads.
+    """The attributes of a job request that its demand reads.
 
-    A protocol, because :class:`jobs.request.JobRequest` holds its demand and
-    imports this module.
+    It stands for :class:`jobs.request.JobRequest`, whose module imports this
+    one.
     """
 
     @property
     def bandwidth_bps(self) -> int:
-        """b: the bandwidth that each VM asks for."""
+        """b: the requested bandwidth per VM."""
 
     @property
     def duration_s(self) -> float:
@@ -69,31 +72,40 @@ class SizedJob(Protocol):
 
     @property
     def true_s(self) -> float:
-        """The running time that the job really needs at ``bandwidth_bps``."""
+        """The true running time at ``bandwidth_bps``; schedulers see p."""
 
 
 class Demand:
-    """Base of all kinds: network-limited, progress proportional to time, p·b/b'
-    at every rate.
+    """Base of all kinds: a job that the network limits, with a running time of
+    p·b/b' and an even progress.
 
-    In files: ``kind`` is its word there and in tables, ``summary`` the help on
-    it. ``required`` and ``refused`` are the keys that an entry of this kind
-    needs or cannot have.
+    In experiment files:
+        ``kind``: the kind's name there and in tables.
+        ``summary``: the help text on it.
+        ``required``, ``refused``: keys that its entries need, or cannot have.
 
-    Traffic: ``network``: True if it sends; ``timed``: True if it sends for its
-    duration at whatever rate, False if it sends a volume. ``pattern``: who sends
-    to whom; ``at_once``: each VM to all its receivers at the same time, not to
-    one after another. ``pauses``: it may send nothing for a while;
-    ``ends_computing``: also after its last byte. ``cap_limited``: each VM sends
-    to one receiver and receives from one sender, without a pause, as fast as its
-    own caps let it. ``profile``: the running time at every bandwidth that an
-    elastic job can be given. ``own_program``: its VMs run a program of their
-    own, whose behaviour is unknown.
+    Traffic:
+        ``network``: it sends.
+        ``timed``: it sends for its duration at any rate; otherwise it sends a
+        fixed volume.
+        ``pattern``: the pairs of senders and receivers.
+        ``at_once``: each VM sends to all its receivers at the same time, not
+        to one after another.
+        ``pauses``: it may send nothing for a while.
+        ``ends_computing``: it still computes after its last byte.
+        ``cap_limited``: each VM has one receiver and one sender, never pauses,
+        and is limited by its own caps alone.
+        ``profile``: an elastic job's running time by bandwidth.
+        ``own_program``: its VMs run the user's program, whose behaviour is
+        unknown.
 
-    Servers: each VM takes ``cores`` slots and ``memory_mib`` of its server.
-    ``cpu_share``: the share of a core that each VM burns while it produces
-    data. ``cpu_use``: see :data:`CpuUse`; ``cpu_estimate``: the use that
-    schedulers see, None where they see the true one.
+    Servers:
+        ``cores``, ``memory_mib``: slots and memory that each VM takes.
+        ``cpu_share``: share of a core that each VM uses to produce data.
+        ``cpu_use``: see :data:`CpuUse`.
+        ``cpu_estimate``: the ``cpu_use`` that schedulers see; None: the true
+        one.
+        ``lease_type``, ``wanted_s``: see :class:`Lease`.
     """
 
     __slots__ = ()
@@ -125,23 +137,21 @@ class Demand:
         return False
 
     def as_estimated(self) -> Demand:
-        """The demand as schedulers see it, with the estimated CPU use."""
+        """The demand with the estimated CPU use, for schedulers."""
         if self.cpu_estimate is None:
             return self
-        # The result holds no trace of the true use, which no policy may read.
+        # The true use is left out: no policy may read it.
         estimated: Demand = replace(
             cast(Any, self), cpu_use=self.cpu_estimate, cpu_estimate=None
         )
         return estimated
 
     def record(self) -> dict[str, Any]:
-        """Fields that only this kind adds to a job's record in
-        ``events.jsonl``.
-        """
+        """The kind's own fields of a job's record in ``events.jsonl``."""
         return {}
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
-        """The running time that a scheduler states at ``granted_bps``."""
+        """The running time in s that schedulers expect at ``granted_bps``."""
         if not self.network:
             return job.duration_s
         return scaled_duration_s(
@@ -149,27 +159,27 @@ class Demand:
         )
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
-        """The running time p that the same work states where it asks for
-        ``bandwidth_bps``.
+        """The profiled running time p in s, had the job requested
+        ``bandwidth_bps`` for the same work.
         """
         return self.estimate_s(job, bandwidth_bps)
 
     def duration_s(self, job: SizedJob, granted_bps: float) -> float:
-        """The modelled running time at a constant ``granted_bps``."""
+        """The modelled running time in s at a constant ``granted_bps``."""
         if not self.network or job.bandwidth_bps == 0:
             return job.true_s
         return scaled_duration_s(job.true_s, job.bandwidth_bps, granted_bps)
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:  # noqa: ARG002 - elastic jobs read it
-        """Bits that one VM sends, on the wire as reservations count.
+        """Bits that one VM sends on the wire, counted as reservations are.
 
         ``granted_bps``: 0 for a job without a reservation.
         """
         return job.true_s * job.bandwidth_bps if self.network else 0.0
 
     def left_bits(self, job: SizedJob, done: float) -> float:
-        """Bits that one VM of a job without a reservation has still to send at
-        progress ``done``.
+        """Bits that one VM has still to send at progress ``done`` (0 to 1), for
+        a job without a reservation.
         """
         return (1.0 - done) * self.volume_bits(job)
 
@@ -179,8 +189,8 @@ class Demand:
         done: float,
         rate_bps: float,
     ) -> float:
-        """Time from progress ``done`` (0 to 1) to the end at a constant
-        ``rate_bps``.
+        """Seconds from progress ``done`` (0 to 1) to the end at a constant
+        ``rate_bps``; infinite if the job never ends at that rate.
         """
         if done >= 1.0:
             return 0.0
@@ -196,21 +206,21 @@ class Demand:
         rate_bps: float,
         elapsed_s: float,
     ) -> float:
-        """The progress after ``elapsed_s`` more at a constant ``rate_bps``, at
-        most 1.
+        """The progress ``elapsed_s`` after ``done``, at a constant
+        ``rate_bps``; at most 1.
         """
-        whole_s = self.remaining_s(job, 0.0, rate_bps)
-        if whole_s == math.inf:
+        whole_job_s = self.remaining_s(job, 0.0, rate_bps)
+        if whole_job_s == math.inf:
             return done
-        return min(1.0, done + elapsed_s / whole_s)
+        return min(1.0, done + elapsed_s / whole_job_s)
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer(Demand):
     """A fixed volume p·b per VM; with a ``profile`` the job is elastic.
 
-    An elastic job's volume is what the granted bandwidth carries in its
-    profile's time. ``keeps_volume``: it is p·b at every bandwidth.
+    An elastic job at a granted bandwidth B runs for its profile's time τ(B)
+    and sends B·τ(B). With ``keeps_volume`` it sends p·b at every bandwidth.
     """
 
     summary = "limited by the network (default)"
@@ -225,8 +235,7 @@ class Transfer(Demand):
 
     @property
     def cap_limited(self) -> bool:
-        # In a shuffle a VM may wait for the limits of others: then its own cap
-        # does not limit it.
+        # In a shuffle another VM's cap may limit a VM's flows, not its own.
         return self.pattern != "all-to-all"
 
     def record(self) -> dict[str, Any]:
@@ -234,8 +243,8 @@ class Transfer(Demand):
             return {}
         return {"profile": asdict(self.profile)}
 
-    # Demand.…(self) in place of super(): with slots, dataclass makes a second
-    # class, and super() without arguments knows only the first.
+    # Demand.…(self) in place of super(), which fails here: slots make dataclass
+    # replace the class, and super() still refers to the replaced one.
 
     def estimate_s(self, job: SizedJob, granted_bps: float) -> float:
         if self.profile is not None and granted_bps > 0:
@@ -246,22 +255,21 @@ class Transfer(Demand):
         return job.duration_s * job.bandwidth_bps / bandwidth_bps
 
     def duration_s(self, job: SizedJob, granted_bps: float) -> float:
-        """An elastic job takes its profile's time, in error by the same factor
-        as its stated duration.
+        """An elastic job takes its profile's time, times the factor true_s / p
+        by which its stated duration is wrong.
         """
         is_moving = self.network and job.bandwidth_bps > 0
         if self.profile is None or not is_moving:
             return Demand.duration_s(self, job, granted_bps)
         if self.keeps_volume and granted_bps > 0:
-            # More than b makes it faster than p.
+            # Unlike in the base, a bandwidth above b gives a time below p.
             return job.true_s * job.bandwidth_bps / granted_bps
         factor = job.true_s / job.duration_s
         return self.profile.duration_s(granted_bps) * factor
 
     def volume_bits(self, job: SizedJob, granted_bps: float = 0.0) -> float:
-        """An elastic job sends at its granted B for its profile's time: B·τ(B).
-
-        Without a reservation it sends p·b.
+        """B·τ(B) for an elastic job, see :class:`Transfer`; without a
+        reservation p·b.
         """
         is_elastic = self.profile is not None and self.network
         if not is_elastic or self.keeps_volume or granted_bps <= 0:
@@ -272,11 +280,11 @@ class Transfer(Demand):
 @dataclass(frozen=True, slots=True)
 class DemandCurve(Demand):
     """The bandwidth demand c(x) of an application at progress x (DCloud,
-    Section III.B).
+    Section III.B), piecewise constant.
 
-    Piecewise constant: ``steps`` holds ``(x_end, demand_bps)`` with ``x_end``
-    rising to 1. The demand is what one VM would send per second at infinite
-    bandwidth, in bit/s as reserved.
+    ``steps`` are pairs ``(x_end, demand_bps)``; ``x_end`` rises to 1.
+    ``demand_bps`` is the rate in bit/s at which one VM would send at infinite
+    bandwidth, counted as reservations are.
     """
 
     steps: Steps
@@ -298,8 +306,7 @@ class DemandCurve(Demand):
             raise ValueError(
                 "a demand curve's steps must rise from above 0 to exactly 1"
             )
-        # Each step's bytes are a share of the volume, which zeros alone would
-        # leave empty.
+        # Each step's bytes are a share of the volume, so that must not be 0.
         demands = [demand for _, demand in self.steps]
         if min(demands) < 0 or max(demands) <= 0:
             raise ValueError(
@@ -314,7 +321,7 @@ class DemandCurve(Demand):
         return {"demand": {"steps": self.steps}}
 
     def pieces(self) -> list[tuple[float, float, int]]:
-        """``(x_start, x_end, demand_bps)`` of every step."""
+        """``(x_start, x_end, demand_bps)`` of every step, in order."""
         pieces = []
         start = 0.0
         for end, demand_bps in self.steps:
@@ -323,8 +330,8 @@ class DemandCurve(Demand):
         return pieces
 
     def slowdown(self, bandwidth_bps: float) -> float:
-        """∫ max(1, c(x)/b) dx: running time over τ at constant bandwidth b
-        (DCloud, Eq. 1).
+        """∫ max(1, c(x)/b) dx (DCloud, Eq. 1): the running time at a constant
+        bandwidth b, as a multiple of τ.
         """
         return sum(
             (end - start) * max(1.0, demand / bandwidth_bps)
@@ -332,15 +339,16 @@ class DemandCurve(Demand):
         )
 
     def unconstrained_s(self, job: SizedJob) -> float:
-        """τ: the running time at infinite bandwidth, from p = τ ∫ max(1,
-        c(x)/b) dx.
+        """τ in s: the running time at infinite bandwidth.
+
+        Computed from Eq. 1, p = τ ∫ max(1, c(x)/b) dx, with the true time for p.
         """
         return job.true_s / self.slowdown(job.bandwidth_bps)
 
     def phases(
         self, job: SizedJob, bandwidth_bps: float
     ) -> list[tuple[float, float]]:
-        """Bits and seconds of every step at constant bandwidth (Eq. 1)."""
+        """``(bits, seconds)`` of every step at a constant bandwidth (Eq. 1)."""
         tau_s = self.unconstrained_s(job)
         result = []
         for start, end, demand in self.pieces():
@@ -361,7 +369,7 @@ class DemandCurve(Demand):
         return self.left_bits(job, 0.0)
 
     def left_bits(self, job: SizedJob, done: float) -> float:
-        # ∫ c(x) dx from ``done`` to 1.
+        # τ times ∫ c(x) dx from ``done`` to 1.
         integral_bps = 0.0
         for start, end, demand_bps in self._pieces_after(done):
             integral_bps += (end - start) * demand_bps
@@ -376,7 +384,7 @@ class DemandCurve(Demand):
         if done >= 1.0:
             return 0.0
         if rate_bps <= 0 and job.bandwidth_bps > 0:
-            # At 0 bit/s an application ends only if no later step sends.
+            # Without bandwidth it ends only if it has nothing more to send.
             if any(demand > 0 for _, _, demand in self._pieces_after(done)):
                 return math.inf
             return (1.0 - done) * self.unconstrained_s(job)
@@ -391,7 +399,7 @@ class DemandCurve(Demand):
     def _pieces_after(
         self, done: float
     ) -> Iterator[tuple[float, float, int]]:
-        """The steps from progress ``done`` on, the first of them cut there."""
+        """Parts of :meth:`pieces` that lie after progress ``done``."""
         for start, end, demand_bps in self.pieces():
             if end > done:
                 yield max(start, done), end, demand_bps
@@ -405,7 +413,7 @@ class DemandCurve(Demand):
     ) -> float:
         tau_s = self.unconstrained_s(job)
         left_s = elapsed_s
-        # In one step the rate and the demand are constant: its time is exact.
+        # Step by step: within a step progress is proportional to time.
         for start, end, demand in self._pieces_after(done):
             slowdown = 1.0
             if rate_bps > 0:
@@ -433,7 +441,7 @@ class Compute(Demand):
     required = ()
     refused = ("granted", "sweep", "pattern")
 
-    # As the base's, in one step: traces have millions of these jobs.
+    # The base's result without its calls: traces have millions of these jobs.
     def remaining_s(
         self,
         job: SizedJob,
@@ -445,11 +453,11 @@ class Compute(Demand):
 
 @dataclass(frozen=True, slots=True)
 class Lease(Compute):
-    """VMs of a size, for a time (MBFCBS, Section 1).
+    """VMs of a size, leased for a time (MBFCBS, Section 1).
 
-    An ``advance`` reservation is wanted at ``wanted_s`` on the run's clock, an
-    ``immediate`` one on arrival or not at all, a ``best-effort`` one whenever
-    there is room.
+    An ``advance`` lease starts at ``wanted_s``, in s from the start of the run;
+    an ``immediate`` one on arrival or never; a ``best-effort`` one when there
+    is room.
     """
 
     cores: int = 1
@@ -471,11 +479,11 @@ class Lease(Compute):
 
 @dataclass(frozen=True, slots=True)
 class Command(Transfer):
-    """An application's own command in each VM, in place of traffic and CPU use
-    that agents make.
+    """A user's command in each VM; agents generate no traffic and no CPU load.
 
-    Volume, duration and CPU use are then only what its user states. ``network``
-    is False where the user states that it computes.
+    ``words`` is the command line. Its volume, duration and CPU use are known
+    only from the user, who also states whether it sends (``network``) or
+    computes.
     """
 
     words: tuple[str, ...] = ()
@@ -497,9 +505,7 @@ class Command(Transfer):
         return {**Transfer.record(self), "command": self.words}
 
     def profiled_s(self, job: SizedJob, bandwidth_bps: float) -> float:
-        """The estimate, as nothing is known of a command: p where it has more
-        bandwidth than b.
-        """
+        """The estimate (p above b): nothing more is known of a command."""
         return Demand.estimate_s(self, job, bandwidth_bps)
 
 
@@ -507,11 +513,11 @@ class Command(Transfer):
 class Program(Command):
     """A program whose ranks the testbed launches in the VMs, all at one instant.
 
-    ``ranks_per_vm``: ranks in each VM; with Dask its workers, with Spark its
-    executor's cores, where the client in the first VM is the only rank.
+    ``ranks_per_vm``: ranks in each VM; with Dask a VM's workers; with Spark the
+    cores of a VM's executor, as the client in the first VM is the only rank.
     ``files`` are copied into each VM's working folder, then the command
     ``prepare`` runs there; neither counts as running time. Each text of
-    ``expected`` has to be in some rank's output.
+    ``expected`` must occur in the output of some rank.
     """
 
     launch: Launch = "each"
@@ -545,8 +551,8 @@ class Program(Command):
 
 @dataclass(frozen=True, slots=True)
 class Iperf3(Demand):
-    """iperf3 between the VMs for the job's duration; its volume follows from
-    its rate.
+    """iperf3 between the VMs for the job's duration at any rate; the volume is
+    the duration times the rate.
     """
 
     pattern: Pattern = "ring"
@@ -579,7 +585,7 @@ KINDS: Mapping[JobKind, type[Demand]] = {
     "iperf3": Iperf3,
     "program": Program,
 }
-"""The demand of each ``kind`` of entry in a file."""
+"""Demand classes by the ``kind`` of an entry in an experiment file."""
 
 
 def demand_of(
@@ -592,10 +598,10 @@ def demand_of(
     *,
     at_once: bool = False,
 ) -> Demand:
-    """The demand that a job's entry in a file describes.
+    """The demand that a job's entry in an experiment file describes.
 
-    ``kind`` is any but ``program``. ``cpu`` is the ``cpu_share`` of a job that
-    sends, and the ``cpu_use`` of one that computes.
+    ``kind``: any but ``program``. ``cpu``: the ``cpu_share`` of a job that
+    sends, the ``cpu_use`` of one that computes.
     """
     pattern = pattern or "ring"
     network = KINDS[kind].network
