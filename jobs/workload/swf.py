@@ -1,10 +1,11 @@
-"""The Standard Workload Format: header comments, then 18 numbers a line, -1
-where unknown.
+"""Reader of the Standard Workload Format (SWF): header comments, then records
+of 18 numbers a line, -1 where unknown.
 
-Lines are checked by the format's definition (Parallel Workloads Archive, version
-2.2). All problems are reported at once, by line and column; ``lenient`` leaves
-such lines out and counts them. Of sound records :func:`jobs_of` takes the jobs
-that can be scheduled, and counts the others by reason.
+:func:`read_swf` checks lines by the format's definition (Parallel Workloads
+Archive, version 2.2) and reports all problems at once, by line and column;
+with ``lenient`` it leaves such lines out and counts them. :func:`jobs_of` makes
+jobs of the valid records that can be scheduled, and counts the others by
+reason.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ FIELDS: tuple[tuple[str, str, type], ...] = (
     ("preceding", "preceding job", np.int64),
     ("think_s", "think time", np.float64),
 )
-"""Name, the format's own name, and type of the 18 fields, in order."""
+"""The 18 fields in order: name here, name in the format's definition, type."""
 
 NAMES = tuple(name for name, _, _ in FIELDS)
 
@@ -58,6 +59,8 @@ _GREATEST = np.array(
     [_GREATEST_OF_TYPE.get(kind, 1e15) for *_, kind in FIELDS]
 )
 _CHUNK_LINES = 1 << 15
+# Groups: the indentation after "; ", the key of "; Key: value" if there is one,
+# and the rest of the comment.
 _COMMENT = re.compile(
     r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)"
 )
@@ -67,12 +70,12 @@ Records = np.ndarray[tuple[int], np.dtype[np.void]]
 
 @dataclass(frozen=True, eq=False)
 class Swf:
-    """The content of a file: ``records`` of the :data:`FIELDS` asked for, and
-    each one's line.
+    """The content of a file.
 
-    ``header`` has every ``; Key: value`` comment before the first record, in
-    order of the file. ``skipped``, ``examples`` and ``remarks`` are those of
-    :class:`jobs.workload.traces.Trace`.
+    ``records`` have the requested ones of :data:`FIELDS`; ``lines`` are their
+    line numbers. ``header``: the values of every ``; Key: value`` comment above
+    the first record, by key, in the file's order. ``skipped``, ``examples``,
+    ``remarks``: see :class:`jobs.workload.traces.Trace`.
     """
 
     path: Path
@@ -91,13 +94,13 @@ def read_swf(
     lenient: bool = False,
     names: Collection[str] = NAMES,
 ) -> Swf:
-    """The records of a file, the ``first`` so many of them where that is given.
+    """Reads a file's records, at most ``first`` of them (None: all).
 
-    All 18 fields of a line are read and checked; ``names`` are those that are
-    kept. Raises :class:`TraceErrors` with all that is wrong with the lines
-    read, unless ``lenient``; in any case where there is no record at all;
-    OSError where there is no such file. O(lines): about a microsecond a record,
-    and 112 bytes if all its fields are kept.
+    All 18 fields of a line are checked; those in ``names`` are kept. Raises
+    :class:`TraceErrors` with all problems of the lines read, unless
+    ``lenient``, and always if no record is left; OSError if the file cannot be
+    read. O(lines): about a microsecond a record, and 112 bytes if all its
+    fields are kept.
     """
     complaints = Complaints()
     record = np.dtype([(n, kind) for n, _, kind in FIELDS if n in names])
@@ -109,7 +112,7 @@ def read_swf(
         path=path,
         header={key: tuple(texts) for key, texts in log.header.items()},
         records=np.concatenate(log.blocks),
-        lines=np.concatenate(log.numbers),
+        lines=np.concatenate(log.line_numbers),
         skipped=complaints.total,
         examples=tuple(complaints.first),
         remarks=complaints.remarks,
@@ -118,8 +121,11 @@ def read_swf(
 
 @dataclass
 class _Log:
-    """A log as far as it has been read. Records come in blocks of some thousand
-    lines.
+    """The part of a log that has been read.
+
+    ``record``: the type of the records to keep. ``blocks`` and
+    ``line_numbers``: the records kept, in arrays of some thousand, and their
+    lines; ``kept`` counts them.
     """
 
     first: int | None
@@ -127,17 +133,19 @@ class _Log:
     complaints: Complaints
     header: dict[str, list[str]] = field(default_factory=dict)
     blocks: list[Records] = field(default_factory=list)
-    numbers: list[Ints32] = field(default_factory=list)
+    line_numbers: list[Ints32] = field(default_factory=list)
     kept: int = 0
-    _key: str | None = None
-    _greatest_number: float = -1.0
+    # The header key whose value an indented comment continues.
+    _open_key: str | None = None
+    _greatest_job: float = -1.0
 
     def take(self, lines: Iterator[str]) -> None:
-        """Reads until the lines end or the wanted records are there."""
+        """Reads to the end, or until ``first`` records are kept."""
         while self.first is None or self.kept < self.first:
             n_lines = _CHUNK_LINES
             if self.first is not None:
-                # No line beyond the last wanted record is looked at.
+                # Lines after the last wanted record may be wrong: a chunk
+                # never reaches beyond it.
                 n_lines = min(n_lines, self.first - self.kept)
             chunk = list(islice(lines, n_lines))
             if not chunk:
@@ -146,115 +154,126 @@ class _Log:
 
     def _take_chunk(self, chunk: list[str]) -> None:
         texts: list[str] = []
-        where: list[int] = []
-        for number, text in enumerate(chunk, self.complaints.line + 1):
+        line_numbers: list[int] = []
+        for line, text in enumerate(chunk, self.complaints.line + 1):
             start = text.lstrip()
             if start[:1] == ";":
+                # Comments below the first record are no part of the header.
                 if not texts and not self.kept:
-                    self._comment(text.rstrip())
+                    self._take_comment(text.rstrip())
             elif start:
                 texts.append(text)
-                where.append(number)
+                line_numbers.append(line)
         self.complaints.line += len(chunk)
         if texts:
-            self._take_records(texts, np.array(where, dtype=np.int32))
+            self._take_records(
+                texts, np.array(line_numbers, dtype=np.int32)
+            )
 
-    def _comment(self, text: str) -> None:
+    def _take_comment(self, text: str) -> None:
+        """Adds a comment to the header, under its key or under the one above."""
         match = _COMMENT.match(text)
         indent, key, value = match.groups() if match else ("", None, "")
         if key is not None:
-            self._key = key
+            self._open_key = key
             self.header.setdefault(key, []).append(value.rstrip())
-        elif indent and value and self._key is not None:
-            self.header[self._key][-1] += f" {value}"
+        elif indent and value and self._open_key is not None:
+            self.header[self._open_key][-1] += f" {value}"
         else:
-            self._key = None
+            self._open_key = None
 
     def _take_records(
         self,
         texts: list[str],
-        where: Ints32,
+        line_numbers: Ints32,
     ) -> None:
-        # A sound log is parsed and checked by whole columns, at a microsecond
-        # a line; only a chunk with something wrong is gone through by line.
-        values = _numbers(texts)
+        # Three attempts, the fastest first: all lines at once, in a microsecond
+        # each; all at once without what follows the 18th field; line by line,
+        # which finds the lines that are wrong.
+        values = _parsed(texts)
         if values is None or values.shape[1] != len(FIELDS):
-            values = _numbers(texts, range(len(FIELDS)))
+            values = _parsed(texts, range(len(FIELDS)))
             if values is None:
-                texts, where, values = self._numbers_of(texts, where)
+                texts, line_numbers, values = self._parsed_by_line(
+                    texts, line_numbers
+                )
             else:
-                self._count_longer(texts, where)
-        wrong = _wrong(values)
-        if wrong.any() or not self._in_order(values):
-            good = self._check_each(texts, where, values, wrong)
-            where = where[good]
-            values = values[good]
-        self._keep(values, where)
+                self._count_longer(texts, line_numbers)
+        invalid = _invalid(values)
+        if invalid.any() or not self._in_order(values):
+            valid = self._check_each(texts, line_numbers, values, invalid)
+            line_numbers = line_numbers[valid]
+            values = values[valid]
+        self._keep(values, line_numbers)
 
     def _keep(
         self,
         values: Floats,
-        where: Ints32,
+        line_numbers: Ints32,
     ) -> None:
-        """Keeps sound records, of the wanted fields."""
+        """Keeps the requested fields of valid records."""
         block = np.empty(len(values), self.record)
         for k, name in enumerate(NAMES):
             if name in (self.record.names or ()):
                 block[name] = values[:, k]
         if len(values):
             greatest = float(values[:, 0].max())
-            last = (float(values[-1, 1]), int(where[-1]))
-            self._greatest_number = max(self._greatest_number, greatest)
+            last = (float(values[-1, 1]), int(line_numbers[-1]))
+            self._greatest_job = max(self._greatest_job, greatest)
             self.complaints.latest = max(self.complaints.latest, last)
         self.blocks.append(block)
-        self.numbers.append(where)
+        self.line_numbers.append(line_numbers)
         self.kept += len(values)
 
     def _count_longer(
         self,
         texts: list[str],
-        where: Ints32,
+        line_numbers: Ints32,
     ) -> None:
         """Counts lines with more than the 18 fields."""
-        for text, line in zip(texts, where.tolist(), strict=True):
+        for text, line in zip(texts, line_numbers.tolist(), strict=True):
             words = text.split()
             if len(words) > len(FIELDS):
                 self.complaints.add_longer(
                     line, n_fields=len(words), wanted=len(FIELDS)
                 )
 
-    def _numbers_of(
+    def _parsed_by_line(
         self,
         texts: list[str],
-        where: Ints32,
+        line_numbers: Ints32,
     ) -> tuple[list[str], Ints32, Floats]:
-        """Line by line, where not all lines are 18 numbers: those that are."""
+        """The lines that hold 18 numbers: text, line number and values.
+
+        The other lines are reported.
+        """
         kept = []
         kept_texts = []
         rows = []
         for k, (text, line) in enumerate(
-            zip(texts, where.tolist(), strict=True)
+            zip(texts, line_numbers.tolist(), strict=True)
         ):
             row = self._row(text, line)
             if row is not None:
                 kept.append(k)
                 kept_texts.append(text)
                 rows.append(row)
-        # Of no rows numpy would make an array of one dimension.
+        # Without rows the array would have one dimension.
         values = np.array(rows, dtype=np.float64)
         values = values.reshape(len(rows), len(FIELDS))
-        return kept_texts, where[kept], values
+        return kept_texts, line_numbers[kept], values
 
     def _row(
         self,
         text: str,
         line: int,
     ) -> list[float] | None:
+        """The 18 numbers of a line; None, and reported, if it is wrong."""
         words = list(re.finditer(r"\S+", text))
         row: list[float] = []
         for k, word in enumerate(words[: len(FIELDS)]):
             try:
-                # Python takes underscores in numbers, the format does not.
+                # float() accepts underscores, the format does not.
                 row.append(float(word.group().replace("_", "x")))
             except ValueError:
                 message = _word_objection(k, word.group(), text)
@@ -268,10 +287,10 @@ class _Log:
         return row
 
     def _in_order(self, values: Floats) -> bool:
-        """True where job numbers rise and submission times never fall, from the
-        lines above on.
+        """True if job numbers rise and submission times never fall, in these
+        records and from the records above to them.
         """
-        numbers = np.concatenate(([self._greatest_number], values[:, 0]))
+        numbers = np.concatenate(([self._greatest_job], values[:, 0]))
         latest_s, _ = self.complaints.latest
         times = np.concatenate(([latest_s], values[:, 1]))
         return bool(
@@ -282,62 +301,68 @@ class _Log:
     def _check_each(
         self,
         texts: list[str],
-        where: Ints32,
+        line_numbers: Ints32,
         values: Floats,
-        wrong: Bools,
+        invalid: Bools,
     ) -> list[int]:
-        """Lines of which nothing is wrong with the numbers, the order, or the
-        job number.
+        """Positions of the valid records; the others are reported.
+
+        A record is invalid for a value (``invalid``), a submission before the
+        latest one above, or a job number that a line above has.
         """
-        good: list[int] = []
-        # Of the numbers that come up here alone: no table of a million jobs
-        # for one wrong line.
-        known = self._lines_of(values[:, 0])
-        for k, line in enumerate(where.tolist()):
+        valid: list[int] = []
+        # Only of the job numbers in this chunk: a table of a million jobs would
+        # be too much for one wrong line.
+        line_of_job = self._lines_of(values[:, 0])
+        for k, line in enumerate(line_numbers.tolist()):
             columns = [
                 word.start() + 1 for word in re.finditer(r"\S+", texts[k])
             ]
-            number, submit_s = values[k, :2].tolist()
-            if wrong[k].any():
-                at = int(np.argmax(wrong[k]))
+            job, submit_s = values[k, :2].tolist()
+            if invalid[k].any():
+                at = int(np.argmax(invalid[k]))
                 objection = _objection(at, float(values[k, at]))
-                message = f"{_field(at)}: {objection}"
+                message = f"{_field_name(at)}: {objection}"
                 self.complaints.add(line, columns[at], message)
                 continue
-            # Before its number is looked at: later lines are compared with it,
-            # whatever that is.
+            # Before the job number: later submissions are compared with this
+            # one even if its job number is a repeated one.
             if self.complaints.is_early(
-                line, columns[1], _field(1), submit_s
+                line, columns[1], _field_name(1), submit_s
             ):
                 continue
-            if number in known:
-                message = f"{_field(0)}: {number:.0f} stands in line {known[number]} too"
+            if job in line_of_job:
+                message = f"{_field_name(0)}: {job:.0f} stands in line {line_of_job[job]} too"
                 self.complaints.add(line, columns[0], message)
             else:
-                known[number] = line
-                good.append(k)
-        return good
+                line_of_job[job] = line
+                valid.append(k)
+        return valid
 
-    def _lines_of(self, numbers: Floats) -> dict[float, int]:
-        """Lines of the records above that have these job numbers."""
-        lines_of: dict[float, int] = {}
-        for block, lines in zip(self.blocks, self.numbers, strict=True):
-            shared = np.isin(block["number"], numbers)
+    def _lines_of(self, jobs: Floats) -> dict[float, int]:
+        """Lines of the records kept so far that have these job numbers."""
+        line_of_job: dict[float, int] = {}
+        for block, lines in zip(
+            self.blocks, self.line_numbers, strict=True
+        ):
+            shared = np.isin(block["number"], jobs)
             pairs = zip(
                 block["number"][shared].tolist(),
                 lines[shared].tolist(),
                 strict=True,
             )
-            lines_of.update(pairs)
-        return lines_of
+            line_of_job.update(pairs)
+        return line_of_job
 
 
-def _numbers(
+def _parsed(
     texts: list[str],
     columns: range | None = None,
 ) -> Floats | None:
-    """The columns of all lines, or those asked for. None where they are not all
-    numbers, or lines differ in their number of columns.
+    """The numbers of all lines, shape (lines, columns).
+
+    ``columns``: those to parse (None: all). None where a text is not a number,
+    or lines differ in their number of columns.
     """
     try:
         return np.loadtxt(
@@ -351,16 +376,16 @@ def _numbers(
         return None
 
 
-def _wrong(values: Floats) -> Bools:
-    """Which numbers their fields cannot have."""
-    wrong = ~np.isfinite(values)
-    wrong |= (values < 0) & (values != -1)
-    wrong |= np.abs(values) > _GREATEST
-    wrong |= _WHOLE & (np.trunc(values) != values)
-    # A job's number and submission cannot be unknown (-1): order and names
-    # come of them.
-    wrong[:, :2] |= values[:, :2] < 0
-    return wrong
+def _invalid(values: Floats) -> Bools:
+    """True for values that their fields do not allow; shape ``values``."""
+    invalid = ~np.isfinite(values)
+    invalid |= (values < 0) & (values != -1)
+    invalid |= np.abs(values) > _GREATEST
+    invalid |= _WHOLE & (np.trunc(values) != values)
+    # Job number and submission must be known (not -1): they name and order
+    # the jobs.
+    invalid[:, :2] |= values[:, :2] < 0
+    return invalid
 
 
 def _word_objection(
@@ -368,41 +393,42 @@ def _word_objection(
     word: str,
     text: str,
 ) -> str:
-    """The objection to the k-th word of a line, which is no number."""
-    wrong = f"{quoted_text(word)} is not a number"
+    """The message on word ``k`` of a line, which is not a number."""
+    objection = f"{quoted_text(word)} is not a number"
     if k:
-        return f"{_field(k)}: {wrong}"
+        return f"{_field_name(k)}: {objection}"
     if word[:1].isdigit():
-        return wrong
-    # A line that begins so is another format's.
+        return objection
+    # A line without a number at its start is probably another format's: the
+    # message quotes all of it.
     return (
         f"{quoted_text(text.strip())} is no line of this format: 18 numbers"
     )
 
 
 def _objection(
-    field_: int,
+    k: int,
     value: float,
 ) -> str:
+    """The message on an invalid value of field ``k``."""
     if not np.isfinite(value):
         return f"{value} is not a finite number"
     if value < 0:
-        unknown = "; -1 is for what is unknown" if field_ > 1 else ""
+        unknown = "; -1 is for what is unknown" if k > 1 else ""
         return f"{value:.15g} is negative{unknown}"
-    if abs(value) > _GREATEST[field_]:
+    if abs(value) > _GREATEST[k]:
         return f"{value:.15g} is beyond what can be meant"
     return f"{value:.15g} is not a whole number"
 
 
-def _field(field_: int) -> str:
-    return f"field {field_ + 1} ({FIELDS[field_][1]})"
+def _field_name(k: int) -> str:
+    return f"field {k + 1} ({FIELDS[k][1]})"
 
 
 # ------------------------------------------------------------------ from records to jobs
 
 ZeroRun = Literal["raise", "skip"]
-"""Treatments of records with a running time of 0 s: raised to 1 s, or left out.
-"""
+"""Treatments of running times of 0 s: raised to 1 s, or left out."""
 
 NEEDED = (
     "number",
@@ -415,13 +441,15 @@ NEEDED = (
     "user",
     "queue",
 )
-"""The fields of a record that decide on its job."""
+"""The fields that :func:`jobs_of` reads."""
 
 
 @dataclass(frozen=True)
 class JobsOfLog:
-    """The jobs, how many records were left out, and how many were repaired, by
-    reason.
+    """The jobs of a log.
+
+    ``skipped`` and ``repaired``: numbers of records left out and of records
+    repaired, by reason.
     """
 
     jobs: ParallelJobs
@@ -435,14 +463,16 @@ def jobs_of(
     shortest_s: float = 0.0,
     longest_s: float = math.inf,
 ) -> JobsOfLog:
-    """The jobs of a log that ran from ``shortest_s`` to ``longest_s``."""
+    """The jobs of a log with running times from ``shortest_s`` to
+    ``longest_s``, both included.
+    """
     records = log.records
     keep, skipped = _usable(records, zero_run, shortest_s, longest_s)
-    # Nearly always all are kept: no copy of a million records then.
+    # Most logs are kept whole: that saves a copy of a million records.
     if not keep.all():
         records = records[keep]
     run_s = np.maximum(records["run_s"], SHORTEST_S)
-    # Copies: a view of one field would keep whole records in memory.
+    # Copies, as a view of one field would keep all fields in memory.
     jobs = ParallelJobs(
         number=records["number"].copy(),
         submit_s=records["submit_s"].copy(),
@@ -457,7 +487,7 @@ def jobs_of(
 
 
 def _processes(records: Records) -> Ints32:
-    """Those requested, else those allocated, else 1."""
+    """Processors requested, else allocated, else 1, per record."""
     requested = records["requested"]
     processes: Ints32 = np.where(
         requested > 0, requested, records["allocated"]
@@ -466,10 +496,10 @@ def _processes(records: Records) -> Ints32:
 
 
 def _stated_s(records: Records, run_s: Floats) -> Floats:
-    """The times requested; NaN where there is none.
+    """The requested times in s; NaN where there is none.
 
-    One below the true time is raised to it: the machine would have ended the
-    job, and it did not.
+    A requested time below the running time is raised to it: a job that was not
+    ended at its limit had a higher one.
     """
     requested_s = records["requested_s"]
     return np.where(requested_s > 0, np.maximum(requested_s, run_s), np.nan)
@@ -479,7 +509,10 @@ def _repairs(
     records: Records,
     run_s: Floats,
 ) -> dict[str, Bools]:
-    """The records that were repaired, by reason. ``run_s``: as repaired."""
+    """Marks of the records that were repaired, by reason.
+
+    ``run_s``: the running times after the repair.
+    """
     unstated = records["requested_s"] <= 0
     low = records["requested_s"] < run_s
     short = records["run_s"] < SHORTEST_S
@@ -499,13 +532,13 @@ def _usable(
     shortest_s: float,
     longest_s: float,
 ) -> tuple[Bools, dict[str, int]]:
-    """Which records are jobs with a running time, and why the others are not:
-    the first reason.
+    """Marks of the records that are jobs to schedule, and numbers of the others
+    by reason.
     """
     status = records["status"]
     run_s = records["run_s"]
-    # Statuses 2 to 4 are parts of a job that was checkpointed, with a line
-    # each beside the whole job's; 5 is a cancelled one.
+    # A job that was checkpointed has a line for each part (status 2 to 4)
+    # and one for the whole. A cancelled job has status 5.
     is_part = np.isin(status, (2, 3, 4))
     reasons = {
         "part of a job that has a record of its own": is_part,
@@ -516,16 +549,18 @@ def _usable(
         f"ran for more than {longest_s:g} s": run_s > longest_s,
     }
     keep = np.ones(len(records), dtype=np.bool_)
-    first: dict[str, Bools] = {}
-    # In this order: each record counts for the first reason alone, so the
-    # counts add up.
-    for reason, holds in reasons.items():
-        first[reason] = holds & keep
-        keep &= ~holds
-    return keep, _counts(first)
+    left_out: dict[str, Bools] = {}
+    # A record counts under its first reason alone, so the counts add up.
+    for reason, marks in reasons.items():
+        left_out[reason] = marks & keep
+        keep &= ~marks
+    return keep, _counts(left_out)
 
 
 def _counts(marked: Mapping[str, Bools]) -> dict[str, int]:
+    """The number of records marked, by reason; reasons without one are left
+    out.
+    """
     return {
         reason: int(marks.sum())
         for reason, marks in marked.items()
