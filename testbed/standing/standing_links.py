@@ -45,7 +45,7 @@ class StandingLinks:
             state = _state(port, ends, links.get(port), users)
             if port in lost:
                 sentences = (
-                    self._tenants.cut(plan, lost) for plan in users
+                    self._tenants.trouble(plan, lost) for plan in users
                 )
                 broken = tuple(filter(None, sentences))
                 state = replace(state, up=False, broken=broken)

@@ -1,8 +1,9 @@
-"""Tenants of a standing network: admitted singly, until they are removed.
+"""Tenants of a standing network: each is admitted singly and stays until it is
+removed.
 
-The ledger decides whether a tenant fits. Bandwidths are the experiment's; on
-the emulated wire they are ``scale.rate`` times as much. A change is made whole,
-or an error is raised and nothing has changed.
+The ledger decides whether a tenant fits. Bandwidths are the experiment's; the
+emulated network carries ``scale.rate`` times as much. A change that fails raises
+an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -48,18 +49,18 @@ from topologies.datacentre import DataCentre, down, up
 # A letter first: a tenant's VMs are hosts NAME.0, …, and "1.0" would be read as
 # an address.
 TENANT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
-# The ledger books over time. Here every reservation begins at this instant and
-# has no end.
-ALWAYS_S = 0.0
-# The name of the tenant that has all slots of an open network.
+# The instant of all ledger calls: no time passes here, and reservations have no
+# end.
+ONLY_INSTANT_S = 0.0
+# The tenant that has all slots of an open network.
 OPEN = "open"
 
 
 class StandingTenants:
     """The tenants of one network, and the ledger of what they reserve.
 
-    ``embedder_name`` and ``enforcement`` are for tenants that name no other.
-    The hosts files of VMs are in ``folder``.
+    ``embedder_name`` and ``enforcement`` are the defaults of tenants.
+    ``folder`` is for the hosts files of VMs.
     """
 
     def __init__(
@@ -79,12 +80,12 @@ class StandingTenants:
         self.datacentre = emulation.datacentre
         self.ledger = Ledger(self.datacentre)
         self._plans: dict[str, TenantPlan] = {}
-        # Without links and trouble, which depend on the other tenants and on
-        # the kernel: state() adds them.
+        # state() adds links and trouble, which change with other tenants and
+        # with the kernel's links.
         self._states: dict[str, TenantState] = {}
-        # Tenants whose tree has lost a link, and why they are still on it.
+        # Why a tenant stays on a tree that has lost a link, by tenant.
         self._stay_reasons: dict[str, str] = {}
-        # What any tenant so far has asked for per VM, at most.
+        # The largest bandwidth per VM of any request, for embedders.
         self._largest_bps = 0
 
     # -- changes
@@ -92,16 +93,16 @@ class StandingTenants:
     def open(self) -> None:
         """Gives all slots to one tenant without reservations.
 
-        Its VMs are hosts h1, h2, … They share links as jobs without guarantees
-        do. Raises BadInput, RunFailed.
+        Its VMs are hosts h1, h2, … and share links without guarantees. Raises
+        BadInput, RunFailed.
         """
         self._vms.mininet_names = True
         placement = open_placement(self.datacentre)
-        # It reserves slots, and no bandwidth.
+        # At 0 bit/s it reserves slots alone.
         self.ledger.reserve(
-            OPEN, placement, rate_bps=0, start_s=ALWAYS_S, end_s=None
+            OPEN, placement, rate_bps=0, start_s=ONLY_INSTANT_S, end_s=None
         )
-        most_bps = int(max(self.datacentre.wider_nic_bps))
+        widest_bps = int(max(self.datacentre.wider_nic_bps))
         network = self._emulation.plan
         plan = tenant_plan(
             self.datacentre,
@@ -110,45 +111,46 @@ class StandingTenants:
             network.slots,
             tenant_id=1,
             job_id=OPEN,
-            rate_bps=scaled_bps(most_bps, self._scale_rate),
+            rate_bps=scaled_bps(widest_bps, self._scale_rate),
         )
         self._network.allow_borrowing()
         plan = enforced(network, plan, "none")
-        self._admit(with_topology_addresses(plan), most_bps, "none")
+        self._admit(with_topology_addresses(plan), widest_bps, "none")
 
     def add(self, request: AddTenant) -> TenantState:
-        """Admits a tenant where its embedder, or ``at`` of the request, places it.
+        """Admits a tenant, placed by ``request.at`` or by its embedder.
 
-        The policy that a request may name is left to the caller. Raises
-        BadInput, DoesNotFit with the place that lacks room, RunFailed.
+        ``request.policy`` is not read here: the keeper has replaced it by the
+        policy's embedder. Raises BadInput, DoesNotFit with the place that lacks
+        room, RunFailed.
         """
         name = request.name
         self._check_new(request)
         enforcement = self._enforcement_of(request)
-        # Before it is placed: an embedder avoids links on which the ledger has
-        # nothing free.
-        lost = self._lost_cables()
+        # The embedder avoids lost links because the ledger has nothing free on
+        # them: the ledger has to know them before the placement.
+        lost = self._update_lost_cables()
         placement = self._placement(request)
         self._check_links_up(name, placement, lost)
-        # Before anything is installed: a tenant that does not fit never reaches
-        # the network.
-        with _fitting(name):
+        # In the ledger first: a tenant that does not fit never reaches the
+        # network.
+        with _over_commit_as_does_not_fit(name):
             self.ledger.reserve(
                 name,
                 placement,
                 request.bandwidth_bps,
-                start_s=ALWAYS_S,
+                start_s=ONLY_INSTANT_S,
                 end_s=None,
             )
         try:
             plan = self._planned(request, placement, enforcement)
-            # Cables of VMs are known once these have slots.
-            self._check_carried(name, cables_of(plan), lost)
+            # Cables of VMs are known only from the plan, which assigns slots.
+            self._check_cables(name, cables_of(plan), lost)
             if enforcement == "none":
                 self._network.allow_borrowing()
             self._admit(plan, request.bandwidth_bps, enforcement)
         except BaseException:
-            self.ledger.release(name, ALWAYS_S)
+            self.ledger.release(name, ONLY_INSTANT_S)
             raise
         return self.state(name)
 
@@ -158,7 +160,7 @@ class StandingTenants:
         bandwidth_bps: int,
         enforcement: Enforcement,
     ) -> None:
-        """Brings a tenant to the network, and keeps its plan and state."""
+        """Installs a tenant on the network, and keeps its plan and state."""
         places = self._vms.bring_up(plan)
         self._plans[plan.job_id] = plan
         self._states[plan.job_id] = TenantState(
@@ -171,19 +173,19 @@ class StandingTenants:
         )
 
     def remove(self, name: str) -> None:
-        """Ends whatever runs in a tenant's VMs and frees its reservation.
+        """Ends all processes in a tenant's VMs and frees its reservation.
 
-        A tenant whose removal fails is still listed, and can be removed again.
-        Raises BadInput, RunFailed.
+        A tenant whose removal fails stays listed, and its removal can be
+        repeated. Raises BadInput, RunFailed.
         """
         self._check_known(name)
-        # From the network first: if that fails, its reservation stays.
+        # The network first: if that fails, the tenant keeps its reservation.
         self._vms.remove(self._plans[name])
         del self._plans[name]
         del self._states[name]
         self._stay_reasons.pop(name, None)
-        self.ledger.release(name, ALWAYS_S)
-        self._retry()
+        self.ledger.release(name, ONLY_INSTANT_S)
+        self._retry_moves()
 
     def rerate(self, name: str, bandwidth_bps: int) -> TenantState:
         """Changes the bandwidth of a tenant's VMs in place.
@@ -193,17 +195,17 @@ class StandingTenants:
         self._check_known(name)
         check_bandwidth(self.datacentre, bandwidth_bps)
         state = self._states[name]
-        with _fitting(name):
-            self.ledger.rerate(name, ALWAYS_S, bandwidth_bps)
+        with _over_commit_as_does_not_fit(name):
+            self.ledger.rerate(name, ONLY_INSTANT_S, bandwidth_bps)
         wire_bps = scaled_bps(bandwidth_bps, self._scale_rate)
         try:
             plan = self._emulation.rerate(self._plans[name], wire_bps)
         except BaseException:
-            # The network still has the old rate: the ledger books it again. On
-            # lost links it books nothing: for this step it has none.
+            # The network kept the old rate, so the ledger returns to it. It
+            # refuses reservations on lost links: meanwhile it has none.
             self.ledger.set_lost((), ())
-            self.ledger.rerate(name, ALWAYS_S, state.bandwidth_bps)
-            self._lost_cables()
+            self.ledger.rerate(name, ONLY_INSTANT_S, state.bandwidth_bps)
+            self._update_lost_cables()
             raise
         self._plans[name] = plan
         self._states[name] = replace(
@@ -211,15 +213,13 @@ class StandingTenants:
             bandwidth_bps=bandwidth_bps,
             wire_bps=plan.rate_bps,
         )
-        self._retry()
+        self._retry_moves()
         return self.state(name)
 
     def set_capacity(self, number: int, up_bps: int, down_bps: int) -> None:
-        """Changes the capacities of the link ``number``, in the experiment's
-        bit/s.
+        """Changes the capacities of link ``number``, in the experiment's bit/s.
 
-        Raises DoesNotFit below what is reserved on it, RunFailed; then nothing
-        has changed.
+        Raises DoesNotFit for less than is reserved on it, RunFailed.
         """
         self._check_reserved(up(number), up_bps)
         self._check_reserved(down(number), down_bps)
@@ -235,18 +235,20 @@ class StandingTenants:
         for name, plan in self._plans.items():
             plans[name] = on_network(network, plan)
             pairs.append((plan, plans[name]))
-        # The one step that can fail: nothing has changed before it, and the
-        # assignments below always succeed.
+        # Only this step can fail. Nothing has changed before it, and the
+        # assignments after it cannot fail.
         self._emulation.set_capacities(datacentre, network, pairs)
         self.datacentre = datacentre
         self.ledger = ledger
         self._plans = plans
-        # The new ledger does not know yet which links are down.
-        self._lost_cables()
-        self._retry()
+        # The new ledger does not know the lost links yet.
+        self._update_lost_cables()
+        self._retry_moves()
 
     def _check_reserved(self, directed: int, capacity_bps: int) -> None:
-        """Raises DoesNotFit where more is reserved on a directed link."""
+        """Raises DoesNotFit for less capacity than is reserved on a directed
+        link.
+        """
         reserved_bps = self.reserved_bps[directed // 2]
         if capacity_bps < reserved_bps:
             raise DoesNotFit(
@@ -258,14 +260,14 @@ class StandingTenants:
             )
 
     def _ledger_of(self, datacentre: DataCentre) -> Ledger:
-        """A ledger of other capacities with the same reservations."""
+        """A new ledger of ``datacentre`` with all present reservations."""
         ledger = Ledger(datacentre)
         for name, held in self.ledger.holdings().items():
             ledger.reserve(
                 name,
                 held.placement,
                 held.rate_bps,
-                start_s=ALWAYS_S,
+                start_s=ONLY_INSTANT_S,
                 end_s=held.end_s,
             )
         return ledger
@@ -275,13 +277,14 @@ class StandingTenants:
     def follow_links(self) -> tuple[str, ...]:
         """Moves tenants whose tree has lost a link to other roots with room.
 
-        Tenants that must stay keep the reason, for :meth:`state`. Returns a
-        sentence for each tenant that has moved, or has its links back.
+        For the others :meth:`state` reports why they stay. Returns a sentence
+        for each tenant that has moved, or has its links back.
         """
-        lost = self._lost_cables()
+        lost = self._update_lost_cables()
         cut = self._cut_tenants(lost)
         sentences = self._restored(cut)
-        # With a person's own controller nobody knows the trees that flows take.
+        # The user's own controller may route flows over any tree: there is
+        # nothing to move.
         if self._emulation.own_controller is None:
             sentences += self._move(self._rerooted_in_ledger(cut, lost))
         return tuple(sentences)
@@ -295,9 +298,8 @@ class StandingTenants:
         ]
 
     def _restored(self, cut: Collection[str]) -> list[str]:
-        """Sentences about tenants whose links are back.
-
-        The reasons for which they stayed are dropped.
+        """Drops the stay reasons of tenants whose links are back; a sentence for
+        each.
         """
         sentences = []
         for name in self._plans:
@@ -309,27 +311,29 @@ class StandingTenants:
     def _rerooted_in_ledger(
         self, cut: Sequence[str], lost: Collection[str]
     ) -> dict[str, Placement]:
-        """Moves tenants to other roots, in the ledger alone.
+        """Moves the tenants ``cut`` to other roots, in the ledger alone.
 
-        The network moves all of them together afterwards. Returns the old
-        placements of those that have moved; the others get a reason to stay.
+        Returns the old placements of those that moved, which the network has to
+        move next. The others get a stay reason.
         """
         old_placements: dict[str, Placement] = {}
         lost_links = self._link_numbers(lost)
         moved = True
-        # A tenant that moves makes room for others: passes until nobody moves.
+        # A tenant that moves makes room for others: repeat until none moves.
         while moved:
             moved = False
             for name in cut:
                 if name in old_placements:
                     continue
                 old = self.ledger.holdings()[name].placement
+                # After a move that failed on the network alone, the ledger may
+                # have a root without lost links already: it is kept.
                 result: Placement | str = old
-                # After a move that failed, the root that is booked may be
-                # another one than the network's, and without a lost link.
                 used = links_used(self.datacentre, old)
                 if not used.isdisjoint(lost_links):
-                    result = reroot(self.ledger, name, ALWAYS_S, lost_links)
+                    result = reroot(
+                        self.ledger, name, ONLY_INSTANT_S, lost_links
+                    )
                 if isinstance(result, Placement):
                     old_placements[name] = old
                     moved = True
@@ -338,10 +342,10 @@ class StandingTenants:
         return old_placements
 
     def _move(self, old_placements: dict[str, Placement]) -> list[str]:
-        """Moves tenants on the network to the roots that the ledger has booked.
+        """Moves tenants on the network to their roots in the ledger.
 
-        Returns a sentence for each. A tenant that the network refuses to move
-        gets its old placement in the ledger again.
+        Returns a sentence for each that moved. A tenant whose move fails gets
+        its old placement in the ledger back.
         """
         moves = self._moves(old_placements)
         failed = self._emulation.reroot(moves)
@@ -365,33 +369,34 @@ class StandingTenants:
     def _moves(
         self, names: Iterable[str]
     ) -> list[tuple[TenantPlan, TenantPlan]]:
-        """Old and new plans of tenants; the new roots are the ledger's."""
-        booked = self.ledger.holdings()
+        """Pairs of a tenant's plan and the same plan at its root in the ledger."""
+        holdings = self.ledger.holdings()
         network = self._emulation.plan
         moves = []
         for name in names:
             old = self._plans[name]
-            placement = booked[name].placement
+            placement = holdings[name].placement
             new = rerooted(self.datacentre, network, old, placement)
             moves.append((old, new))
         return moves
 
     def _rebook(self, name: str, placement: Placement) -> None:
-        """Books a tenant's old placement again, over the link that is lost.
+        """Reserves a tenant's old placement again, although it has a lost link.
 
-        If another tenant has taken that room meanwhile, the new placement stays
-        booked, for the next attempt.
+        If another tenant has taken that room meanwhile, the ledger keeps the
+        new placement, for the next attempt to move.
         """
-        # The ledger books nothing on lost links: for this step it has none.
+        # The ledger refuses reservations on lost links: meanwhile it has none.
         self.ledger.set_lost((), ())
         with suppress(OverCommit):
-            self.ledger.reroot(name, ALWAYS_S, placement)
-        self._lost_cables()
+            self.ledger.reroot(name, ONLY_INSTANT_S, placement)
+        self._update_lost_cables()
 
-    def _retry(self) -> None:
-        """Moves tenants that stay on lost links, now that there is more room.
+    def _retry_moves(self) -> None:
+        """Tries again to move the tenants that stay on lost links.
 
-        Errors are logged: the change that has made the room has succeeded.
+        Called after a change that may have made room. That change has
+        succeeded, so errors here are only logged.
         """
         if not self._stay_reasons:
             return
@@ -401,16 +406,16 @@ class StandingTenants:
         except TestbedError:
             logging.exception("after a tenant has made room")
 
-    def _lost_cables(self) -> frozenset[str]:
-        """Cables that carry nothing now; the ledger learns that their links are
-        lost.
+    def _update_lost_cables(self) -> frozenset[str]:
+        """Marks lost links in the ledger, as the kernel has them now; returns the
+        lost cables.
         """
         lost = self._network.lost_cables()
         self.ledger.set_lost((), self._link_numbers(lost))
         return lost
 
     def _link_numbers(self, cables: Collection[str]) -> list[int]:
-        """Numbers of the links among some cables; the others are VMs'."""
+        """Numbers of the links among ``cables``; cables of VMs have none."""
         return [
             number
             for number, link in enumerate(self._emulation.plan.links)
@@ -421,12 +426,12 @@ class StandingTenants:
 
     @property
     def plans(self) -> tuple[TenantPlan, ...]:
-        """Plans of all tenants as they are now, in order of admission."""
+        """Present plans of all tenants, in order of admission."""
         return tuple(self._plans.values())
 
     @property
     def names(self) -> dict[str, str]:
-        """Names for users: bridge -> node, and port of a VM on its server -> VM."""
+        """Names for users: of nodes by bridge, of VMs by their server's port."""
         nodes = self.datacentre.names
         names = {}
         for bridge in self._emulation.plan.bridges:
@@ -439,7 +444,7 @@ class StandingTenants:
 
     @property
     def cables(self) -> dict[str, tuple[str, str]]:
-        """Cables of all links and VM slots: lower port -> names of both ends."""
+        """Names of both ends of all links' and slots' cables, by lower port."""
         names = self.names
         plan = self._emulation.plan
         cables = {}
@@ -448,14 +453,14 @@ class StandingTenants:
             cables[link.lower.name] = ends
         for slot in plan.slots:
             port = slot.port
-            # A slot without a VM has the name of its port.
+            # The end of a slot without a VM is called after the port.
             vm = names.get(port.name, port.name)
             cables[port.name] = (vm, names[port.bridge])
         return cables
 
     @property
     def reserved_bps(self) -> list[int]:
-        """Bandwidth reserved on each link, in either direction."""
+        """Bit/s that all tenants reserve per link, the same in both directions."""
         total_bps = [0] * self.datacentre.n_links
         for name in self._states:
             for link, bps in self._reserved(name):
@@ -463,9 +468,11 @@ class StandingTenants:
         return total_bps
 
     def _reserved(self, name: str) -> Iterator[tuple[int, int]]:
-        """A tenant's links and what it reserves on each, in either direction."""
+        """Pairs of a tenant's link and the bit/s that it reserves there, the same
+        in both directions.
+        """
         reserved = self.ledger.held(name)
-        # The ledger numbers its objects: servers first, then links.
+        # Objects of the ledger are the servers by number, then the links.
         first_link = self.datacentre.n_servers
         end = first_link + self.datacentre.n_links
         for number, amount in zip(
@@ -474,15 +481,13 @@ class StandingTenants:
             if first_link <= number < end:
                 yield int(number) - first_link, int(amount)
 
-    def cut(self, plan: TenantPlan, lost: Collection[str]) -> str:
-        """A sentence about VMs of a tenant that no longer reach each other.
-
-        With the reason for which it stays, if there is one. Empty where all of
-        its VMs reach each other.
+    def trouble(self, plan: TenantPlan, lost: Collection[str]) -> str:
+        """A sentence about VMs of a tenant that no longer reach each other, with
+        the reason why it stays there; empty if all reach each other.
         """
         if not lost:
             return ""
-        # With one tree there is no other root to be pinned to.
+        # With a single tree its root need not be named.
         pinned = len(self.datacentre.trees) > 1
         sentence = cut_text(plan, lost, self.names, pinned=pinned)
         reason = self._stay_reasons.get(plan.job_id)
@@ -493,9 +498,9 @@ class StandingTenants:
     def state(
         self, name: str, lost: Collection[str] | None = None
     ) -> TenantState:
-        """A tenant as it is now. Raises BadInput for an unknown name.
+        """A tenant's present state. Raises BadInput for an unknown name.
 
-        ``lost``: the cables that carry nothing; None: the kernel is asked.
+        ``lost``: the lost cables; None: read from the kernel.
         """
         if lost is None:
             lost = self._network.lost_cables()
@@ -507,11 +512,11 @@ class StandingTenants:
         return replace(
             self._states[name],
             links=tuple(links),
-            trouble=self.cut(self._plans[name], lost),
+            trouble=self.trouble(self._plans[name], lost),
         )
 
     def states(self) -> tuple[TenantState, ...]:
-        """All tenants as they are now, in order of admission."""
+        """Present states of all tenants, in order of admission."""
         lost = self._network.lost_cables()
         return tuple(self.state(name, lost) for name in self._states)
 
@@ -556,16 +561,16 @@ class StandingTenants:
     def _check_links_up(
         self, name: str, placement: Placement, lost: Collection[str]
     ) -> None:
-        """Raises DoesNotFit for a tenant that would use a link that is down."""
+        """Raises DoesNotFit for a placement that uses a lost link."""
         links = self._emulation.plan.links
         numbers = sorted(links_used(self.datacentre, placement))
         cables = [links[number].lower.name for number in numbers]
-        self._check_carried(name, cables, lost)
+        self._check_cables(name, cables, lost)
 
-    def _check_carried(
+    def _check_cables(
         self, name: str, cables: Iterable[str], lost: Collection[str]
     ) -> None:
-        """Raises DoesNotFit for a tenant with a lost cable among its cables."""
+        """Raises DoesNotFit if one of ``cables`` is lost."""
         for cable in cables:
             if cable in lost:
                 link = " - ".join(self.cables[cable])
@@ -578,7 +583,7 @@ class StandingTenants:
     # -- placement
 
     def _placement(self, request: AddTenant) -> Placement:
-        free = self.ledger.residual(ALWAYS_S, None)
+        free = self.ledger.residual(ONLY_INSTANT_S, None)
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
         self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
@@ -596,9 +601,11 @@ class StandingTenants:
         placement: Placement,
         enforcement: Enforcement,
     ) -> TenantPlan:
-        """The plan of a tenant: free slots, and the lowest free number."""
-        # Numbers go into addresses, classes and cookies, and are few: new
-        # tenants get those of removed ones.
+        """The plan of a new tenant, on free slots.
+
+        Its id is the lowest that is free: ids are few, as they are parts of
+        addresses, classes and cookies.
+        """
         used_ids = {plan.tenant_id for plan in self._plans.values()}
         tenant_id = 1
         while tenant_id in used_ids:
@@ -616,7 +623,7 @@ class StandingTenants:
         return enforced(network, plan, enforcement)
 
     def _free_slots(self, placement: Placement) -> tuple[Slot, ...]:
-        """Free slots for the VMs of a placement, the first ones on each server."""
+        """The first free slots of each server for the VMs of a placement."""
         used: set[Slot] = set()
         for plan in self._plans.values():
             used.update(vm.slot for vm in plan.vms)
@@ -631,15 +638,14 @@ class StandingTenants:
 
 
 @contextmanager
-def _fitting(name: str) -> Iterator[None]:
-    """Raises DoesNotFit where the ledger has no room for a tenant."""
+def _over_commit_as_does_not_fit(name: str) -> Iterator[None]:
+    """Raises DoesNotFit in place of the ledger's OverCommit."""
     try:
         yield
     except OverCommit as error:
-        # The ledger's words without its job and its instant: a tenant stays
-        # until it is removed.
+        # Without job and instant, which mean nothing to a tenant's user.
         lacking = str(error).removeprefix(f"job {name}: ")
-        lacking = lacking.removesuffix(f" from {ALWAYS_S:g} s on")
+        lacking = lacking.removesuffix(f" from {ONLY_INSTANT_S:g} s on")
         raise DoesNotFit(
             f"tenant {name} does not fit: {lacking}", "testbed status"
         ) from error
