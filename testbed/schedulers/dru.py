@@ -1,21 +1,22 @@
-"""Dominant resource utilisation, DRU (DCloud, Section III.C): how hard the next
-request will be.
+"""Dominant resource utilisation, DRU (DCloud, Section III.C): a measure of how
+hard it will be to place the next request.
 
-At an instant a server's DRU is the larger of its slots' and its uplink's
-utilisation (Eq. 2), a switch's the larger of its children's mean and its
-uplink's (Eq. 3: first the maximum, then the integral); a node's DRU is its
-integral over time (Eq. 4). The network's is the tuple of sums over the nodes of
-each level below the core, highest level first, compared lexicographically.
+Definition. At an instant the DRU of a server is the larger of the utilisations
+of its slots and its uplink (Eq. 2); that of a switch is the larger of the mean
+DRU of its children and the utilisation of its uplink (Eq. 3). Over time a
+node's DRU is the integral of these values (Eq. 4): the maximum is taken first,
+then the integral. The network's DRU, U, is the tuple of sums over the nodes of
+each level below the core, highest level first; tuples are compared
+lexicographically.
 
-Where a node has several uplinks (fat-trees; the paper has trees alone) they
-count as one of their total capacity, and a switch is among the parents'
-children of every one.
+The paper has trees alone. In a fat-tree the uplinks of a node count as one
+uplink of their total capacity, and a node is a child of all its parents.
 
-Admitting a job changes the DRU only at the nodes above and with its VMs, and
-only while it holds them. Its differences are summed from lists of pieces: for
-every node that a candidate touches, the intervals in which its state stays the
-same. A switch's pieces end wherever one of its children's does, so a child's
-difference covers whole pieces of its parents.
+Computation. Admitting a job changes the DRU only of the servers of its VMs and
+of the switches above them, while the job runs. For each of these nodes there is
+a list of *pieces*: intervals in which its state is constant. A switch's piece
+ends wherever a piece of one of its children ends. So the increase in a child's
+piece changes whole pieces of its parents.
 """
 
 from __future__ import annotations
@@ -34,29 +35,35 @@ from testbed.reservation.timeline import FloatArray, Record, Timeline
 from topologies.datacentre import DataCentre, IntArray
 
 RELATIVE_TOLERANCE = 1e-9
-"""U's that differ by less are equal: otherwise rounding would decide ties."""
+"""Components of U that differ by less count as equal, or rounding would decide
+ties.
+"""
 
-# Sums that cancel leave remainders of this share of the largest component,
-# which must not decide before the next level does.
-_NOTHING = 1e-12
+# Rounding leaves up to this share of the largest component where a component
+# should be 0. It must count as 0, so that the next level decides.
+_NEGLIGIBLE = 1e-12
 
 STEPS_PER_NODE = 20
-"""Steps of a loop in Python for each node and candidate's start, for
+"""Estimated loop steps per node and per server of a candidate, for
 :class:`LazyLoop`.
 """
 
 
 class Nodes(NamedTuple):
-    """A data centre as the flat arrays that compiled loops take.
+    """A data centre as flat arrays, for compiled loops.
 
-    Per node: ``level``, ``component`` of U it counts in (-1: none, as for
-    roots), ``parent[t]`` in tree t (-1: none), and its parents in all trees,
-    ``above[above_start[v] : above_start[v + 1]]``. ``per_inner`` is 1 over a
-    server's slots or a switch's children, ``per_uplink`` 1 over the capacity of
-    the uplinks (0: none): multiplying by them gives utilisations.
+    Per node: ``level``; ``component``, the component of U to which it belongs
+    (-1: none, as for roots). ``parent[t][v]`` is the parent of node v in tree t
+    (-1: none); ``above[above_start[v] : above_start[v + 1]]`` are its parents in
+    all trees, at most ``most_above``.
 
-    ``upward`` are all nodes: servers by id, then switches by level and id.
-    ``lower`` is the lower end of every link.
+    Factors that give utilisations: ``per_inner`` is 1 / slots of a server or 1 /
+    children of a switch, ``per_uplink`` 1 / capacity of a node's uplinks (0
+    without one).
+
+    ``upward`` has all nodes, children before parents: servers by id, then
+    switches by level and id. Per link, ``lower`` is its lower end. ``capacity``
+    is that of the ledger's objects: servers, then links.
     """
 
     n_servers: int
@@ -77,20 +84,20 @@ class Nodes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Utilisation:
-    """A data centre as DRU needs it: capacities per node, and nodes by level."""
+    """Capacities per node and nodes by level of a data centre, for its DRU."""
 
     datacentre: DataCentre
 
     @cached_property
     def slots(self) -> FloatArray:
-        """Slots per server; 1 where there are none, so that their utilisation
-        is 0.
+        """Slots per server; 1 for a server without slots, whose utilisation is
+        then 0.
         """
         return np.maximum(self.datacentre.slots, 1).astype(np.float64)
 
     @cached_property
     def uplink_bps(self) -> FloatArray:
-        """Capacity of each node's uplinks together, infinite where it has none."""
+        """Total capacity of each node's uplinks; infinite for a node without."""
         dc = self.datacentre
         total = np.bincount(
             dc.link_lower, dc.link_capacity_bps, minlength=dc.n_nodes
@@ -99,7 +106,7 @@ class Utilisation:
 
     @cached_property
     def levels(self) -> tuple[IntArray, ...]:
-        """The nodes of each level that have a parent, highest level first."""
+        """Nodes below the core (with a parent) by level, highest level first."""
         dc = self.datacentre
         parents = np.stack([tree.parent for tree in dc.trees])
         below = (parents >= 0).any(axis=0)
@@ -112,9 +119,7 @@ class Utilisation:
 
     @cached_property
     def component(self) -> IntArray:
-        """For every node which of :attr:`levels` it is counted in, -1 for
-        roots.
-        """
+        """Index into :attr:`levels` of every node's group; -1 for roots."""
         component = np.full(self.datacentre.n_nodes, -1, dtype=np.int64)
         for k, group in enumerate(self.levels):
             component[group] = k
@@ -122,7 +127,7 @@ class Utilisation:
 
     @cached_property
     def nodes(self) -> Nodes:
-        """The same as flat arrays."""
+        """The data centre as flat arrays."""
         dc = self.datacentre
         inner = np.ones(dc.n_nodes)
         inner[: dc.n_servers] = self.slots
@@ -143,7 +148,7 @@ class Utilisation:
             component=self.component,
             parent=np.stack([tree.parent for tree in dc.trees]),
             above_start=np.concatenate(([0], np.cumsum(n_above))),
-            # By child: the parents of a node stand together.
+            # Sorted by child, so that the parents of a node are adjacent.
             above=above[np.argsort(child, kind="stable")],
             upward=np.concatenate([np.arange(dc.n_servers), *switches]),
             per_inner=1.0 / inner,
@@ -155,7 +160,7 @@ class Utilisation:
 
 @dataclass(frozen=True, eq=False)
 class AdmissionOffer:
-    """A way to admit a job: a placement at a rate, in ``[start_s, end_s)``."""
+    """A candidate: a job's placement at a rate per VM, in ``[start_s, end_s)``."""
 
     placement: Placement
     rate_bps: int
@@ -164,16 +169,16 @@ class AdmissionOffer:
 
 
 def less(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Compares U ``a`` with ``b``: true where smaller, lexicographically, up to
-    the tolerance.
+    """True if ``a`` is lexicographically smaller than ``b``; both are U's.
 
-    What is nothing beside the largest component is equal to 0.
+    Components within the tolerance count as equal, and components negligible
+    beside the largest of all as 0.
     """
     largest = max(map(abs, [*a, *b]), default=0.0)
-    nothing = _NOTHING * largest
+    negligible = _NEGLIGIBLE * largest
     for x, y in zip(a, b, strict=True):
-        rounding = RELATIVE_TOLERANCE * max(abs(x), abs(y))
-        if abs(x - y) > rounding + nothing:
+        tolerance = RELATIVE_TOLERANCE * max(abs(x), abs(y))
+        if abs(x - y) > tolerance + negligible:
             return x < y
     return False
 
@@ -183,7 +188,7 @@ def increases(
     timeline: Timeline,
     candidates: Sequence[AdmissionOffer],
 ) -> FloatArray:
-    """By how much each candidate would raise U: shape (candidates, levels).
+    """The increase of U by each candidate, shape (candidates, levels).
 
     All candidates start at or after the timeline's cursor.
     """
@@ -194,7 +199,7 @@ def increases(
 
 
 def _points(dc: DataCentre, candidates: Sequence[AdmissionOffer]) -> Points:
-    """Candidates as arrays."""
+    """The candidates as arrays, in order."""
     roots = [tree.root for tree in dc.trees]
     trees = []
     vms_on: list[tuple[int, int]] = []
@@ -219,8 +224,8 @@ def _points(dc: DataCentre, candidates: Sequence[AdmissionOffer]) -> Points:
 def increases_of(
     utilisation: Utilisation, timeline: Timeline, points: Points
 ) -> FloatArray:
-    """:func:`increases` of candidates that are arrays already."""
-    # What happens after the last candidate has ended changes no difference.
+    """:func:`increases` of candidates as arrays."""
+    # Changes after the end of all candidates affect no increase.
     changes = timeline.upcoming(float(points.end.max()))
     steps = STEPS_PER_NODE * (
         utilisation.datacentre.n_nodes + len(points.servers)
@@ -237,15 +242,16 @@ def increases_of(
     return raised
 
 
-# -- the loop, number by number ------------------------------------------------
+# -- the compiled loop ---------------------------------------------------------
 
 
 class Pieces(NamedTuple):
-    """Node v's pieces are ``first[v] .. first[v + 1] - 1``, in time order, the
-    last one for ever.
+    """Intervals of constant state: those of node v are ``first[v]`` to
+    ``first[v + 1] - 1``, in time order.
 
-    ``inner`` is the slots used of a server, the sum of the children's DRU of a
-    switch; ``carried`` the bit/s on its uplink.
+    ``time`` is a piece's beginning in s; it ends at the next one's, and the
+    last never. The state is ``inner``, a server's used slots or the sum of DRU
+    of a switch's children, and ``carried``, the bit/s on the uplinks.
     """
 
     first: IntArray
@@ -254,8 +260,8 @@ class Pieces(NamedTuple):
     carried: FloatArray
 
 
-class _Log(NamedTuple):
-    """Pieces in the order in which they came up; ``n`` holds their number."""
+class _PieceLog(NamedTuple):
+    """Pieces of all nodes in time order; ``n[0]`` is their number."""
 
     n: IntArray
     time: FloatArray
@@ -265,10 +271,11 @@ class _Log(NamedTuple):
 
 
 class _Dirty(NamedTuple):
-    """Nodes that changed in one group of changes: ``listed`` by level,
-    ``length`` of each list.
+    """Nodes whose state changes at the present instant.
 
-    ``stamp`` is the last group in which a node was listed.
+    ``listed[h, : length[h]]`` are those of level h. ``stamp``, per node, is the
+    group of changes in which it was listed last; a group is the changes of one
+    instant, named after the first of them.
     """
 
     listed: IntArray
@@ -277,11 +284,12 @@ class _Dirty(NamedTuple):
 
 
 class Points(NamedTuple):
-    """Candidates: point k takes ``counts`` on ``servers``, ``width[k]`` long
-    from ``offset[k]``.
+    """Candidates as arrays; each is a point of a policy's search.
 
-    ``tree[k]`` is the number of the tree that it is pinned to, of those of the
-    data centre.
+    Point k places ``counts[i]`` VMs on ``servers[i]``, for the ``width[k]``
+    indices i from ``offset[k]`` on. ``tree[k]`` is the index of the tree to which
+    it is pinned. It runs from ``begin[k]`` to ``end[k]`` in s, at ``rate[k]``
+    bit/s per VM.
     """
 
     tree: IntArray
@@ -303,14 +311,14 @@ def increases_loop(
     now_s: float,
     points: Points,
 ) -> FloatArray:
-    """By how much every point would raise U: shape (points, components)."""
-    # Of thousands of servers a job touches some hundred: only these, and
-    # what is above them, are noted.
+    """The increase of U by each point, shape (points, components)."""
+    # Of thousands of servers a job touches some hundred. Only these and the
+    # switches above them get pieces.
     needed = _touched(nodes, points)
     pieces = _pieces(nodes, record, free, changes, now_s, needed)
     out = np.zeros((len(points.offset), nodes.n_components))
     n_nodes = len(nodes.level)
-    reach = _Reach(
+    scratch = _Scratch(
         np.full(n_nodes, -1, dtype=np.int64),
         np.empty(n_nodes, dtype=np.int64),
         np.zeros(n_nodes, dtype=np.int64),
@@ -319,13 +327,13 @@ def increases_loop(
     )
     for point in range(len(points.offset)):
         if points.width[point] > 0:
-            _increase(nodes, pieces, points, point, reach, out[point])
+            _increase(nodes, pieces, points, point, scratch, out[point])
     return out
 
 
 def _touched(nodes: Nodes, points: Points) -> IntArray:
-    """1 for the servers that any point uses and for all above them, roots left
-    out.
+    """1 for the servers of any point and for the switches above them, except
+    roots; shape (nodes,).
     """
     needed = np.zeros(len(nodes.level), dtype=np.int64)
     for point in range(len(points.offset)):
@@ -336,7 +344,7 @@ def _touched(nodes: Nodes, points: Points) -> IntArray:
             first = nodes.above_start[node]
             last = nodes.above_start[node + 1]
             needed[nodes.above[first:last]] = 1
-    # A root has no uplink: it counts in no component of U.
+    # Roots belong to no component of U.
     needed[nodes.component < 0] = 0
     return needed
 
@@ -349,17 +357,15 @@ def _pieces(
     now_s: float,
     needed: IntArray,
 ) -> Pieces:
-    """One sweep over the changes, noting the new state of every needed node
-    that changes.
-    """
+    """The pieces of all ``needed`` nodes, from one sweep over the changes."""
     n_nodes = len(nodes.level)
     inner, carried, dru = _state(nodes, free)
-    matters = _mattering(nodes, needed)
-    log = _log(nodes, record, changes, needed)
-    # A node's first piece begins at the cursor, with what is held then.
+    relevant = _relevant(nodes, needed)
+    log = _empty_log(nodes, record, changes, needed)
+    # A node's first piece begins at the cursor, in the state of then.
     for node in range(n_nodes):
         if needed[node]:
-            _note(log, now_s, node, inner[node], carried[node])
+            _append(log, now_s, node, inner[node], carried[node])
     dirty = _Dirty(
         np.empty((nodes.n_levels, n_nodes), dtype=np.int64),
         np.zeros(nodes.n_levels, dtype=np.int64),
@@ -372,19 +378,19 @@ def _pieces(
     while k < changes[1]:
         time = record.time[k]
         group = k
-        # All changes of an instant make one new state: pieces of no length
-        # would be compared for nothing.
+        # All changes of an instant together begin one new piece: pieces
+        # without length would cost time for nothing.
         while k < changes[1] and record.time[k] == time:
-            _change(
-                nodes, record, k, (inner, carried), dirty, matters, group
+            _apply_change(
+                nodes, record, k, (inner, carried), dirty, relevant, group
             )
             k += 1
-        # From below: a switch's state is the sum of its children's DRU.
+        # Upward, as a switch's state is the sum of its children's DRU.
         for level in range(nodes.n_levels):
             for j in range(length[level]):
                 node = listed[level, j]
                 if needed[node]:
-                    _note(log, time, node, inner[node], carried[node])
+                    _append(log, time, node, inner[node], carried[node])
                 new = max(
                     inner[node] * nodes.per_inner[node],
                     carried[node] * nodes.per_uplink[node],
@@ -392,9 +398,9 @@ def _pieces(
                 first = nodes.above_start[node]
                 for e in range(first, nodes.above_start[node + 1]):
                     above = nodes.above[e]
-                    # The sum of the other children stands already.
+                    # By the difference: the other children keep theirs.
                     inner[above] += new - dru[node]
-                    if matters[above] and stamp[above] != group:
+                    if relevant[above] and stamp[above] != group:
                         stamp[above] = group
                         higher = nodes.level[above]
                         listed[higher, length[higher]] = above
@@ -404,34 +410,34 @@ def _pieces(
     return _by_node(n_nodes, log)
 
 
-def _mattering(nodes: Nodes, needed: IntArray) -> IntArray:
-    """1 for touched nodes and all below them: only these can matter to what is
-    touched.
+def _relevant(nodes: Nodes, needed: IntArray) -> IntArray:
+    """1 for ``needed`` nodes and all nodes below them, on whose state theirs
+    depends; shape (nodes,).
     """
-    matters = needed.copy()
-    # From the top down, so that what is above a node is known before it.
+    relevant = needed.copy()
+    # Downward, so that parents are marked before their children.
     for node in nodes.upward[::-1]:
         for e in range(
             nodes.above_start[node], nodes.above_start[node + 1]
         ):
-            matters[node] |= matters[nodes.above[e]]
-    return matters
+            relevant[node] |= relevant[nodes.above[e]]
+    return relevant
 
 
-def _log(
+def _empty_log(
     nodes: Nodes, record: Record, changes: tuple[int, int], needed: IntArray
-) -> _Log:
-    """Room for as many notes as there can be."""
+) -> _PieceLog:
+    """A log with room for the most pieces that there can be."""
     most = int(needed.sum())
-    widest = 1
-    step = 1
+    # The most nodes that one node's change affects: itself and all above.
+    affected = 1
+    on_level = 1
     for _ in range(nodes.n_levels - 1):
-        step *= nodes.most_above
-        widest += step
-    # Each object of a change touches a node and, at most, all above it.
+        on_level *= nodes.most_above
+        affected += on_level
     for k in range(changes[0], changes[1]):
-        most += record.length[record.what[k]] * widest
-    return _Log(
+        most += record.length[record.what[k]] * affected
+    return _PieceLog(
         np.zeros(1, dtype=np.int64),
         np.empty(most),
         np.empty(most, dtype=np.int64),
@@ -440,9 +446,10 @@ def _log(
     )
 
 
-def _note(
-    log: _Log, time: float, node: int, inner: float, carried: float
+def _append(
+    log: _PieceLog, time: float, node: int, inner: float, carried: float
 ) -> None:
+    """Appends a piece that begins at ``time``."""
     n = log.n[0]
     log.time[n] = time
     log.node[n] = node
@@ -454,19 +461,21 @@ def _note(
 def _state(
     nodes: Nodes, free: IntArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """State and DRU of every node at the cursor."""
+    """``inner``, ``carried`` and DRU of every node at the cursor; see
+    :class:`Pieces`.
+    """
     n_nodes = len(nodes.level)
     inner = np.zeros(n_nodes)
     carried = np.zeros(n_nodes)
     dru = np.zeros(n_nodes)
-    # A link counts at its lower end: uplinks of a node add up there.
+    # What a link carries belongs to its lower end, for all uplinks together.
     for link in range(len(nodes.lower)):
         resource = nodes.n_servers + link
         used = nodes.capacity[resource] - free[resource]
         carried[nodes.lower[link]] += used
     for server in range(nodes.n_servers):
         inner[server] = nodes.capacity[server] - free[server]
-    # From below: the sum of a node's children is whole when it is its turn.
+    # Upward, so that a node's sum is complete when its DRU is computed.
     for node in nodes.upward:
         dru[node] = max(
             inner[node] * nodes.per_inner[node],
@@ -479,17 +488,17 @@ def _state(
     return inner, carried, dru
 
 
-def _change(
+def _apply_change(
     nodes: Nodes,
     record: Record,
     k: int,
     state: tuple[FloatArray, FloatArray],
     dirty: _Dirty,
-    matters: IntArray,
+    relevant: IntArray,
     group: int,
 ) -> None:
-    """One change of the timeline: the nodes it touches get their new state and
-    become dirty.
+    """Applies change ``k`` of the timeline to the state of the relevant nodes
+    that it touches, and lists these in ``dirty``.
     """
     inner, carried = state
     amounts = record.amounts
@@ -499,11 +508,11 @@ def _change(
     lo = record.start[record.what[k]]
     for j in range(lo, lo + record.length[record.what[k]]):
         resource = record.objects[j]
-        # What happens on a link happens to the node below it.
+        # A link's change is one of the node below it.
         node = resource
         if resource >= n_servers:
             node = nodes.lower[resource - n_servers]
-        if not matters[node]:
+        if not relevant[node]:
             continue
         if resource < n_servers:
             inner[node] += sign * amounts[j]
@@ -516,35 +525,38 @@ def _change(
             length[level] += 1
 
 
-def _by_node(n_nodes: int, log: _Log) -> Pieces:
-    """Pieces in order of their node; a counting sort keeps the order of time."""
+def _by_node(n_nodes: int, log: _PieceLog) -> Pieces:
+    """The log's pieces by node, and by time within a node.
+
+    A counting sort, which keeps the log's order of time.
+    """
     n = log.n[0]
     at_node = log.node
     first = np.zeros(n_nodes + 1, dtype=np.int64)
     for j in range(n):
         first[at_node[j] + 1] += 1
     first = np.cumsum(first)
-    where = first[:-1].copy()
+    next_place = first[:-1].copy()
     time = np.empty(n)
     inner = np.empty(n)
     carried = np.empty(n)
     for j in range(n):
-        to = where[at_node[j]]
-        where[at_node[j]] += 1
+        to = next_place[at_node[j]]
+        next_place[at_node[j]] += 1
         time[to] = log.time[j]
         inner[to] = log.inner[j]
         carried[to] = log.carried[j]
     return Pieces(first, time, inner, carried)
 
 
-class _Reach(NamedTuple):
-    """Scratch for one point after another.
+class _Scratch(NamedTuple):
+    """Arrays for the computation of a point; all points use them in turn.
 
-    ``point`` is the last one that touched a node, ``above`` lists the switches
-    of this one, ``below`` counts its VMs below them in its tree, ``at`` are
-    pieces of a node's parents. ``risen`` is, for the pieces of switches, by how
-    much their children's sum rises. ``below`` and ``risen`` are 0 before and
-    after.
+    Per node: ``point``, the last point that reached it; ``below``, this point's
+    VMs below it in its tree. ``above`` lists the switches that this point
+    reaches. ``at`` has, per parent of a node, a piece. ``risen``, per piece of a
+    switch, is the increase of its ``inner``. Between points ``below`` and
+    ``risen`` are 0.
     """
 
     point: IntArray
@@ -559,61 +571,65 @@ def _increase(
     pieces: Pieces,
     points: Points,
     point: int,
-    reach: _Reach,
+    scratch: _Scratch,
     out: FloatArray,
 ) -> None:
-    """One point's differences, from its servers up."""
+    """Adds the increase of U by one point to ``out``, shape (components,)."""
     lo = points.offset[point]
     hi = lo + points.width[point]
-    above = reach.above
-    below = reach.below
+    above = scratch.above
+    below = scratch.below
     parent = nodes.parent[points.tree[point]]
     n_above = 0
     for k in range(lo, hi):
         server = points.servers[k]
-        n_above = _reached(nodes, server, point, reach, n_above)
+        n_above = _list_parents(nodes, server, point, scratch, n_above)
         node = parent[server]
         while node >= 0 and nodes.component[node] >= 0:
             below[node] += points.counts[k]
             node = parent[node]
+    # The list grows while it is read, until the parents of all are on it.
     j = 0
     while j < n_above:
-        n_above = _reached(nodes, above[j], point, reach, n_above)
+        n_above = _list_parents(nodes, above[j], point, scratch, n_above)
         j += 1
     for k in range(lo, hi):
         server = points.servers[k]
         count = points.counts[k]
-        _rise(
-            nodes, pieces, points, point, server, count, count, reach, out
+        _increase_at(
+            nodes, pieces, points, point, server, count, count, scratch, out
         )
-    # Children stand before their parents: by level, for servers may differ in
-    # depth.
+    # By level, as children come before their parents: in an uneven tree the
+    # order of the list does not do it.
     for level in range(1, nodes.n_levels):
         for k in range(n_above):
             node = above[k]
             if nodes.level[node] == level:
                 vms = below[node]
-                _rise(
-                    nodes, pieces, points, point, node, vms, 0, reach, out
+                _increase_at(
+                    nodes, pieces, points, point, node, vms, 0, scratch, out
                 )
                 below[node] = 0
 
 
-def _reached(
-    nodes: Nodes, node: int, point: int, reach: _Reach, n_above: int
+def _list_parents(
+    nodes: Nodes, node: int, point: int, scratch: _Scratch, n_above: int
 ) -> int:
-    """Lists a node's parents where they are not yet; how many are listed then."""
-    last = reach.point
+    """Lists a node's parents in ``above``, except roots and those listed already.
+
+    ``n_above`` is the length of the list; returns its new length.
+    """
+    last = scratch.point
     for e in range(nodes.above_start[node], nodes.above_start[node + 1]):
         switch = nodes.above[e]
         if nodes.component[switch] >= 0 and last[switch] != point:
             last[switch] = point
-            reach.above[n_above] = switch
+            scratch.above[n_above] = switch
             n_above += 1
     return n_above
 
 
-def _rise(
+def _increase_at(
     nodes: Nodes,
     pieces: Pieces,
     points: Points,
@@ -621,24 +637,27 @@ def _rise(
     node: int,
     vms: int,
     slots: int,
-    reach: _Reach,
+    scratch: _Scratch,
     out: FloatArray,
 ) -> None:
-    """A node's own differences: summed into ``out``, and passed on to its
-    parents' pieces.
+    """Adds the increase at one node to ``out``, and to ``risen`` of its parents'
+    pieces.
+
+    ``vms``: the point's VMs at or below the node. ``slots``: those that it adds
+    to a server; 0 for a switch, whose ``inner`` rises by ``risen``.
     """
     times = pieces.time
     inner = pieces.inner
     carried = pieces.carried
     first = pieces.first
-    risen = reach.risen
-    at = reach.at
+    risen = scratch.risen
+    at = scratch.at
     above = nodes.above
     per_inner = nodes.per_inner[node]
     per_uplink = nodes.per_uplink[node]
     begin = points.begin[point]
     end = points.end[point]
-    # A hose's rate over a link: the smaller side's VMs times each one's rate.
+    # A hose loads a link with the VMs on its smaller side, times their rate.
     more = min(vms, points.n_vms[point] - vms) * points.rate[point]
     first_up = nodes.above_start[node]
     last_up = nodes.above_start[node + 1]
@@ -652,16 +671,16 @@ def _rise(
         until = min(times[k + 1], end) if k + 1 < last else end
         old = max(inner[k] * per_inner, carried[k] * per_uplink)
         added = float(slots) if slots > 0 else risen[k]
-        # The scratch is left at 0 for the next point.
+        # Back to 0 for the next point.
         risen[k] = 0.0
         new = max(
             (inner[k] + added) * per_inner, (carried[k] + more) * per_uplink
         )
-        # Eq. 4: the integral over the part of the piece inside the job's
-        # time.
+        # Eq. 4: the integral, over the part of the piece in which the job
+        # runs.
         total += (new - old) * (until - max(times[k], begin))
         for e in range(first_up, last_up):
-            # Roots count for nothing and have no pieces.
+            # A root has no pieces: up is its up_last at once.
             up = at[e - first_up]
             up_last = first[above[e] + 1]
             while up < up_last and times[up] < until:
@@ -672,7 +691,9 @@ def _rise(
 
 
 def _piece_at(pieces: Pieces, node: int, at_s: float) -> int:
-    """The piece of ``node`` that holds ``at_s``, or its first."""
+    """The piece of ``node`` during which ``at_s`` is, by binary search; before
+    all pieces the first.
+    """
     lo = int(pieces.first[node])
     hi = int(pieces.first[node + 1])
     while hi - lo > 1:
