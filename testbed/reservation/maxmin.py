@@ -1,15 +1,15 @@
-"""Max-min fair rates by water-filling, the steady state of long TCP flows.
-Pure.
+"""Max-min fair rates by water-filling: the steady state of long TCP flows.
 
-Unit u wants at most ``cap[u]``; link l carries Σ weight·rate of the units over
-it, at most its capacity. In the max-min fair allocation no unit's rate can rise
-without that of one no faster falling (Bertsekas and Gallager, "Data Networks",
-6.5.2).
+A *unit* is a flow, or several flows with one rate. Unit u wants at most
+``cap[u]``. A link carries Σ weight·rate over the units that cross it, at most
+its capacity. The allocation is max-min fair if a unit's rate can rise only by
+lowering the rate of a unit that is as slow or slower (Bertsekas and Gallager,
+"Data Networks", 6.5.2).
 
-A unit may count for more on one link than on another (``priority``): then a
-link that is full gives its units rates in proportion to their priorities there,
-as weighted fair queueing would, but for those that some other link or their cap
-limits to less (FairCloud's PS-P needs it).
+A unit has a ``priority`` on each of its links. A full link divides its capacity
+as weighted fair queueing does, by rates in proportion to these priorities;
+units that are limited elsewhere, by their cap or another link, get less.
+FairCloud's PS-P needs different priorities on different links.
 """
 
 from __future__ import annotations
@@ -32,28 +32,29 @@ def max_min_rates(
     cap: FloatArray,
     priority: FloatArray | None = None,
 ) -> FloatArray:
-    """Rates of all units, shape ``cap``.
+    """Max-min fair rates of all units, shape ``cap``.
 
-    Unit u loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, for e
-    from ``start[u]`` to ``start[u + 1] - 1``, and has ``priority[e]`` (above 0;
-    by default 1) there.
+    Entries e from ``start[u]`` to ``start[u + 1] - 1`` are unit u's links: it
+    loads ``link[e]`` with ``weight[e]`` (above 0) times its rate, at
+    ``priority[e]`` (above 0; default 1).
 
-    A link's *share* is what is left of it over weight times priority of the
-    units without a rate; it offers a unit its priority times that. Shares only
-    rise as rates are fixed, so in every round all units get theirs that are at
-    their cap, and all that cross a bottleneck: a link which is the tightest for
-    every unit on it. Each round works on the units left; a dozen rounds are
-    usual.
+    Rates are fixed in rounds. A link's *share* is its capacity left, divided by
+    the sum of weight·priority over its units without a rate. The link *offers*
+    each of these its priority times the share; the least offer of a unit's
+    links, at most its cap, is the unit's *level*. A round fixes, at their
+    levels, the units that reach their cap and all units on a bottleneck: a link
+    whose offer is the level of each of its units. That is safe because shares
+    never fall from round to round. A dozen rounds are usual.
 
-    With equal priorities there is always a bottleneck. Otherwise links may wait
-    for each other; then the unit with the least offer gets it, the first of
-    equal ones. No unit ever gets less than the least that its links offer it at
-    the start.
+    With equal priorities every round has a bottleneck. With others it may have
+    none; then the unit with the lowest level is fixed alone, the first of equal
+    ones. No unit gets less than the least offer of its links in the first
+    round, or its cap.
     """
     if priority is None:
         priority = np.ones(len(link))
-    # A guess of the steps, by which the loop is compiled or not: a dozen
-    # rounds over all entries.
+    # The expected steps, by which LazyLoop decides to compile: a dozen rounds
+    # over all entries.
     rates: FloatArray = FILL(
         12 * len(link), capacity, start, link, weight, cap, priority
     )
@@ -67,10 +68,11 @@ def even_rates(
     weight: FloatArray,
     cap: FloatArray,
 ) -> FloatArray:
-    """Rates of all units, shape ``cap``, where a link's capacity is divided
-    evenly: the least share of a unit's links, at most its cap.
+    """Rates of all units, shape ``cap``, if every link offers the same rate to
+    all its units: the least of a unit's links, at most its cap.
 
-    What a unit cannot use of its share is wasted. Arguments as above.
+    What a unit does not use of an offer is wasted. Arguments: see
+    :func:`max_min_rates`.
     """
     load = np.bincount(link, weight, minlength=len(capacity))
     share = np.maximum(capacity[link], 0.0) / load[link]
@@ -88,7 +90,10 @@ def fill_loop(
     cap: FloatArray,
     priority: FloatArray,
 ) -> FloatArray:
-    """Runs :func:`max_min_rates` number by number."""
+    """:func:`max_min_rates` as a loop over numbers, for compiling.
+
+    ``active`` begins with the ``n_active`` units that have no rate yet.
+    """
     rate = np.empty(len(cap))
     active = np.empty(len(cap), dtype=np.int64)
     n_active = 0
@@ -115,15 +120,15 @@ def fill_loop(
             units, start, link, weight, level, at_cap, slack, left, rate
         )
         if n_active == len(units):
-            # Links wait for each other: the unit with the least offer is fixed
-            # alone.
+            # There was no bottleneck: the unit with the lowest level is fixed
+            # alone, by being marked as one at its cap.
             least = 0
             for place in range(1, n_active):
                 if level[units[place]] < level[units[least]]:
                     least = place
             at_cap[units[least]] = True
-            # No link counts as a bottleneck for this one call, so that no
-            # other unit is fixed with it.
+            # With slack everywhere no link is a bottleneck, so that no other
+            # unit is fixed with it.
             slack[:] = True
             n_active = _fix_rates(
                 units, start, link, weight, level, at_cap, slack, left, rate
@@ -140,16 +145,14 @@ def _shares(
     left: FloatArray,
     share: FloatArray,
 ) -> None:
-    """Computes every link's share: what it has left over the weight of its
-    active units.
-    """
+    """Writes every link's share into ``share``; infinite without active units."""
     load = np.zeros(len(left))
     for unit in units:
         for e in range(start[unit], start[unit + 1]):
             load[link[e]] += weight[e] * priority[e]
     for number in range(len(left)):
         if load[number] > 0:
-            # Rounding may leave a little less than nothing.
+            # By rounding a little more than all may have been given away.
             share[number] = max(left[number], 0.0) / load[number]
         else:
             share[number] = np.inf
@@ -166,8 +169,8 @@ def _levels(
     at_cap: BoolArray,
     slack: BoolArray,
 ) -> None:
-    """Computes each unit's best rate now, and the links with slack: those not
-    used up by it.
+    """Writes each unit's level, and whether that is its cap; marks in ``slack``
+    the links that offer some unit more than its level.
     """
     for unit in units:
         tightest = np.inf
@@ -191,17 +194,17 @@ def _fix_rates(
     left: FloatArray,
     rate: FloatArray,
 ) -> int:
-    """Fixes units at their cap or at a bottleneck; returns how many stay
-    active, the first ones.
+    """Fixes the units that are at their cap or on a bottleneck.
+
+    The others are moved to the beginning of ``units``; returns their number.
     """
-    # Taken off at the end: within a round all units are judged by the same
-    # shares.
+    # Subtracted at the end: all units of a round compare the same shares.
     used = np.zeros(len(left))
     kept = 0
     for unit in units:
         fixed = at_cap[unit]
         for e in range(start[unit], start[unit + 1]):
-            # A link without slack is the tightest of all that cross it.
+            # A link without slack is a bottleneck.
             fixed = fixed or not slack[link[e]]
         if fixed:
             rate[unit] = level[unit]
