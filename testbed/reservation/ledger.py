@@ -35,7 +35,7 @@ from testbed.embedding.placement import (
     hose_bps,
     tree_of,
 )
-from testbed.reservation.timeline import FEW, Footprint, Timeline
+from testbed.reservation.timeline import FEW_OBJECTS, Footprint, Timeline
 from testbed.units import human_bandwidth
 from topologies.datacentre import DataCentre, IntArray, down, up
 
@@ -269,7 +269,7 @@ class Ledger:
             # The caller finds the error in such a placement.
             return self.residual(start_s, end_s)
         objects = taken.objects
-        if len(objects) > FEW:
+        if len(objects) > FEW_OBJECTS:
             return self.residual(start_s, end_s)
         free = np.zeros_like(self._capacity)
         free[objects] = self.timeline.least_free_of(
@@ -332,7 +332,7 @@ class Ledger:
         by_sweep = self.timeline.least_free(from_s, math.inf)
         for taken in footprints:
             # Of more objects at once the timeline would not use the chains.
-            few = taken.objects[:FEW]
+            few = taken.objects[:FEW_OBJECTS]
             by_chain = self.timeline.least_free_of(few, from_s, math.inf)
             if not np.array_equal(by_chain, by_sweep[few]):
                 name = self._name(int(few[0]))

@@ -77,7 +77,7 @@ def come_and_go(rng: random.Random) -> None:
 
 def test_an_object_with_very_many_intervals_is_swept() -> None:
     line = Timeline(CAPACITY)
-    for k in range(timeline.LONGEST + 1):
+    for k in range(timeline.MOST_INTERVALS + 1):
         line.add(
             Footprint(np.array([5]), np.array([1])), float(k), float(k + 2)
         )
