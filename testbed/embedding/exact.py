@@ -1,26 +1,28 @@
-"""Exact hose embedding: feasible iff any placement is, with the least reserved
-bandwidth.
+"""Exact hose embedding: finds a placement whenever there is one, and the one
+with the least reserved bandwidth.
 
-The argument, for a hose ⟨N, B⟩ on a data centre whose servers are all equally
-deep. Call a node *heavy* when more than N/2 of the VMs are below it, otherwise
+The argument, for a hose ⟨N, B⟩ on a data centre whose servers are equally deep.
+A link with residual R lets x VMs be below it if x ≤ a or x ≥ N-a, where a =
+⌊R/B⌋. A node is *heavy* if more than N/2 of the VMs are below it, otherwise
 *light*.
 
-- A link above x VMs carries min(x, N-x) = x - max(0, 2x-N) times B. Summed over one level that is
-  N minus (2x-N) of that level's heavy node, if it has one; at most one node of a level is heavy.
-  So the reserved bandwidth depends on the *chain* of heavy nodes alone, not on where the other
-  VMs are.
-- Light nodes may hold any count from 0 to p = min(a, ⌊N/2⌋, sum of their children's p).
-- For a given chain every count on it is best as large as it can be: what the lowest one holds, and
-  then, going up, what the chain's child holds plus all that its light siblings can.
+- A link above x VMs carries min(x, N-x) = x - max(0, 2x-N) times B. At most one
+  node of a level is heavy. So the links of a level carry N·B together, less
+  (2x-N)·B if there is a heavy node, with x VMs. The reserved bandwidth depends
+  only on the *chain* of heavy nodes, not on the places of the other VMs.
+- A light node can hold any count from 0 to p = min(a, ⌊N/2⌋, sum of its
+  children's p), or min(a, ⌊N/2⌋, free slots) for a server.
+- On a given chain the largest counts are best. The lowest node holds as much as
+  fits below it; each higher node holds the count of its heavy child and the p
+  of all its light children.
 
-Every chain is grown from its lowest node upward, all chains of a level at once,
-until it holds N. Uneven data centres, where servers differ in depth, go through
-a dynamic programme over (node, count) (:func:`least_bandwidth_uneven`).
+The search goes up level by level, with all chains of a level at once, until a
+chain holds N. Uneven data centres, where servers differ in depth, need a
+dynamic programme over (node, count): :func:`least_bandwidth_uneven`.
 
 VMplace (JSA, Section IV, after TIVC by Xie et al., SIGCOMM 2012) is the same
-programme, which stops at the first level on which some subtree holds all VMs:
-the level comes first there, and the reserved bandwidth decides among the
-subtrees and placements of that level.
+search, ended at the first level on which some subtree holds all VMs. It takes
+the placement with the least reserved bandwidth on that level.
 """
 
 from __future__ import annotations
@@ -43,22 +45,23 @@ from testbed.embedding.counts import (
 from testbed.embedding.placement import Placement, Refusal, Residual
 from topologies.datacentre import DataCentre, IntArray, Layer
 
-# Far above any sum of link costs, far below where two of them would overflow.
-_NEVER = np.int64(2**60)
+# The cost of what does not fit: above any sum of link costs, and small enough
+# that the sum of two does not overflow.
+_INFINITE = np.int64(2**60)
 
 
 @dataclass(eq=False)
 class Exact:
     """The placement with the least reserved bandwidth, summed over all directed
-    links.
+    links; found whenever any placement fits.
 
-    Finds one exactly when there is one. ``lowest``: the level of the VMs'
-    lowest common node comes before the bandwidth. Among placements that reserve
-    equally much: the one whose VMs' lowest common switch (or only server) is on
-    the lowest level, then the one with the smallest id there; then, going down,
-    the heavy part goes to the child where it was found first and the rest to
-    servers in order of id. Residuals that differ by direction count with the
-    smaller one.
+    ``lowest``: the VMs' lowest common node is on the lowest possible level, and
+    the bandwidth is the least for that level.
+
+    Placements that reserve equally much are compared by their VMs' lowest common
+    node: the lowest level first, then the smallest id. Below it the chain that
+    was found first is taken, and the other VMs go to servers in order of id. Of
+    a link's two residuals the smaller one counts.
     """
 
     name: str = "exact"
@@ -91,8 +94,8 @@ def least_bandwidth(
     *,
     lowest: bool = False,
 ) -> Placement | None:
-    """The placement that :class:`Exact` describes; None where there is none."""
-    # On one server no link is used at all: nothing can reserve less.
+    """The placement that :class:`Exact` describes; None if none fits."""
+    # A placement on one server uses no link: none can reserve less.
     alone = on_one_server(datacentre, residual, n_vms)
     if alone is not None:
         return alone
@@ -101,7 +104,7 @@ def least_bandwidth(
             datacentre, residual, n_vms, rate_bps, lowest=lowest
         )
     servers = np.arange(datacentre.n_servers)
-    trail = _Trail([], [_begin(servers, residual.free_slots, n_vms)])
+    trail = _Trail([], [_new_chains(servers, residual.free_slots, n_vms)])
     counts = Counts(datacentre, residual, n_vms, rate_bps)
     best = _search(counts, trail, lowest=lowest)
     if best is None:
@@ -110,50 +113,51 @@ def least_bandwidth(
 
 
 class _Chains(NamedTuple):
-    """Chains of heavy nodes, by their highest node so far; one entry a chain in
-    every array.
+    """Chains of heavy nodes up to one level; every array has an entry per chain.
 
-    ``held`` VMs are below ``node``; ``saved`` sums 2x-N over the chain's nodes
-    below ``node``. ``before`` is the chain of the level below that this one
-    prolongs and ``edge`` the edge from there, both -1 where the chain begins at
-    ``node``.
+    ``node``: the chain's node on this level. ``held``: the VMs below it.
+    ``saved``: the sum of 2x-N over the chain's lower nodes. ``lower``: the chain
+    of the level below which this one continues, and ``edge``: the edge from
+    there; both -1 if the chain begins at ``node``.
     """
 
     node: IntArray
     held: IntArray
     saved: IntArray
-    before: IntArray
+    lower: IntArray
     edge: IntArray
 
-    def only(self, chosen: IntArray) -> _Chains:
+    def subset(self, chosen: IntArray) -> _Chains:
+        """The chains at the positions ``chosen``."""
         return _Chains(*(array[chosen] for array in self))
 
 
 class _Trail(NamedTuple):
-    """Trail of the bottom-up search for the way down, per level.
+    """Record of the bottom-up search, from which the VMs are placed downward.
 
-    ``light[h]`` is the light count of every edge into level h + 1,
-    ``chains[h]`` the chains that continue from level h.
+    ``light[h]``: the most VMs that the light child of every edge between levels
+    h and h + 1 can hold. ``chains[h]``: the chains that may continue above
+    level h.
     """
 
     light: list[IntArray]
     chains: list[_Chains]
 
 
-class _Found(NamedTuple):
-    """A chain that holds everything: its last step, and where it stands in its
-    level's chains.
+class _CompleteChain(NamedTuple):
+    """The highest node of a chain that holds all N VMs; ``lower`` and ``edge``
+    as in :class:`_Chains`.
     """
 
     level: int
     node: int
-    before: int
+    lower: int
     edge: int
 
 
-def _begin(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
-    """The chains that begin at these nodes: those that more than half the VMs
-    fit below.
+def _new_chains(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
+    """Chains that begin at those ``nodes`` below which more than half the VMs
+    fit; ``below`` is how many do.
     """
     at = np.flatnonzero(below > n_vms // 2)
     none = np.full(len(at), -1)
@@ -161,32 +165,32 @@ def _begin(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
         node=nodes[at],
         held=np.minimum(below[at], n_vms),
         saved=np.zeros(len(at), np.int64),
-        before=none,
+        lower=none,
         edge=none,
     )
 
 
 def _search(
     counts: Counts, trail: _Trail, *, lowest: bool
-) -> _Found | None:
-    """Goes up until nothing above can be better, leaving its trail.
+) -> _CompleteChain | None:
+    """The cheapest chain that holds all VMs; None if there is none.
 
-    ``counts`` are those of servers and links; those of switches become the
-    light ones.
+    Goes up until no higher level can be cheaper, and extends ``trail``. On
+    entry ``counts`` has the counts of servers and links; those of switches are
+    replaced by the sums of their children's p.
     """
     datacentre = counts.datacentre
     n_vms = counts.n_vms
     below = counts.below
-    # What a level costs at most; without a network or at rate 0 everything
-    # costs the same.
-    unit = n_vms if counts.rate_bps and datacentre.n_links else 0
-    best: _Found | None = None
+    # The cost of a level without a heavy node, in units of B. Without links or
+    # at rate 0 all placements cost nothing.
+    level_cost = n_vms if counts.rate_bps and datacentre.n_links else 0
+    best: _CompleteChain | None = None
     least = 0
     for layer in datacentre.layers:
         a = edge_counts(layer, counts.per_link, n_vms)
         room = np.minimum(below[layer.child_index], a)
-        # At most one child holds more than half: its chain. All others are
-        # light.
+        # Of each child as a light node. The heavy one is in a chain.
         np.minimum(room, n_vms // 2, out=room)
         total = np.add.reduceat(room, layer.segments)
         below[layer.switch_index] = total
@@ -194,42 +198,44 @@ def _search(
         grown = _grow(
             layer, trail.chains[-1], n_vms, a=a, room=room, total=total
         )
-        whole = np.flatnonzero(grown.held == n_vms)
-        if len(whole):
-            cost = np.zeros_like(whole)
-            if unit:
-                cost = layer.level * unit - grown.saved[whole]
-            # Of equal costs the node with the lowest number.
-            first = np.lexsort((grown.node[whole], cost))[0]
+        complete = np.flatnonzero(grown.held == n_vms)
+        if len(complete):
+            cost = np.zeros_like(complete)
+            if level_cost:
+                cost = layer.level * level_cost - grown.saved[complete]
+            # Of equal costs the node with the smallest id.
+            first = np.lexsort((grown.node[complete], cost))[0]
             if best is None or cost[first] < least:
                 least = int(cost[first])
-                at = int(whole[first])
-                best = _Found(
+                at = int(complete[first])
+                best = _CompleteChain(
                     layer.level,
                     int(grown.node[at]),
-                    int(grown.before[at]),
+                    int(grown.lower[at]),
                     int(grown.edge[at]),
                 )
-        alive = grown.only(np.flatnonzero(grown.held < n_vms))
-        trail.chains.append(alive)
-        # A higher node needs more links below it; it can be better only if
-        # a chain saves as much.
+        partial = grown.subset(np.flatnonzero(grown.held < n_vms))
+        trail.chains.append(partial)
+        # A higher level adds its cost; it can still be cheaper if a chain saves
+        # more than that.
         if best is not None and (
-            lowest or least <= _least_above(layer.level, alive, n_vms, unit)
+            lowest
+            or least
+            <= _least_above(layer.level, partial, n_vms, level_cost)
         ):
             break
     return best
 
 
-def _least_above(level: int, alive: _Chains, n_vms: int, unit: int) -> int:
-    """A lower bound for every placement whose lowest common switch is above
-    ``level``.
+def _least_above(
+    level: int, partial: _Chains, n_vms: int, level_cost: int
+) -> int:
+    """A lower bound on the cost of placements whose lowest common switch is
+    above ``level``; ``partial`` are the chains that continue there.
     """
-    # Every placement costs the same then: the first one found is a best
-    # one.
-    if not unit:
+    if not level_cost:
         return 0
-    could_save = alive.saved + 2 * alive.held - n_vms
+    could_save = partial.saved + 2 * partial.held - n_vms
     most_saved = int(could_save.max(initial=0))
     return (level + 1) * n_vms - most_saved
 
@@ -243,28 +249,30 @@ def _grow(
     room: IntArray,
     total: IntArray,
 ) -> _Chains:
-    """The chains at this layer's switches: those from below, prolonged, and
-    those that begin.
+    """The chains at a layer's switches: ``chains`` of the level below that can
+    continue, and new ones.
+
+    Per edge, ``a`` is the link's limit and ``room`` the child's p; ``total`` is
+    the sum of p per switch.
     """
-    fresh = _begin(layer.switches, total, n_vms)
+    fresh = _new_chains(layer.switches, total, n_vms)
     if not len(chains.node):
         return fresh
     chain, edge = edges_up(layer, chains.node)
-    # A heavy child passes with at least N - a below the link: few enough
-    # are outside.
+    # A heavy child's link allows its x VMs if x ≥ N - a, which x ≤ a implies.
     through = np.flatnonzero(chains.held[chain] >= n_vms - a[edge])
     chain = chain[through]
     edge = edge[through]
     held = chains.held[chain]
     owner = layer.owner[edge]
-    prolonged = _Chains(
+    continued = _Chains(
         node=layer.switches[owner],
         held=np.minimum(n_vms, held + total[owner] - room[edge]),
         saved=chains.saved[chain] + 2 * held - n_vms,
-        before=chain,
+        lower=chain,
         edge=edge,
     )
-    both = zip(prolonged, fresh, strict=True)
+    both = zip(continued, fresh, strict=True)
     grown = _Chains(*map(np.concatenate, both))
     if layer.shared:
         return _undominated(grown)
@@ -272,59 +280,59 @@ def _grow(
 
 
 def _undominated(chains: _Chains) -> _Chains:
-    """Without chains that another one at the same node equals or beats in both
-    held and saved.
+    """The chains to which no other chain at the same node is equal or better in
+    both ``held`` and ``saved``; of equal ones the first.
 
-    In a multi-rooted data centre every chain continues along many uplinks; this
-    keeps them few.
+    In a multi-rooted data centre every chain continues along many uplinks, so
+    that their number would grow from level to level.
     """
     if not len(chains.node):
         return chains
     order = np.lexsort((-chains.saved, -chains.held, chains.node))
     node = chains.node[order]
     saved = chains.saved[order]
-    # Within a node, held falls: a chain is worth keeping if it saves more than
-    # all before it.
+    # Sorted by falling ``held`` within a node: a chain is kept if it saves more
+    # than all chains of the node before it.
     begins = np.concatenate(([0], node[1:] != node[:-1]))
     group = np.cumsum(begins)
-    # One running maximum serves all nodes: each one's savings are lifted above
-    # those of the nodes before it.
+    # One running maximum for all nodes: a node's savings are lifted above those
+    # of the nodes before it.
     span = int(saved.max()) + 2
     lifted = saved + group * span
     best_so_far = np.maximum.accumulate(lifted)
     best_before = np.concatenate(([-1], best_so_far[:-1]))
     keep = lifted > np.maximum(best_before, group * span - 1)
-    return chains.only(np.sort(order[keep]))
+    return chains.subset(np.sort(order[keep]))
 
 
 def _place(
-    datacentre: DataCentre, n_vms: int, best: _Found, trail: _Trail
+    datacentre: DataCentre, n_vms: int, best: _CompleteChain, trail: _Trail
 ) -> Placement:
-    """Downward: the chain gets what it holds, light children by id share the
-    rest.
+    """Places the VMs downward from ``best``: the chain's nodes get what they
+    hold, and light children, by id, the rest.
     """
     nodes = np.array([best.node])
     amounts = np.array([n_vms])
-    before = best.before
+    lower = best.lower
     edge = best.edge
     for level in range(best.level - 1, -1, -1):
         layer = datacentre.layers[level]
         room = trail.light[level]
         chains = trail.chains[level]
         held = 0
-        if before >= 0:
-            # The chain's node stands last; its heavy child takes its part
-            # before the light ones, which share what is left.
-            held = int(chains.held[before])
+        if lower >= 0:
+            # The chain's node is the last of ``nodes``. Its heavy child's part
+            # is set aside, and the light children share the rest.
+            held = int(chains.held[lower])
             amounts[-1] -= held
             room[edge] = 0
         edges, amounts = share_out(layer, nodes, amounts, room)
         nodes = layer.child[edges]
-        if before >= 0:
+        if lower >= 0:
             nodes = np.append(nodes, layer.child[edge])
             amounts = np.append(amounts, held)
-            edge = int(chains.edge[before])
-            before = int(chains.before[before])
+            edge = int(chains.edge[lower])
+            lower = int(chains.lower[lower])
     return placement_below(datacentre, best.node, nodes, amounts)
 
 
@@ -332,11 +340,11 @@ def _place(
 
 
 class _Table(NamedTuple):
-    """``cost[x]``: the least cost of x VMs below a switch; ``steps``: how its
-    children share them.
+    """The least costs of VMs below a node; built child by child for a switch.
 
-    A step is ``(child, split)``, ``split[x]`` being what the child takes of x
-    VMs shared among it and the children before it.
+    ``cost[x]``: the least cost of x VMs. ``steps``: pairs ``(child, split)``;
+    of x VMs below this child and the children before it, ``split[x]`` are below
+    this child.
     """
 
     cost: IntArray
@@ -351,91 +359,91 @@ def least_bandwidth_uneven(
     *,
     lowest: bool = False,
 ) -> Placement | None:
-    """:func:`least_bandwidth` of several servers, where servers differ in
-    depth.
+    """:func:`least_bandwidth` on several servers that may differ in depth.
 
-    Cost is counted in units of the rate B: a link with x VMs below it costs
-    min(x, N-x) in each direction. Meant for custom data centres of some
-    thousand nodes; O(nodes · N²) in numpy. Of equals a switch's children, by
-    id, take as few as the least cost allows from the last one on.
+    Costs are in units of the rate B: a link with x VMs below it costs min(x,
+    N-x) in each direction. O(nodes · N²) in numpy, for custom data centres of
+    some thousand nodes. Among equal costs the last child of a switch takes as
+    few VMs as possible, then the last but one, and so on.
     """
-    weight = 1 if rate_bps and datacentre.n_links else 0
+    # Without links or at rate 0 all placements cost nothing.
+    vm_cost = 1 if rate_bps and datacentre.n_links else 0
     per_link = link_counts(residual, n_vms, rate_bps)
     slots = np.minimum(residual.free_slots, n_vms)
     tables = {}
     for server, count in enumerate(slots.tolist()):
         tables[server] = _Table(np.zeros(count + 1, np.int64), ())
     best = -1
-    best_cost = int(_NEVER)
+    best_cost = int(_INFINITE)
     for layer in datacentre.layers:
         passing = edge_counts(layer, per_link, n_vms).tolist()
         for at, switch in enumerate(layer.switches.tolist()):
             table = _Table(np.zeros(1, np.int64), ())
-            # Child after child: a table says what x VMs below a switch cost
-            # at least.
             for edge in range(layer.start[at], layer.start[at + 1]):
                 child = int(layer.child[edge])
-                upward = _upward(
-                    tables[child].cost, passing[edge], n_vms, weight
+                child_cost = _cost_with_uplink(
+                    tables[child].cost, passing[edge], n_vms, vm_cost
                 )
-                table = _with_child(table, child, upward, n_vms)
+                table = _with_child(table, child, child_cost, n_vms)
             tables[switch] = table
             cost = table.cost
             if len(cost) > n_vms and cost[n_vms] < best_cost:
                 best = switch
                 best_cost = int(cost[n_vms])
-        # All switches of the level were looked at: the cheapest of them is
-        # meant.
+        # After all switches of a level, of which the cheapest is wanted.
         if lowest and best >= 0:
             break
     if best < 0:
         return None
-    count_of = _walk(tables, best, n_vms)
+    count_of = _counts_by_server(tables, best, n_vms)
     servers = np.array(list(count_of.keys()))
     counts = np.array(list(count_of.values()))
     return placement_below(datacentre, best, servers, counts)
 
 
-def _upward(below: IntArray, a: int, n_vms: int, weight: int) -> IntArray:
-    """Costs of a subtree seen from above its uplink, which lets x ≤ a and x ≥
-    N-a through.
+def _cost_with_uplink(
+    cost: IntArray, a: int, n_vms: int, vm_cost: int
+) -> IntArray:
+    """The cost of x VMs below a node and on its uplink, by x; infinite where the
+    uplink's ``a`` does not allow x.
     """
-    x = np.arange(len(below))
+    x = np.arange(len(cost))
     crossing = np.minimum(x, n_vms - x)
-    cost = np.where(crossing <= a, below + weight * crossing, _NEVER)
-    return np.asarray(np.minimum(cost, _NEVER))
+    total = np.where(crossing <= a, cost + vm_cost * crossing, _INFINITE)
+    return np.asarray(np.minimum(total, _INFINITE))
 
 
 def _with_child(
-    table: _Table, child: int, upward: IntArray, n_vms: int
+    table: _Table, child: int, child_cost: IntArray, n_vms: int
 ) -> _Table:
-    """Min-plus convolution: one more child shares the VMs."""
-    # A table's length is the most that its subtree holds, plus one.
-    size = min(n_vms, len(table.cost) + len(upward) - 2) + 1
-    cost = np.full(size, _NEVER)
+    """A switch's table with one more child, by min-plus convolution."""
+    # A table ends with the most VMs that fit: its length is one more.
+    size = min(n_vms, len(table.cost) + len(child_cost) - 2) + 1
+    cost = np.full(size, _INFINITE)
     split = np.zeros(size, dtype=np.int64)
-    for taken in range(min(len(upward), size)):
-        # So many do not pass the link.
-        if upward[taken] >= _NEVER:
+    for taken in range(min(len(child_cost), size)):
+        if child_cost[taken] >= _INFINITE:
             continue
-        reach = min(len(table.cost), size - taken)
-        offer = table.cost[:reach] + upward[taken]
-        window = cost[taken : taken + reach]
-        better = offer < window
-        window[better] = offer[better]
-        split[taken : taken + reach][better] = taken
+        # The child takes ``taken`` VMs, the children before it 0, 1, …
+        n_counts = min(len(table.cost), size - taken)
+        sums = table.cost[:n_counts] + child_cost[taken]
+        window = cost[taken : taken + n_counts]
+        better = sums < window
+        window[better] = sums[better]
+        split[taken : taken + n_counts][better] = taken
     steps = (*table.steps, (child, split))
-    return _Table(np.minimum(cost, _NEVER), steps)
+    return _Table(np.minimum(cost, _INFINITE), steps)
 
 
-def _walk(
+def _counts_by_server(
     tables: dict[int, _Table], switch: int, n_vms: int
 ) -> dict[int, int]:
-    """VMs by server, when a switch has so many."""
+    """VMs by server in the cheapest placement of ``n_vms`` below a switch."""
     counts: dict[int, int] = {}
     waiting = [(switch, n_vms)]
     while waiting:
         node, amount = waiting.pop()
+        # Only servers have no steps.
         if amount and not tables[node].steps:
             counts[node] = amount
         for child, split in reversed(tables[node].steps):
