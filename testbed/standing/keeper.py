@@ -73,10 +73,7 @@ from testbed.standing.network_layout import (
 from testbed.standing.network_state import NetworkState
 from testbed.standing.standing_links import StandingLinks
 from testbed.standing.standing_switches import StandingSwitches
-from testbed.standing.standing_tenants import (
-    ONLY_INSTANT_S,
-    StandingTenants,
-)
+from testbed.standing.standing_tenants import INSTANT_S, StandingTenants
 from testbed.standing.tenant_placement import open_placement
 from testbed.units import number_of
 
@@ -401,7 +398,7 @@ class Keeper:
         plan = self._emulation.plan
         # Checked first: the check starts a controller again that has ended.
         trouble = "; ".join(self._trouble())
-        free = self._tenants.ledger.residual(ONLY_INSTANT_S, None)
+        free = self._tenants.ledger.residual(INSTANT_S, None)
         slots = int(experiment.datacentre.slots.sum())
         free_slots = int(free.free_slots.sum())
         busiest_link, busiest_share = self._busiest_link()

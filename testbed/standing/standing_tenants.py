@@ -51,7 +51,7 @@ from topologies.datacentre import DataCentre, down, up
 TENANT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 # The instant of all ledger calls: no time passes here, and reservations have no
 # end.
-ONLY_INSTANT_S = 0.0
+INSTANT_S = 0.0
 # The tenant that has all slots of an open network.
 OPEN = "open"
 
@@ -100,7 +100,7 @@ class StandingTenants:
         placement = open_placement(self.datacentre)
         # At 0 bit/s it reserves slots alone.
         self.ledger.reserve(
-            OPEN, placement, rate_bps=0, start_s=ONLY_INSTANT_S, end_s=None
+            OPEN, placement, rate_bps=0, start_s=INSTANT_S, end_s=None
         )
         widest_bps = int(max(self.datacentre.wider_nic_bps))
         network = self._emulation.plan
@@ -139,7 +139,7 @@ class StandingTenants:
                 name,
                 placement,
                 request.bandwidth_bps,
-                start_s=ONLY_INSTANT_S,
+                start_s=INSTANT_S,
                 end_s=None,
             )
         try:
@@ -150,7 +150,7 @@ class StandingTenants:
                 self._network.allow_borrowing()
             self._admit(plan, request.bandwidth_bps, enforcement)
         except BaseException:
-            self.ledger.release(name, ONLY_INSTANT_S)
+            self.ledger.release(name, INSTANT_S)
             raise
         return self.state(name)
 
@@ -184,7 +184,7 @@ class StandingTenants:
         del self._plans[name]
         del self._states[name]
         self._stay_reasons.pop(name, None)
-        self.ledger.release(name, ONLY_INSTANT_S)
+        self.ledger.release(name, INSTANT_S)
         self._retry_moves()
 
     def rerate(self, name: str, bandwidth_bps: int) -> TenantState:
@@ -196,7 +196,7 @@ class StandingTenants:
         check_bandwidth(self.datacentre, bandwidth_bps)
         state = self._states[name]
         with _over_commit_as_does_not_fit(name):
-            self.ledger.rerate(name, ONLY_INSTANT_S, bandwidth_bps)
+            self.ledger.rerate(name, INSTANT_S, bandwidth_bps)
         wire_bps = scaled_bps(bandwidth_bps, self._scale_rate)
         try:
             plan = self._emulation.rerate(self._plans[name], wire_bps)
@@ -204,7 +204,7 @@ class StandingTenants:
             # The network kept the old rate, so the ledger returns to it. It
             # refuses reservations on lost links: meanwhile it has none.
             self.ledger.set_lost((), ())
-            self.ledger.rerate(name, ONLY_INSTANT_S, state.bandwidth_bps)
+            self.ledger.rerate(name, INSTANT_S, state.bandwidth_bps)
             self._update_lost_cables()
             raise
         self._plans[name] = plan
@@ -267,7 +267,7 @@ class StandingTenants:
                 name,
                 held.placement,
                 held.rate_bps,
-                start_s=ONLY_INSTANT_S,
+                start_s=INSTANT_S,
                 end_s=held.end_s,
             )
         return ledger
@@ -332,7 +332,7 @@ class StandingTenants:
                 used = links_used(self.datacentre, old)
                 if not used.isdisjoint(lost_links):
                     result = reroot(
-                        self.ledger, name, ONLY_INSTANT_S, lost_links
+                        self.ledger, name, INSTANT_S, lost_links
                     )
                 if isinstance(result, Placement):
                     old_placements[name] = old
@@ -389,7 +389,7 @@ class StandingTenants:
         # The ledger refuses reservations on lost links: meanwhile it has none.
         self.ledger.set_lost((), ())
         with suppress(OverCommit):
-            self.ledger.reroot(name, ONLY_INSTANT_S, placement)
+            self.ledger.reroot(name, INSTANT_S, placement)
         self._update_lost_cables()
 
     def _retry_moves(self) -> None:
@@ -583,7 +583,7 @@ class StandingTenants:
     # -- placement
 
     def _placement(self, request: AddTenant) -> Placement:
-        free = self.ledger.residual(ONLY_INSTANT_S, None)
+        free = self.ledger.residual(INSTANT_S, None)
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
         self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
@@ -645,7 +645,7 @@ def _over_commit_as_does_not_fit(name: str) -> Iterator[None]:
     except OverCommit as error:
         # Without job and instant, which mean nothing to a tenant's user.
         lacking = str(error).removeprefix(f"job {name}: ")
-        lacking = lacking.removesuffix(f" from {ONLY_INSTANT_S:g} s on")
+        lacking = lacking.removesuffix(f" from {INSTANT_S:g} s on")
         raise DoesNotFit(
             f"tenant {name} does not fit: {lacking}", "testbed status"
         ) from error
