@@ -27,7 +27,7 @@ from testbed.units import (
 from topologies.custom import distances
 from topologies.datacentre import MAX_LINK_BPS, DataCentre, TopologyError
 from topologies.mininet_record import MininetRecord
-from topologies.mininet_topo import MBIT_BPS, Joined, from_mininet
+from topologies.mininet_topo import MBIT_BPS, Adjacency, from_mininet
 
 Ends = tuple[str, str]
 MOST_NODES = 15_000
@@ -149,7 +149,7 @@ class _Capacities:
         self._without.append(edge.name)
         return min(self.default_bps, MAX_LINK_BPS)
 
-    def join(self, joined: Joined) -> None:
+    def join(self, joined: Adjacency) -> None:
         """Adds the links. One with a single direction gets its capacity in
         both.
         """
@@ -184,7 +184,7 @@ class _Wiring:
     """
 
     def __init__(self, graph: Graph, notes: Notes) -> None:
-        self.joined: Joined = {}
+        self.joined: Adjacency = {}
         self._graph = graph
         self._notes = notes
         self._names = Names()
@@ -406,7 +406,7 @@ class _Wiring:
             )
 
 
-def _middle(joined: Joined) -> str:
+def _middle(joined: Adjacency) -> str:
     """A node in the middle of a longest shortest path, or near it."""
     # The farthest node from any node, and the farthest from that: exact in a
     # tree, and near enough for an order of links.
