@@ -342,8 +342,11 @@ class Engine(EngineState):
         if request.bandwidth_bps > self.largest_bps:  # noqa: PLR1730 - the call costs
             self.largest_bps = request.bandwidth_bps
         if self._sink is not None:
-            record = events.JobRecord(request.to_json)
-            self._sink(events.JobSubmitted(self.now_s, record))
+            self._sink(
+                events.JobSubmitted(
+                    self.now_s, events.JobRecord(request.to_json)
+                )
+            )
         self.ask(act.Arrived(request.id))
 
     def _complete_all(self, completions: list[Completion]) -> None:
@@ -422,15 +425,16 @@ class Engine(EngineState):
         job.epoch += 1
         self._left.append(job_id)
         if self._sink is not None:
-            ended = events.JobEnded(
-                self.now_s,
-                job_id,
-                outcome=outcome,
-                reason=reason,
-                measured_s=measured_s,
-                detail=detail or {},
+            self._sink(
+                events.JobEnded(
+                    self.now_s,
+                    job_id,
+                    outcome=outcome,
+                    reason=reason,
+                    measured_s=measured_s,
+                    detail=detail or {},
+                )
             )
-            self._sink(ended)
         # What it held may be the room that a job needs which is cut off.
         if self._outages.lasting and outcome != "unfinished":
             self._outages.retry()
@@ -580,10 +584,11 @@ class Engine(EngineState):
             return
         self.catch_up()
         if self._sink is not None:
-            started = events.JobStarted(
-                self.now_s, job_id, job.rate_bps, job.tier
+            self._sink(
+                events.JobStarted(
+                    self.now_s, job_id, job.rate_bps, job.tier
+                )
             )
-            self._sink(started)
         if self._outages.lasting:
             self._outages.started(job)
 
@@ -741,14 +746,15 @@ class Engine(EngineState):
         if job.last_wait != action:
             job.last_wait = action
             if self._sink is not None:
-                waits = events.JobWaits(
-                    self.now_s,
-                    action.job_id,
-                    action.reason,
-                    list(action.behind),
-                    action.until_s,
+                self._sink(
+                    events.JobWaits(
+                        self.now_s,
+                        action.job_id,
+                        action.reason,
+                        list(action.behind),
+                        action.until_s,
+                    )
                 )
-                self._sink(waits)
 
     def _give_back(self, job: JobState) -> None:
         """Frees a running job's nodes and remembers them."""

@@ -426,7 +426,7 @@ EVENT = Addition(
         ),
         Insertion(
             "testbed/engine/engine.py",
-            r"events\.JobStarted\([^)]*\)\n            self\._sink\(started\)\n",
+            r"events\.JobStarted\([^)]*\)\n            \)\n",
             '        self.emit(events.JobNoted, job_id, "added")\n',
         ),
         Insertion(
