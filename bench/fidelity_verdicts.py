@@ -355,28 +355,30 @@ def _play(batch: Batch, to: Path | None) -> list[Played]:
         with disturbance.spoilt():
             yield _nothing
 
-    _run_live(batch, LiveRun(lambda _: None, spoiling, recorded))
-    note_ended()
+    with TemporaryDirectory(prefix="hosenet-bench-") as folder:
+        show = LiveRun(lambda _: None, spoiling, recorded)
+        _run_live(batch, show, Path(folder))
+        # Before the folder goes: the last run's events are read, too.
+        note_ended()
     return played
 
 
-def _run_live(batch: Batch, show: LiveRun) -> None:
-    with TemporaryDirectory(prefix="hosenet-bench-") as folder:
-        file = Path(folder) / "verdicts.yaml"
-        file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
-        experiment = load_experiment(file, {"scale.rate": batch.rate})
-        # A policy for each disturbance, as policies are run one after
-        # another on one network.
-        policies = experiment.policies * len(batch.runs)
-        experiment = replace(experiment, policies=policies)
-        top = RunFolder.create(Path(folder) / "runs", experiment.name, 1)
-        run_live(
-            experiment=experiment,
-            top=top,
-            options=LiveOptions(prefix="hv", force=True),
-            show=show,
-            command=["bench"],
-        )
+def _run_live(batch: Batch, show: LiveRun, folder: Path) -> None:
+    file = folder / "verdicts.yaml"
+    file.write_text(WORKLOADS[batch.workload], encoding="utf-8")
+    experiment = load_experiment(file, {"scale.rate": batch.rate})
+    # A policy for each disturbance, as policies are run one after another on
+    # one network.
+    policies = experiment.policies * len(batch.runs)
+    experiment = replace(experiment, policies=policies)
+    top = RunFolder.create(folder / "runs", experiment.name, 1)
+    run_live(
+        experiment=experiment,
+        top=top,
+        options=LiveOptions(prefix="hv", force=True),
+        show=show,
+        command=["bench"],
+    )
 
 
 def _nothing(_: events.Event) -> None:

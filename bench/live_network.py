@@ -15,6 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+import psutil
+
 from jobs.live.agent_protocol import (
     AgentExited,
     AgentRefused,
@@ -33,6 +35,7 @@ from testbed.backends.emu.cleanup_journal import (
     machine_lock,
 )
 from testbed.backends.emu.commands import run as run_command
+from testbed.backends.emu.emulated_network import EmulatedNetwork
 from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.part_switches import Part, switch_in_parts
 from testbed.embedding.placement import Placement
@@ -74,8 +77,8 @@ def network(
 
 @contextmanager
 def switch_of(n_parts: int | None) -> Iterator[None]:
-    """Brings up networks in the block with ``n_parts`` switch parts; None: as
-    planned.
+    """Gives networks that come up in the block ``n_parts`` switch parts; None:
+    as planned.
     """
 
     @contextmanager
@@ -92,6 +95,15 @@ def switch_of(n_parts: int | None) -> Iterator[None]:
         return
     with mock.patch.object(emulation_module, "switch_in_parts", in_parts):
         yield
+
+
+def switch_memory_bytes(network: EmulatedNetwork) -> int:
+    """Resident memory of the switch's processes."""
+    total = 0
+    for pid in network.switch_pids:
+        if pid is not None:
+            total += psutil.Process(pid).memory_info().rss
+    return total
 
 
 def weight_for(network: NetworkPlan, n_parts: int) -> int:

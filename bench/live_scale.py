@@ -39,6 +39,7 @@ from bench.live_network import (
     network,
     pair,
     ping_ms,
+    switch_memory_bytes,
     switch_of,
 )
 from bench.progress import Progress, Step
@@ -317,7 +318,8 @@ def _pinged(name: str, size: Size, n_parts: int | None) -> Result:
         taken = free - psutil.virtual_memory().available
         extra = {
             "machine's memory taken, MiB": taken >> 20,
-            "daemons' memory, MiB": _daemons_bytes(emulation) >> 20,
+            "daemons' memory, MiB": switch_memory_bytes(emulation.network)
+            >> 20,
             **_counts(emulation),
             "k": size.k,
             "n_parts": n_parts,
@@ -350,15 +352,6 @@ def _longest_way_ms(emulation: Emulation) -> tuple[float, ...]:
     emulation.admit(tenant)
     sender, receiver = tenant.vms
     return ping_ms(sender.slot.netns, str(receiver.ip))
-
-
-def _daemons_bytes(emulation: Emulation) -> int:
-    """Resident memory of all switch daemons."""
-    total = 0
-    for pid in emulation.network.switch_pids:
-        if pid is not None:
-            total += psutil.Process(pid).memory_info().rss
-    return total
 
 
 def _growth(results: Sequence[Result]) -> list[Result]:

@@ -19,9 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO
 
-import psutil
-
-from bench.live_network import journalled_run
+from bench.live_network import journalled_run, switch_memory_bytes
 from bench.samples import Result
 from controller.process import start_controller
 from testbed.backends.emu.cleanup_journal import (
@@ -67,13 +65,13 @@ def _rows(k: int, repeats: int) -> list[Result]:
         "bridges": len(plan.bridges),
         "links": len(plan.links),
         "vm_slots": len(plan.slots),
+        "switch_memory_mib": max(once.memory_mib for once in taken),
     }
-    memory = {"switch_memory_mib": max(once.memory_mib for once in taken)}
     up_s = [once.up_s for once in taken]
     down_s = [once.down_s for once in taken]
     return [
         _row(f"fat-tree k={k} up", up_s, TARGETS_S[k], size),
-        _row(f"fat-tree k={k} down", down_s, TARGETS_S[k], size | memory),
+        _row(f"fat-tree k={k} down", down_s, TARGETS_S[k], size),
     ]
 
 
@@ -135,19 +133,11 @@ def _once(
         with network:
             client.wait_connected(timeout_s=CONNECT_TIMEOUT_S)
             up_s = making_s + time.perf_counter() - began
-            memory = _memory_bytes(network)
+            memory = switch_memory_bytes(network)
             # At the end of the block: what follows is the way down.
             began = time.perf_counter()
         down_s = time.perf_counter() - began
         return Once(up_s, down_s, memory >> 20)
-
-
-def _memory_bytes(network: EmulatedNetwork) -> int:
-    """Resident memory of the switch's processes."""
-    total = 0
-    for pid in network.switch_pids:
-        total += psutil.Process(pid).memory_info().rss
-    return total
 
 
 def _mininet(k: int) -> list[Result]:

@@ -202,7 +202,7 @@ class Extractor:
 
 
 @cache
-def _load_loops() -> None:
+def load_loops() -> None:
     """Loads the machine code of the inner loops, once a process.
 
     Otherwise the first allocation of a process takes as long as loading does,
@@ -227,7 +227,7 @@ def measured(experiment: Experiment, extractor: Extractor) -> Measures:
     from testbed.play.playing import play, simulated, tee
 
     if extractor.decisions:
-        _load_loops()
+        load_loops()
     (policy,) = experiment.policies
     tally = Tally()
     occupancy = Occupancy()
@@ -333,8 +333,8 @@ class Together:
         measures: dict[str, float] = {}
         cpu_s = 0.0
         for prefix, part in self.parts:
-            found = part.run()
-            cpu_s += found["cpu_s"]
-            for name, value in found.items():
+            of_part = part.run()
+            cpu_s += of_part["cpu_s"]
+            for name, value in of_part.items():
                 measures[f"{prefix}_{name}"] = value
         return {**measures, "cpu_s": cpu_s}

@@ -106,12 +106,12 @@ def _check(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _estimate(found: Estimate) -> dict[str, Any]:
+def _estimate(interval: Estimate) -> dict[str, Any]:
     """A mean, and half its interval; the latter is null for one seed."""
-    half_width = found.half_width
+    half_width = interval.half_width
     if half_width is not None:
         half_width = _finite(half_width)
-    return {"mean": _finite(found.mean), "half_width": half_width}
+    return {"mean": _finite(interval.mean), "half_width": half_width}
 
 
 def _finite(value: float) -> float | None:
@@ -172,15 +172,15 @@ def claims_table(done: Reproduced) -> str:
     # No seeds would decide an own check: it is about the runs that were
     # made.
     papers: list[JudgedClaim] = []
-    own: list[JudgedClaim] = []
+    own_checks: list[JudgedClaim] = []
     for judged in done.judged:
-        group = own if judged.claim.status == "own check" else papers
+        group = own_checks if judged.claim.status == "own check" else papers
         group.append(judged)
     parts = []
     if papers:
         parts.append(_claims(HEADER, papers, seeds_to_decide(done)))
-    if own:
-        parts.append(_claims(("own check", *HEADER[1:]), own, {}))
+    if own_checks:
+        parts.append(_claims(("own check", *HEADER[1:]), own_checks, {}))
     return "\n\n".join(parts)
 
 

@@ -265,7 +265,7 @@ def measured(
         live.update(own(outcome.live))
         in_simulator.update(own(outcome.simulated))
     comparison = outcome.comparison
-    found = {
+    measures = {
         **live,
         POINTS.name: _number(comparison.success_points),
         COMPLETION.name: _median(comparison.completion),
@@ -275,12 +275,12 @@ def measured(
         AUDIT.name: float(len(outcome.audit_failed)),
         WALL.name: _number(outcome.live.summary.wall_s),
     }
-    if found[FIDELITY.name] == LEVELS["invalid"]:
-        for name in found.keys() - KEPT_OF_INVALID:
-            found[name] = math.nan
+    if measures[FIDELITY.name] == LEVELS["invalid"]:
+        for name in measures.keys() - KEPT_OF_INVALID:
+            measures[name] = math.nan
     for name, value in in_simulator.items():
-        found[name + SIMULATED] = value
-    return found
+        measures[name + SIMULATED] = value
+    return measures
 
 
 def level_of(run: RecordedRun) -> float:

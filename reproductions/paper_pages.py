@@ -300,13 +300,13 @@ def _brief(own: Stored) -> str:
     """
     lines = []
     for outcome in OUTCOMES:
-        found = []
+        sentences = []
         for name, result in own.items():
             if not result.old:
                 for judged in filter(outcome.has, result.done.judged):
-                    found.append(_line_of(name, judged.claim))
-        lines.append(f"**{outcome.heading}: {len(found)}**")
-        lines.append("\n".join(found) or "- none")
+                    sentences.append(_line_of(name, judged.claim))
+        lines.append(f"**{outcome.heading}: {len(sentences)}**")
+        lines.append("\n".join(sentences) or "- none")
     return "\n\n".join(lines)
 
 

@@ -304,12 +304,12 @@ def _one_live(
         request.command, f"testbed reproduce {figure.name} --live"
     )
     with shown_progress(figure.name) as report:
-        found = reproduce_live(
+        reproduced = reproduce_live(
             figure, request, backends, report, again=again
         )
-    folder, record = write_live(found, request)
+    folder, record = write_live(reproduced, request)
     if not as_json:
-        _show(found.done, folder)
+        _show(reproduced.done, folder)
         _show_runs(record["runs"])
     return {**record, "folder": str(folder.path)}
 

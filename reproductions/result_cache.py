@@ -179,7 +179,7 @@ def compute(
     together.
     """
     wanted = list(dict.fromkeys(configurations))
-    found: dict[Configuration, Measures] = {}
+    measures_of: dict[Configuration, Measures] = {}
     missing = []
     total = 0.0
     for configuration in wanted:
@@ -188,10 +188,10 @@ def compute(
             missing.append(configuration)
             total += configuration.cost()
         else:
-            found[configuration] = measures
+            measures_of[configuration] = measures
     # A long run that starts last would keep one processor busy alone.
     missing.sort(key=methodcaller("cost"), reverse=True)
-    kept = len(found)
+    kept = len(measures_of)
     done = 0.0
     report(
         SweepProgress(
@@ -208,15 +208,15 @@ def compute(
         configuration = by_key[task.key]
         # Stored at once: an interrupted figure continues from here.
         store.put(task.key, outcome.result, outcome.provenance)
-        found[configuration] = outcome.result["measures"]
+        measures_of[configuration] = outcome.result["measures"]
         done += configuration.cost()
         report(
             SweepProgress(
-                done=len(found),
+                done=len(measures_of),
                 of=len(wanted),
                 cost=done,
                 of_cost=total,
                 kept=kept,
             )
         )
-    return found
+    return measures_of

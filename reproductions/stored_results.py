@@ -173,19 +173,19 @@ Stored = Mapping[str, StoredResult]
 def stored(folder: Path = FOLDER) -> Stored:
     """All figures that have values in ``data/``."""
     verdicts = read_verdicts(folder)
-    found = {}
+    results = {}
     for name, figure in sections().items():
         path = folder / DATA / f"{name}.json"
         if path.exists():
             record = json.loads(path.read_text("utf-8"))
             made = verdicts.get(name, {})
-            found[name] = StoredResult(
+            results[name] = StoredResult(
                 done=restored(figure, record),
                 record=record,
                 old=made.get("old", ""),
                 in_advance=made.get("rules_first", False),
             )
-    return found
+    return results
 
 
 def read_verdicts(folder: Path = FOLDER) -> dict[str, Any]:
@@ -193,8 +193,8 @@ def read_verdicts(folder: Path = FOLDER) -> dict[str, Any]:
     path = folder / DATA / VERDICTS
     if not path.exists():
         return {}
-    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return found
+    record: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return record
 
 
 def verdicts_of(result: StoredResult) -> list[list[str]]:
@@ -243,15 +243,15 @@ def write_verdicts(folder: Path = FOLDER) -> None:
     """Judges all stored values again, by the ledger as it is committed."""
     # Standing depends on the repository's history, which an installed
     # package does not have: it is stored.
-    found = {}
+    verdicts = {}
     for name, result in stored(folder).items():
-        found[name] = {
+        verdicts[name] = {
             "ledger": result.done.figure.ledger,
             "old": standing(result),
             "rules_first": rules_first(result),
             "verdicts": verdicts_of(result),
         }
-    text = json.dumps(found, ensure_ascii=False, indent=1)
+    text = json.dumps(verdicts, ensure_ascii=False, indent=1)
     (folder / DATA / VERDICTS).write_text(f"{text}\n", "utf-8")
 
 

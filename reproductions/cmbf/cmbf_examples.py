@@ -166,17 +166,17 @@ def measures_of(run: RecordedRun) -> dict[str, float]:
     """The distance of ends and moves from the example's."""
     example = example_of(run)
     ends = {row.job_id: row.end_s or float("inf") for row in run.rows}
-    found = {LATE.name: 0.0}
+    measures = {LATE.name: 0.0}
     for job, end_min in example.ends.items():
         ratio = ends[job] / (end_min * MIN_S)
-        found[end_of(job).name] = ratio
-        found[LATE.name] = max(found[LATE.name], abs(ratio - 1.0))
+        measures[end_of(job).name] = ratio
+        measures[LATE.name] = max(measures[LATE.name], abs(ratio - 1.0))
     moves = moves_of(run)
     unlike = sum(map(ne, moves, example.moves))
     # Those that only one of both has are unlike, too.
     unlike += abs(len(moves) - len(example.moves))
-    found[MOVED.name] = float(unlike)
-    return found
+    measures[MOVED.name] = float(unlike)
+    return measures
 
 
 def moves_of(run: RecordedRun) -> list[str]:

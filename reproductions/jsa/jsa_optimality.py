@@ -117,7 +117,7 @@ class _Programme:
         shape = (len(self._rows), len(self._reward))
         matrix = coo_array((values, (rows, columns)), shape=shape).tocsr()
         # HiGHS minimises.
-        found = milp(
+        optimum = milp(
             -np.array(self._reward),
             constraints=LinearConstraint(
                 matrix, np.array(self._least), np.array(self._most)
@@ -126,9 +126,9 @@ class _Programme:
             bounds=Bounds(0, np.array(self._high)),
             options={"time_limit": limit_s, "mip_rel_gap": 0.0},
         )
-        if found.status != 0:
-            raise RuntimeError(f"HiGHS: {found.message}")
-        return float(-found.fun)
+        if optimum.status != 0:
+            raise RuntimeError(f"HiGHS: {optimum.message}")
+        return float(-optimum.fun)
 
     def _add(self, job: SmallJob) -> None:
         """Adds the columns and rows of a job: its starts, its VMs by server, and
@@ -226,13 +226,13 @@ class _Programme:
     def _below(self) -> dict[int, list[int]]:
         """The servers below each link."""
         tree = self._dc.trees[0]
-        found: dict[int, list[int]] = {}
+        servers_below: dict[int, list[int]] = {}
         for server in range(self._dc.n_servers):
             for node in tree.path_to_root(server):
                 link = int(tree.uplink[node])
                 if link >= 0:
-                    found.setdefault(link, []).append(server)
-        return found
+                    servers_below.setdefault(link, []).append(server)
+        return servers_below
 
     def _column(self, high: float, reward: float = 0.0) -> int:
         """The number of a new column, whose values are 0 to ``high``."""

@@ -48,7 +48,7 @@ def measures(run: RecordedRun) -> Measures:
         if isinstance(event, events.JobSubmitted):
             records[str(event.job["id"])] = event.job
     cores = sum(run.started.topology["slots"])
-    found = lease_measures(run.rows, records, held_slots, cores)
+    measures = lease_measures(run.rows, records, held_slots, cores)
     late_s = []
     twice = 0
     killed = 0
@@ -60,9 +60,9 @@ def measures(run: RecordedRun) -> Measures:
         if row.start_s is not None and wanted_s is not None:
             late_s.append(row.start_s - wanted_s)
     return {
-        ACCEPTED.name: found[ACCEPTED.name],
-        USE.name: found[USE.name],
-        USE_EARLY.name: found[USE_EARLY.name],
+        ACCEPTED.name: measures[ACCEPTED.name],
+        USE.name: measures[USE.name],
+        USE_EARLY.name: measures[USE_EARLY.name],
         LATE.name: max(late_s, default=0.0),
         TWICE.name: float(twice),
         KILLED.name: float(killed),

@@ -465,8 +465,8 @@ def _bits_on_links(
 def _packet_bits(history: History) -> float:
     """Size of a packet on the wire, in bits at the experiment's scale.
 
-    With ``scale``, an experiment's second takes fewer seconds on the wire, at
-    other rates.
+    ``scale.time`` divides times on the wire, and ``scale.rate`` multiplies
+    rates.
     """
     scale = history.stated("scale")
     try:

@@ -36,7 +36,7 @@ from testbed.report import labels
 from testbed.report.headline import Headline, headline, is_unfinished
 from testbed.report.pictures import pictures
 from testbed.report.policy_distributions import (
-    PolicyRun,
+    PlayedPolicy,
     distributions,
     policies_sentence,
 )
@@ -182,7 +182,7 @@ def write_overview(
     return folder.write_text(names.REPORT, page)
 
 
-OverviewEntry = tuple[PolicyRun, Headline]
+OverviewEntry = tuple[PlayedPolicy, Headline]
 """A policy's run, and its headline."""
 
 

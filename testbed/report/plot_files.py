@@ -32,7 +32,6 @@ COLOURS = (
 )
 NEUTRAL = MUTED
 
-
 _FILE_STYLE: Any = {
     **STYLE,
     "axes.facecolor": PAPER,

@@ -44,7 +44,7 @@ MARGIN = 0.02
 """Room before zero, so that a curve on it is not on the axis."""
 
 
-PolicyRun: TypeAlias = Results | RecordedRun
+PlayedPolicy: TypeAlias = Results | RecordedRun
 """A policy's run, of which the ``rows`` and their ``summary`` are used."""
 
 
@@ -170,7 +170,7 @@ class PolicyCurves:
                 yield curve.policy, value, share
 
 
-def policies_sentence(runs: Sequence[PolicyRun]) -> str:
+def policies_sentence(runs: Sequence[PlayedPolicy]) -> str:
     """The outcome over all policies in some sentences, bad news first."""
     summaries = [run.summary for run in runs]
     first = summaries[0]
@@ -235,7 +235,7 @@ def _waited(summaries: Sequence[Summary]) -> str:
     )
 
 
-def distributions(runs: Sequence[PolicyRun]) -> list[PolicyCurves]:
+def distributions(runs: Sequence[PlayedPolicy]) -> list[PolicyCurves]:
     """The curves of each quantity in which jobs or policies differ."""
     shown: list[PolicyCurves] = []
     for quantity in QUANTITIES:
@@ -252,7 +252,7 @@ def _differ(curves: Curves) -> bool:
     return most - least > ROUNDING * abs(most)
 
 
-def _curves(runs: Sequence[PolicyRun], quantity: Quantity) -> Curves:
+def _curves(runs: Sequence[PlayedPolicy], quantity: Quantity) -> Curves:
     curves = []
     for run in runs:
         values = []

@@ -103,8 +103,8 @@ def did_you_mean(name: str, known: Sequence[str]) -> str:
 
 
 def near(name: str, known: Sequence[str]) -> str | None:
-    """The known name closest to ``name``; None where none is near, or several
-    are.
+    """The known name whose spelling is closest to ``name``, or else the only one
+    that contains it or is contained in it; None without one.
     """
     # A file may hold as many wrong names as there are known ones.
     if len(known) > _MOST_COMPARED:

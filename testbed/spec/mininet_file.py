@@ -112,7 +112,9 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
     # SIGXCPU or SIGKILL at the child's limit of processor time; SIGKILL also
     # if the machine runs out of memory.
     if child.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        reason = "computes for minutes, or was killed: is it in a loop?"
+        reason = (
+            "computes for minutes, or was killed: does it wait in a loop?"
+        )
     return _Reply(reason=reason)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from jobs.linux import inside_network_namespace
+from jobs.workload.distributions import Floats
 from testbed.backends.emu.limiter_counters import (
     SEND_CAP,
     CounterReader,
@@ -36,7 +37,6 @@ from testbed.standing.network_layout import (
 from testbed.standing.network_state import NetworkState
 
 SAMPLE_S = 1.0
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,8 @@ def played_live(
         spec = laid_out(folder, relative)[name]
         command = _command(spec, keep or folder / "runs", overrides)
         ended, record = _run_when_free(command)
-        # Exit code 1 is that of a run with results outside their bands.
+        # With exit code 1 the run has a result too: its expectations were
+        # not met, or its audit failed.
         if ended.returncode not in (0, 1) or record is None:
             raise _failure(record, ended.returncode, ended.stderr).error
         return _result_and_provenance(record)

@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -156,7 +156,7 @@ def examined() -> Mapping[str, Any]:
     doctor = {
         "can_run": able,
         "verdict": sentence,
-        "checks": list(map(asdict, checks)),
+        "checks": [check.to_json() for check in checks],
     }
     return {
         "doctor": doctor,

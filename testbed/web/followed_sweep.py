@@ -21,7 +21,9 @@ from testbed.web.gauges import Gauge
 from testbed.web.run_state import shown
 
 STATES = ("asked", "computed", "kept", "failed")
-"""States of a sweep's runs, as its file counts them."""
+"""Counts of a sweep's runs, as its file names them: of all, then of those in
+each state.
+"""
 
 
 class FollowedSweep:

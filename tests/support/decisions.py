@@ -148,9 +148,12 @@ def figure_points() -> list[tuple[str, str, float]]:
 
 def of_point(name: str, series: str, x: float) -> dict[str, Any]:
     """One point of a figure: its engine runs, and what was measured of them."""
+    from reproductions.configuration import load_loops
     from testbed.errors import MachineCannot
 
     kind, _, figure = name.partition(":")
+    # Before the runs are listed: loading plays runs too, once a process.
+    load_loops()
     runs: list[str] = []
     try:
         with engine_digests(runs):

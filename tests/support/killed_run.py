@@ -10,14 +10,8 @@ import subprocess
 import sys
 from contextlib import ExitStack
 
-from testbed.backends.emu.cgroups import RunCgroup, probe_layout
-from testbed.backends.emu.cleanup import clean_leftovers, remove_run
-from testbed.backends.emu.cleanup_journal import (
-    CleanupJournal,
-    JournalEntry,
-    machine_lock,
-    start_ticks,
-)
+from bench.live_network import journalled_run
+from testbed.backends.emu.cleanup_journal import JournalEntry, start_ticks
 from testbed.backends.emu.emulation import Builder, network_kind
 from testbed.backends.emu.part_switches import switch_in_parts
 from testbed.embedding.placement import Placement
@@ -46,17 +40,7 @@ def main(
         datacentre, plan, placement, slots, 5, "j", 10_000_000
     )
     with ExitStack() as stack:
-        stack.enter_context(machine_lock(f"kill me {prefix}"))
-        clean_leftovers()
-        journal = CleanupJournal.create(f"kill me {prefix}")
-        stack.callback(remove_run, journal)
-        cgroup = RunCgroup(probe_layout(), journal.tag.run)
-        journal.add(
-            [JournalEntry("cgroup", str(path)) for path in cgroup.paths]
-        )
-        cgroup.create()
-        stack.callback(cgroup.leave)
-        cgroup.enter()
+        journal = journalled_run(stack, f"kill me {prefix}")
         sys.stdout.write(f"going {journal.tag.run}\n")
         sys.stdout.flush()
         while True:

@@ -341,8 +341,8 @@ class RunCgroup:
         that has run with a low weight keeps a virtual runtime far ahead of the
         others, and waits long after the change.
         """
-        members = self._path("cpu", server, vm) / "cgroup.procs"
-        for pid in members.read_text("ascii").split():
+        processes = self._path("cpu", server, vm) / "cgroup.procs"
+        for pid in processes.read_text("ascii").split():
             # A process that has ended meanwhile cannot be moved.
             with suppress(OSError):
                 _write(self._way_out, pid)
@@ -469,10 +469,10 @@ def groups_of_run(main: str) -> tuple[str, ...]:
 def counts(file: Path) -> dict[str, int]:
     """Numbers in a control group's file, such as ``cpu.stat``, by name.
 
-    Empty for a group that is gone.
+    Empty for a group that is gone. Raises ValueError for any other line.
     """
     numbers = {}
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         for line in file.read_text(encoding="ascii").splitlines():
             name, _, number = line.partition(" ")
             numbers[name] = int(number)

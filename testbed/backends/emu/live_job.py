@@ -212,11 +212,12 @@ class LiveJob:
     ) -> Followed:
         """The job's description for the collection of evidence.
 
-        ``groups``: control groups of its VMs; ``claims``: processors that they
-        use whenever they get them; ``nodes``: their nodes with background VMs
-        that use all they leave; ``enforced``: reservations have limits; ``band``:
-        the share of its time by which it may be late, None where its file says
-        none; ``offloads``: VMs leave segmentation to the switch.
+        ``groups``: control groups of the VMs of a person's program; ``claims``:
+        processors that they use whenever they get them; ``nodes``: their nodes
+        with background VMs that use all they leave; ``enforced``: reservations
+        have limits; ``band``: the share of its time by which it may be late,
+        None where its file says none; ``offloads``: VMs leave segmentation to
+        the switch.
         """
         request = self.request
         kind = self._evidence_kind

@@ -30,7 +30,7 @@ from jobs import launcher_commands
 from jobs.demand import Demand
 from jobs.launcher_commands import LauncherCommand
 from jobs.linux import hides_processes
-from testbed.backends.emu import open_vswitch
+from testbed.backends.emu import open_vswitch, shared_numbers
 from testbed.backends.emu.cgroups import (
     OPTIONAL,
     CgroupLayout,
@@ -670,7 +670,6 @@ PORT_BYTES = 100_000
 AGENT_BYTES = 3_500_000
 PART_THREADS = 12  # of a part's two daemons
 OTHERS = 100  # threads, and open files, of everything else
-PROC_SYS = Path("/proc/sys")
 HINTS = {
     "MiB of memory": "end other programs; or fewer slots_per_server, a smaller k, fewer VMs",
     "network namespaces": "sudo sysctl user.max_net_namespaces=NUMBER",
@@ -696,7 +695,7 @@ def needed(network: NetworkPlan, n_agents: int) -> tuple[int, ...]:
 
 
 def room(
-    layout: CgroupLayout, proc_sys: Path = PROC_SYS
+    layout: CgroupLayout, proc_sys: Path = shared_numbers.SYSTEM
 ) -> tuple[int, ...]:
     """Amounts left on the machine, or, if less, in its control group.
 
@@ -748,7 +747,9 @@ def machine_limits(slots: Sequence[int]) -> VmLimits:
     if group := layout.mounts.get("memory"):
         limit_bytes = _limit(group / layout.memory_limit)
         memory_bytes = min(memory_bytes, limit_bytes)
-    return vm_limits(slots, memory_bytes, _most_processes(layout, PROC_SYS))
+    return vm_limits(
+        slots, memory_bytes, _most_processes(layout, shared_numbers.SYSTEM)
+    )
 
 
 def require_room(network: NetworkPlan, n_agents: int) -> None:

@@ -114,13 +114,13 @@ def up_arguments(
                 interface=f"ofport_request={port.number}",
                 port=("qos=@noop", tag),
             )
-        made = _bridge_row(bridge, ids, datapath, tag)
+        bridge_row = _bridge_row(bridge, ids, datapath, tag)
         if connected:
             commands.append(controller_row(f"c{bridge.node}", run_tag))
-            made.append(f"controller=@c{bridge.node}")
-        commands.append(made)
-    rows = [f"@b{bridge.node}" for bridge in bridges]
-    commands.append(["add", "Open_vSwitch", ".", "bridges", *rows])
+            bridge_row.append(f"controller=@c{bridge.node}")
+        commands.append(bridge_row)
+    bridge_ids = [f"@b{bridge.node}" for bridge in bridges]
+    commands.append(["add", "Open_vSwitch", ".", "bridges", *bridge_ids])
     return _joined(commands)
 
 

@@ -123,14 +123,16 @@ def passed_load_test(
     """Tests the scale's rate; searches for one that fits if it does not.
 
     ``auto`` first tests a rate that leaves room, and takes it if it fits;
-    ``largest`` always searches. A given rate, or the first one of ``largest``,
-    is tested once more unless its load is beyond :data:`FAR`. The better of
+    ``largest`` always searches. A given rate that does not fit, or the first
+    one of ``largest``, is tested once more unless its load is beyond
+    :data:`FAR`. The better of
     several tests counts, as a switch that has just been started, or another
     program, only adds load.
 
     ``force``: nothing is refused, and there is no search for a given rate: it
     is tested twice at most, or once without ``repeat``. If the load test itself
-    fails, a given rate is run with that finding; ``auto`` is refused.
+    fails, a rate is run with that finding; ``auto`` without ``force`` is
+    refused.
     """
     return _Search(test, peaks, scale, narrate).passed(
         force=force, repeat=repeat
@@ -242,7 +244,9 @@ class _Search:
         return min(at_rate, key=attrgetter("load"))
 
     def _failed(self, tested: Preflight, *, force: bool) -> Preflight:
-        """A load test that failed; refused if the rate was to be searched for."""
+        """A load test that failed; refused if the rate was to be searched for,
+        unless ``force``.
+        """
         if force or not self._scale.auto:
             return tested
         hint = "give scale.rate a number in place of auto"

@@ -95,7 +95,8 @@ def limiters(
     """Rows of :data:`LIMITER` for every limiter of the tenants.
 
     They are both caps of each VM, and a class on every directed link that the
-    tenant reserved. If it reserved none, they are all links of its tree, whole.
+    tenant reserved. If it reserved none, all links of its tree, whole, take the
+    place of the classes.
     """
     rows: dict[Limiter, tuple[int, ...]] = {}
     for tenant in tenants:

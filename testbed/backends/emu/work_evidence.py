@@ -38,8 +38,9 @@ def used_s(group: Path) -> float | None:
     """Processor time of a control group so far; None for one that is gone."""
     with suppress(OSError, ValueError):
         return NS * int((group / USAGE_V1).read_text(encoding="ascii"))
-    used_us = counts(group / STAT).get(USAGE_V2)
-    return None if used_us is None else US * used_us
+    with suppress(KeyError, ValueError):
+        return US * counts(group / STAT)[USAGE_V2]
+    return None
 
 
 def throttled_s(group: Path) -> float:

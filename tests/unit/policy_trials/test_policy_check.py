@@ -238,11 +238,11 @@ def test_a_check_that_cannot_be_made_still_says_what_it_is_about(
         raise RunFailed("a fresh process ends with 1")
 
     monkeypatch.setattr(policy_check, "in_fresh_process", fails)
-    found = next(policy_findings(subject_of(GOOD, tmp_path)))
-    assert found.check == "determinism"
-    assert found.verdict == "failed"
-    assert found.evidence == "a fresh process ends with 1"
-    assert found.says == "the same experiment gives the same events"
+    finding = next(policy_findings(subject_of(GOOD, tmp_path)))
+    assert finding.check == "determinism"
+    assert finding.verdict == "failed"
+    assert finding.evidence == "a fresh process ends with 1"
+    assert finding.says == "the same experiment gives the same events"
 
 
 @pytest.mark.slow

@@ -163,7 +163,7 @@ def test_allocations_are_timed_with_loaded_loops(
         raise InterruptedError
 
     monkeypatch.setattr(
-        configuration, "_load_loops", lambda: order.append("loaded")
+        configuration, "load_loops", lambda: order.append("loaded")
     )
     monkeypatch.setattr(playing, "play", play)
     points = FIGURES["dcloud-fig4"].configurations(1, quick=True)

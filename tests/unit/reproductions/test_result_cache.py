@@ -156,8 +156,8 @@ def test_a_traces_content_goes_with_the_task(
         n: replace(ref, path=tmp_path / "by-digest")
         for n, ref in task.files.items()
     }
-    found = replace(task, files=moved).run(LocalContext(tmp_path))
-    assert found["result"]["measures"] == {"length": 8.0}
+    outcome = replace(task, files=moved).run(LocalContext(tmp_path))
+    assert outcome["result"]["measures"] == {"length": 8.0}
     assert os.environ["TESTBED_DATA"] == str(tmp_path / "data")
 
 

@@ -66,9 +66,9 @@ def run(
         match policy:
             case NodeQueue(nodes=nodes):
                 check_nodes(nodes)
-            case Cmbf(tiers=tiers):
-                for tier in tiers:
-                    check_tier(tier)
+            case Cmbf(_foreground=foreground, _background=background):
+                check_tier(foreground)
+                check_tier(background)
         if after_step is not None:
             after_step(engine)
 

@@ -40,8 +40,8 @@ PROFILED = FILE.replace(
 def of(
     text: str, path: Path = Path("made.yaml"), **asked: Any
 ) -> list[Cell]:
-    found = Cells(plan_sweep(path, text, PlanOptions(**asked)))
-    return [cell for one in found.combinations() for cell in found.of(one)]
+    cells = Cells(plan_sweep(path, text, PlanOptions(**asked)))
+    return [cell for one in cells.combinations() for cell in cells.of(one)]
 
 
 def keys(

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from testbed.backends.emu import machine_checks
 from testbed.cli import main
-from testbed.sweeps import live_cell, sweep_folder
+from testbed.sweeps import live_cell, sweep_folder, worker_side
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.result_store import ResultStore
 from testbed.sweeps.sweeping import stored_spec
@@ -97,6 +98,23 @@ class Runs:
         return subprocess.CompletedProcess(
             command, 0, json.dumps([record]), ""
         )
+
+
+def test_a_machine_s_checks_are_stored_with_the_keys_of_doctor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    check = machine_checks.MachineCheck("disk", "ok", "1 GiB free here")
+    monkeypatch.setattr(machine_checks, "examine", lambda: [check])
+    # Not the function that keeps its result for the process.
+    doctor = worker_side.examined.__wrapped__()["doctor"]
+    assert doctor["checks"] == [
+        {
+            "name": "disk",
+            "grade": "ok",
+            "found": "1 GiB free here",
+            "hint": None,
+        }
+    ]
 
 
 @pytest.fixture

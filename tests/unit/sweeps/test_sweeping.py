@@ -309,10 +309,10 @@ def ref(name: str, path: Path) -> FileRef:
 
 
 def failure(task: Cell, scratch: Path) -> str:
-    found = attempt(task, LocalContext(scratch))
-    assert found.result is None
-    assert found.failure is not None
-    return found.failure.message
+    outcome = attempt(task, LocalContext(scratch))
+    assert outcome.result is None
+    assert outcome.failure is not None
+    return outcome.failure.message
 
 
 # ------------------------------------------------------------------ what fails, what stops it
