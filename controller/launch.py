@@ -44,6 +44,7 @@ from jobs.inherited_settings import drop_inherited_settings
 
 if TYPE_CHECKING:
     from controller.control_plane import ControlPlane
+    from controller.saved_state import StateStore
 
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -335,26 +336,57 @@ def _unprivileged_plane(
     become.
     """
     from controller.control_plane import ControlPlane
-    from controller.saved_state import StateStore
     from controller.values import InvalidValues
 
-    store = None
-    user = None
+    user = _user_to_become(options)
     user_name = _user_name(os.getuid())
+    if user:
+        user_name = user.name
     try:
-        if os.geteuid() == 0:
-            user = unprivileged_user(os.environ)
-            if options.uid is not None:
-                user = User(str(options.uid), options.uid, options.uid)
-            user_name = user.name
-        if options.state_dir:
-            # As root: the user may have no access to the directories above.
-            options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-            store = StateStore.at(options.state_dir)
-            if user:
-                _give_state_directory(
-                    store.descriptor, options.state_dir, user
-                )
+        store = _state_store(options, user)
+    except (InvalidValues, OSError) as error:
+        raise _bad_state(error) from None
+    _give_up_root(options, user)
+    try:
+        return ControlPlane(store), user_name
+    except (InvalidValues, OSError) as error:
+        raise _bad_state(error) from None
+
+
+def _user_to_become(options: argparse.Namespace) -> User | None:
+    """Whom root is left for; None where this process is not root's."""
+    if os.geteuid() != 0:
+        return None
+    if options.uid is not None:
+        return User(str(options.uid), options.uid, options.uid)
+    return unprivileged_user(os.environ)
+
+
+def _state_store(
+    options: argparse.Namespace, user: User | None
+) -> StateStore | None:
+    """Opens the directory of the saved state; None where none is wanted.
+
+    Done as root: the user may have no access to the directories above.
+    """
+    from controller.saved_state import StateStore
+
+    if not options.state_dir:
+        return None
+    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    store = StateStore.at(options.state_dir)
+    if user:
+        _give_state_directory(store.descriptor, options.state_dir, user)
+    return store
+
+
+def _bad_state(error: Exception) -> CannotStart:
+    return CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}")
+
+
+def _give_up_root(options: argparse.Namespace, user: User | None) -> None:
+    """Becomes ``user``, without a way back, and refuses system calls."""
+    try:
         if user:
             drop_inherited_settings()
             become(user)
@@ -364,10 +396,11 @@ def _unprivileged_plane(
         refuse_calls()
         if options.exit_with_parent is not None:
             end_with_parent(options.exit_with_parent)
-        return ControlPlane(store), user_name
-    except (InvalidValues, OSError) as error:
+    except OSError as error:
         raise CannotStart(
-            EXIT_BAD_INPUT, "bad-state", f"saved state: {error}"
+            EXIT_MACHINE_CANNOT,
+            "privileges",
+            f"this process cannot give up its privileges: {error}",
         ) from None
 
 

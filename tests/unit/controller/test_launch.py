@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import shutil
@@ -28,7 +29,14 @@ from controller.flow_rules import (
     Match,
     desired_flows,
 )
-from controller.launch import TOKEN_VARIABLE, User, unprivileged_user
+from controller.launch import (
+    EXIT_MACHINE_CANNOT,
+    TOKEN_VARIABLE,
+    CannotStart,
+    User,
+    _give_up_root,
+    unprivileged_user,
+)
 from controller.library import (
     LIBRARY_VARIABLE,
     LibraryMissing,
@@ -616,6 +624,22 @@ def test_a_token_file_that_others_can_read_is_refused(
     answer = json.loads(ended.stdout)
     assert answer.pop("message") in ended.stderr
     assert answer == {"ready": False, "error": "token", "port": None}
+
+
+def test_privileges_that_cannot_be_given_up_are_no_fault_of_a_saved_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused() -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("jobs.linux.set_no_new_privileges", refused)
+    options = argparse.Namespace(exit_with_parent=None)
+    with pytest.raises(
+        CannotStart, match="give up its privileges"
+    ) as failed:
+        _give_up_root(options, user=None)
+    assert failed.value.error == "privileges"
+    assert failed.value.exit_code == EXIT_MACHINE_CANNOT
 
 
 @pytest.mark.usefixtures("any_library")
