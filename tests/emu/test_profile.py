@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from jobs.job_profile import Profile
 from testbed.spec.job_entries import read_profile
 from tests.emu.test_run import REPOSITORY, Testbed
 
+# Other programs only take away: what one try in three shows can be had.
+TRIES = 3
 # A transfer that halves its time with twice the bandwidth, up to the rate of its curve, and no
 # further: on the wire 1, 2 and 4 Mbit/s, so that a slow machine carries it too.
 APPLICATION = """
@@ -68,29 +71,29 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
 def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     testbed: Testbed,
 ) -> None:
+    seen: list[str] = []
     to = testbed.file.with_name("profile.yaml")
-    done = testbed.run(
-        "profile",
-        str(testbed.file),
-        *testbed.options,
-        "--to",
-        str(to),
-        "--json",
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert found["run"]["audit_passed"]
-    times = {
-        point["bandwidth_bps"]: point["median_s"]
-        for point in found["rungs"]
-    }
-    # Loose for machines that are busy; half the bandwidth must show for what it is all the same.
-    assert times[100_000_000] == pytest.approx(2.0, rel=0.2)
-    assert times[50_000_000] == pytest.approx(4.0, rel=0.2)
-    assert (found["threshold_bps"], found["threshold_found"]) == (
-        100_000_000,
-        True,
-    )
+    while len(seen) < TRIES and "" not in seen:
+        for old in (testbed.out, to):
+            if old.exists():
+                old.rename(old.with_name(f"{old.name}-{len(seen)}"))
+        done = testbed.run(
+            "profile",
+            str(testbed.file),
+            *testbed.options,
+            "--to",
+            str(to),
+            "--json",
+        )
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["run"]["audit_passed"]
+        times = {
+            point["bandwidth_bps"]: point["median_s"]
+            for point in found["rungs"]
+        }
+        seen.append(late(found, times))
+    assert "" in seen, seen
     profile, document = read_profile(to)
     assert document.problems == []
     assert profile == Profile(
@@ -99,6 +102,22 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     assert (testbed.folder / "profile.yaml").read_text(
         "utf-8"
     ) == to.read_text("utf-8")
+
+
+def late(found: dict[str, Any], times: dict[int, float]) -> str:
+    """Whatever a busy machine has made of the times; empty: nothing.
+
+    Loose for machines that are busy; half the bandwidth must show for what it
+    is all the same.
+    """
+    expected = {100_000_000: 2.0, 50_000_000: 4.0}
+    for bandwidth_bps, expected_s in expected.items():
+        assert times[bandwidth_bps] > 0.8 * expected_s
+        if times[bandwidth_bps] > 1.2 * expected_s:
+            return f"{times}"
+    if found["threshold_bps"] != 100_000_000:
+        return f"threshold {found['threshold_bps']} of {times}"
+    return "" if found["threshold_found"] else f"no threshold of {times}"
 
 
 @pytest.mark.long
