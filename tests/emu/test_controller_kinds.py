@@ -162,7 +162,7 @@ def test_a_firewall_by_rest_beside_the_librarys_learning_switch(
     network.good(
         "tenant", "add", "a", "--vms", "3", "--bandwidth", "100 Mbit/s"
     )
-    ping = ("ping", "-c", "1", "-W", "5", "a.2")
+    ping = ("ping", "-c", "1", "-w", "30", "a.2")
     assert network.inside("a.0", *ping).returncode == 0
     flows = json.loads(asked(f"{address}stats/flow/1"))["1"]
     assert any("dl_dst" in flow["match"] for flow in flows)
@@ -199,7 +199,7 @@ def test_a_controller_that_runs_already_has_the_flows(
                 "100 Mbit/s",
             )
         )
-        ping = ("ping", "-c", "1", "-W", "5", "a.2")
+        ping = ("ping", "-c", "1", "-w", "30", "a.2")
         assert network.inside("a.0", *ping).returncode == 0
         # A learning switch reaches whom it should; of the rest the packets tell.
         checked = network.run("verify").stdout
