@@ -90,6 +90,8 @@ def test_packets_are_seen_where_they_pass(
             *("capture", "a.0", "--count", "2", "dst", "host", "a.1")
         )
         assert all("echo request" in line for line in text.splitlines())
+        # Both ping by now, however long their programs take to start.
+        standing.good("capture", "b.0", "--count", "1", "icmp")
         # A link carries both tenants' in both directions; its name in any order.
         link = tmp_path / "link.pcap"
         done = standing.run(

@@ -593,7 +593,7 @@ def test_traffic_does_not_notice_a_restart_of_the_controller(
     source, target = state.tenants[0].vms
     running = stream(fabric, source, target)
     process.process.kill()
-    process.process.wait(10)
+    process.process.wait(60)
     fabric.assert_flows(state)
     # While it is away somebody tampers: a rule of a tenant goes, one in our name comes.
     victim = fabric.bridge(RACK)

@@ -16,10 +16,11 @@ from tests.emu.test_restarts import controller_of, killed
 from tests.emu.test_up import Standing, standing, wait_for  # noqa: F401 - a fixture
 
 # As another user: tries to connect as a switch, and to listen in the
-# controller's place; prints what came of each.
+# controller's place; prints what came of each. The last argument: seconds to
+# wait for the controller's first bytes.
 ATTACK = """
 import os, socket, sys
-path, port = sys.argv[1], int(sys.argv[2])
+path, port, wait_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
 os.setgroups([])
 os.setresgid(65534, 65534, 65534)
 os.setresuid(65534, 65534, 65534)
@@ -29,7 +30,7 @@ def tried(what, attempt):
     except OSError as error:
         print(what, type(error).__name__)
 def greeted():
-    with socket.create_connection(("127.0.0.1", port), 5) as peer:
+    with socket.create_connection(("127.0.0.1", port), wait_s) as peer:
         return peer.recv(8).hex() or "closed"
 tried("connect", lambda: socket.socket(socket.AF_UNIX).connect(path))
 tried("replace", lambda: os.unlink(path))
@@ -39,10 +40,18 @@ tried("greeted", greeted)
 """
 
 
-def attack(path: Path, port: int) -> list[str]:
+ANSWERS_WITHIN_S = 60.0
+SILENT_S = 5.0
+
+
+def attack(path: Path, port: int, wait_s: float) -> list[str]:
     command = [sys.executable, "-c", ATTACK, str(path), str(port)]
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, check=True
+        [*command, str(wait_s)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
     )
     return done.stdout.splitlines()
 
@@ -153,7 +162,7 @@ def test_nobody_else_is_controller_or_switch_or_speaks_to_one(
     port = int(
         standing.options[standing.options.index("--openflow-port") + 1]
     )
-    refused = attack(path, port)
+    refused = attack(path, port, ANSWERS_WITHIN_S)
     assert refused[:4] == REFUSED
     assert refused[4] in ("greeted closed", "greeted ConnectionResetError")
     first = controller_of(standing)
@@ -161,12 +170,12 @@ def test_nobody_else_is_controller_or_switch_or_speaks_to_one(
     first.suspend()
     try:
         # It is away: a connection waits, and nobody answers it.
-        away = attack(path, port)
+        away = attack(path, port, SILENT_S)
         assert [*away[:4], away[4]] == [*REFUSED, "greeted TimeoutError"]
     finally:
         first.resume()
     killed(first.pid)
-    assert attack(path, port)[:4] == REFUSED
+    assert attack(path, port, SILENT_S)[:4] == REFUSED
     wait_for(lambda: controller_of(standing) not in (None, first))
     standing.good(
         "tenant", "add", "b", "--vms", "2", "--bandwidth", "9 Mbit/s"

@@ -210,6 +210,8 @@ def test_a_full_disk_ends_the_run_with_a_whole_folder(
     try:
         process = testbed.start("--json")
         testbed.until("job_started", process)
+        # Standing still, so that its jobs last until the disk is full.
+        process.send_signal(signal.SIGSTOP)
         filler = testbed.out / "filler"
         with filler.open("wb") as file:
             try:
@@ -218,7 +220,8 @@ def test_a_full_disk_ends_the_run_with_a_whole_folder(
                     file.flush()
             except OSError:
                 pass
-        out, err = process.communicate(timeout=60)
+        process.send_signal(signal.SIGCONT)
+        out, err = process.communicate(timeout=120)
         assert process.returncode == 4, err
         assert "full" in out + err
         folder = next(

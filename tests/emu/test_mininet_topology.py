@@ -72,7 +72,7 @@ def plain_mininet(plan: Any) -> Iterator[Any]:
 
 def neighbour_of(host: Any, address: str) -> str | None:
     """The MAC that answers for ``address``: a question and an answer across the whole tree."""
-    for _ in range(50):
+    for _ in range(300):
         # Any datagram makes the kernel ask; this needs no ping, which minimal machines lack.
         host.cmd(f"echo > /dev/udp/{address}/9")
         words = host.cmd(

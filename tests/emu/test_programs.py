@@ -93,7 +93,7 @@ def test_ranks_find_each_other_by_name(emulation: Emulation) -> None:
 
 
 SENDS = """
-import os, socket
+import os, socket, time
 rank = int(os.environ["HOSENET_RANK"])
 address = os.environ["HOSENET_PEERS"].split(",")
 if rank == 0:
@@ -109,7 +109,8 @@ else:
             caller = socket.create_connection((address[0], 5900))
             break
         except ConnectionRefusedError:
-            pass
+            # Each try is bytes on the wire, which count: few of them.
+            time.sleep(0.05)
     caller.sendall(bytes(100000 * rank))
     # What is in the kernel's buffers at its end is not counted.
     caller.shutdown(socket.SHUT_WR)

@@ -196,4 +196,7 @@ def test_whenever_it_dies_during_an_admission_the_tenant_is_in_or_out(
         assert {
             each["name"] for each in standing.status()["tenants"]
         } == there
-    assert there
+    # Where each victim died before the command came to it, this one is the
+    # first.
+    standing.good(*("tenant", "add", "last"), *add[3:])
+    assert verified(standing)[0] == 0

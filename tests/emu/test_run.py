@@ -157,8 +157,12 @@ class Testbed:
     def until(
         self, event: str, process: subprocess.Popen[str], times: int = 1
     ) -> None:
-        """Wait until the run has written so many events of that name."""
-        give_up = time.monotonic() + 60
+        """Wait until the run has written so many events of that name.
+
+        For five minutes: a slow machine takes one to make a network of many
+        VMs.
+        """
+        give_up = time.monotonic() + 300
         while time.monotonic() < give_up and process.poll() is None:
             if self.out.exists() and any(self.out.iterdir()):
                 log = self.folder / "events.jsonl"
@@ -371,6 +375,9 @@ def interrupted(
     # The other library than that of the run that ends, where both are there.
     library = "os-ken" if importlib.util.find_spec("os_ken") else "ryu"
     running = own.start("--controller", library)
+    # Of the jobs that come at once all agents have been forked, and have
+    # become their users.
+    own.until("job_started", running, times=3)
     own.until("job_progress", running)
     (mark,) = own.marks
     processes = tuple(processes_of(mark, running.pid))
@@ -587,7 +594,7 @@ def as_nobody() -> Callable[[list[str]], subprocess.CompletedProcess[str]]:
             extra_groups=[],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=300,
             check=False,
         )
 
