@@ -237,11 +237,16 @@ def test_the_time_is_that_of_the_limit(
 def test_the_next_receivers_turn_comes_when_the_kernel_has_sent_the_bytes_of_the_one_before(
     star: Star, watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    """300 kB to each of two at 2 Mbit/s: side by side, both would arrive until the very end."""
+    """600 kB to each of two at 2 Mbit/s: side by side, both would arrive until
+    the very end.
+
+    A fifth of the time of one is half a second, by which a receiver may come
+    late to its processor.
+    """
     star.limit(
         0, "root", "tbf", "rate", "2mbit", "burst", "16kb", "limit", "200kb"
     )
-    flows = [VmTransfer(0, 1, 300_000), VmTransfer(0, 2, 300_000)]
+    flows = [VmTransfer(0, 1, 600_000), VmTransfer(0, 2, 600_000)]
     sender, *receivers = watch.run_together(
         spawn_all(cubic(transfer_plans(flows, star.ips)))
     )

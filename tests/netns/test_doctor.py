@@ -107,7 +107,7 @@ def test_without_root_it_fails_with_the_command_that_helps() -> None:
         extra_groups=[],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 3, done.stderr

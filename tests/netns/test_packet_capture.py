@@ -79,7 +79,9 @@ class Pinged:
         self.after()
 
     def wait_for_tcpdumps(self) -> list[str]:
-        """Those of the namespace, once all have become another user's."""
+        """Those of the namespace, once all have become another user's and wait
+        for packets: meanwhile they set their filter, which drops packets.
+        """
         reading: list[str] = []
         while len(reading) < self.n_points:
             pids = subprocess.run(
@@ -90,10 +92,19 @@ class Pinged:
             ).stdout.split()
             reading = []
             for pid in pids:
-                status = Path(f"/proc/{pid}/status")
-                if "CapPrm:\t0000000000000000" in status.read_text("ascii"):
+                if is_capturing(pid):
                     reading.append(pid)
         return reading
+
+
+def is_capturing(pid: str) -> bool:
+    """True for a process that sleeps without any capability."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text("ascii")
+    except OSError:
+        # It has ended.
+        return False
+    return "CapPrm:\t0000000000000000" in status and ("State:\tS" in status)
 
 
 def test_what_reads_packets_may_do_nothing_else(
@@ -188,8 +199,13 @@ def test_several_points_come_into_one_file(
     thread = pinged.soon()
     with path.open("wb") as file:
         merged = MergedPackets(["a.0", "a.1"], file.write)
-        request = CaptureRequest("icmp", seconds=3)
-        counts = capture([point, other], request, merged.take)
+        # Until both have pinged, however long that takes.
+        over = threading.Event()
+        pinged.after = over.set
+        counts = capture(
+            *([point, other], CaptureRequest("icmp"), merged.take),
+            over.is_set,
+        )
     thread.join()
     assert counts.captured == 4
     # Read by a program that shares no code with the writer.
