@@ -89,7 +89,7 @@ class Service:
     def raw(self, text: bytes) -> bytes:
         """Send bytes as they are; everything that comes back before the end."""
         with socket.create_connection(
-            ("127.0.0.1", self.port), timeout=10
+            ("127.0.0.1", self.port), timeout=60
         ) as connection:
             connection.sendall(text)
             connection.shutdown(socket.SHUT_WR)
@@ -106,7 +106,7 @@ class Service:
         token: str | None = TOKEN,
     ) -> tuple[int, Any]:
         connection = http.client.HTTPConnection(
-            "127.0.0.1", self.port, timeout=10
+            "127.0.0.1", self.port, timeout=60
         )
         headers = (
             {} if token is None else {"Authorization": f"Bearer {token}"}
