@@ -518,7 +518,7 @@ def test_ctrl_c_leaves_what_is_done(a_class: Path) -> None:
         assert time.monotonic() < until
         time.sleep(0.02)
     command.send_signal(signal.SIGINT)
-    _, err = command.communicate(timeout=30)
+    _, err = command.communicate(timeout=60)
     assert command.returncode == 130
     # The third outcome may be written, and not yet counted.
     assert re.search(
