@@ -122,7 +122,7 @@ def test_scripts_are_bash_without_expressions(path: Path) -> None:
             input=script,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
         assert (read.returncode, read.stderr) == (0, "")

@@ -57,7 +57,7 @@ def test_a_listed_process_is_ended(
     assert remove_run(journal) == [
         Removed("process", f"agents ({sleeper.pid})")
     ]
-    assert sleeper.wait(timeout=10) == -signal.SIGKILL
+    assert sleeper.wait(timeout=60) == -signal.SIGKILL
     assert journals(tmp_path) == []
 
 

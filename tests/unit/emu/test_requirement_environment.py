@@ -21,7 +21,7 @@ WAITS = """
 import sys, time
 from pathlib import Path
 print("another process installs packages: waiting for it", flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + 60
 while not Path({heard!r}).exists():
     if time.monotonic() > end:
         sys.exit("nobody heard of it")

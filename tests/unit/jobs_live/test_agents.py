@@ -172,9 +172,10 @@ def test_nobody_sends_before_the_start(
 def test_progress_grows_to_the_whole_volume(
     watch: Watch, spawn_all: SpawnAll
 ) -> None:
-    # A curve that needs at least half a second: several samples on any machine.
+    # A curve that needs at least a second and a half: several samples on any
+    # machine.
     plans = transfer_plans(
-        transfers("ring", 2, 500_000, Random(0)), loopback_ips(2)
+        transfers("ring", 2, 1_500_000, Random(0)), loopback_ips(2)
     )
     names = spawn_all(
         [replace(plan, demand=((1.0, 8_000_000),)) for plan in plans]
@@ -186,9 +187,9 @@ def test_progress_grows_to_the_whole_volume(
         received = [sample.received_bytes for sample in samples]
         assert len(samples) > 3
         assert received == sorted(received)
-        assert received[-1] == 500_000
-        assert samples[-1].sent_bytes == 500_000
-        assert received[1] < 500_000
+        assert received[-1] == 1_500_000
+        assert samples[-1].sent_bytes == 1_500_000
+        assert received[1] < 1_500_000
 
 
 def slow_ring(
@@ -345,7 +346,7 @@ def test_a_sender_that_announces_another_size_is_refused(
     other = transfer_plans([VmTransfer(0, 1, 999)], ips)[1]
     assert receiver.receives[0].size_bytes == 1000
     outcomes = watch.until(
-        spawn_all([replace(sender, connect_timeout_s=1.0), other]),
+        spawn_all([replace(sender, connect_timeout_s=5.0), other]),
         AgentExited,
     )
     assert (

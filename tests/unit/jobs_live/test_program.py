@@ -252,9 +252,9 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     watch.until(["vm0"], Ready)
     place = (plan.ip, SHELL_PORT)
     request = json.dumps({"command": "exit 5"}).encode() + b"\n"
-    with socket.create_connection(place, 10, ("127.0.0.1", 0)) as stranger:
+    with socket.create_connection(place, 60, ("127.0.0.1", 0)) as stranger:
         assert stranger.recv(10) == b""
-    with socket.create_connection(place, 10, (plan.ip, 0)) as own:
+    with socket.create_connection(place, 60, (plan.ip, 0)) as own:
         own.sendall(request)
         assert own.recv(10) == b"5\n"
     pool.begin(["vm0"], time.monotonic_ns())

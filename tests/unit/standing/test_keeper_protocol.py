@@ -45,7 +45,7 @@ from testbed.standing.network_state import TenantState
 from topologies.fat_tree import fat_tree
 
 PATIENCE_S = 30.0
-SHORT_PATIENCE_S = 0.1
+SHORT_PATIENCE_S = 0.5
 """Where a client hangs on purpose; a slow machine's clients need more."""
 STATE = TenantState("a", 10, 1, (), (("server 0 -> rack 0", 10),))
 

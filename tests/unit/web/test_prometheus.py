@@ -141,7 +141,7 @@ def test_the_dashboard_asks_for_metrics_in_their_units(
 
 def _ask(port: int, path: str) -> Any:
     with closing(
-        HTTPConnection("127.0.0.1", port, timeout=10)
+        HTTPConnection("127.0.0.1", port, timeout=60)
     ) as connection:
         connection.request("GET", path)
         return json.loads(connection.getresponse().read())
