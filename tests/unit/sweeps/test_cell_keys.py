@@ -166,13 +166,18 @@ def test_the_backend_the_code_and_the_versions_are_in_the_key(
         assert not set(before.values()) & set(keys(FILE + SWEEP).values())
     assert keys(FILE + SWEEP) == before
     versions.cache_clear()
-    monkeypatch.setattr(
-        metadata,
-        "version",
-        lambda name: "2.0" if name == "numba" else "1.0",
-    )
-    assert not set(before.values()) & set(keys(FILE + SWEEP).values())
-    versions.cache_clear()
+    try:
+        with monkeypatch.context() as changed:
+            changed.setattr(
+                metadata,
+                "version",
+                lambda name: "2.0" if name == "numba" else "1.0",
+            )
+            after = keys(FILE + SWEEP)
+    finally:
+        # Of no other test.
+        versions.cache_clear()
+    assert not set(before.values()) & set(after.values())
 
 
 def test_the_versions_in_the_key_are_those_that_workers_agree_on() -> None:
