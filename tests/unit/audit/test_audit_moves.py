@@ -11,10 +11,9 @@ import pytest
 
 from testbed.audit import audit
 from testbed.cli import main
+from tests.support.undrawn import nothing_drawn
 from tests.unit.audit.test_audit import failed
 from tests.unit.record.written import Record, mutate
-
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 FILE = """
 name: moved
@@ -38,7 +37,9 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("moved")
     file = base / "moved.yaml"
     file.write_text(FILE)
-    assert main.run(["simulate", str(file), "--out", str(base)]) == 0
+    with nothing_drawn():
+        code = main.run(["simulate", str(file), "--out", str(base)])
+    assert code == 0
     (run,) = (path for path in base.iterdir() if path.is_dir())
     return run
 

@@ -139,6 +139,7 @@ def test_a_policy_that_reserves_no_bandwidth_may_reject_jobs_that_ask_for_some(
     assert bool(findings(tmp_path, history, claim=claim)) is not allowed
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("policy", ["easy", "cmbf", "amcbf", "ambf"])
 def test_rejected_requests_for_bandwidth_on_a_tree_fail_no_audit(
     policy: str, tmp_path: Path

@@ -25,6 +25,7 @@ from testbed.record.columns import (
 )
 from testbed.record.conclusion import conclude_all
 from testbed.record.frames import dtype_of
+from tests.support.undrawn import nothing_drawn
 from tests.unit.interface.given import (
     SMALL,
     by_command,
@@ -42,7 +43,8 @@ FRAMES: dict[str, Columns] = {
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two policies of a small experiment, as the command left them."""
-    return by_command(tmp_path_factory.mktemp("finished"))
+    with nothing_drawn():
+        return by_command(tmp_path_factory.mktemp("finished"))
 
 
 @pytest.fixture(scope="module")

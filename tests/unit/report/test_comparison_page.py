@@ -32,6 +32,7 @@ from testbed.report.comparison_sentences import (
     sentences,
 )
 from testbed.report.metric_words import metric_words
+from tests.support.undrawn import nothing_drawn
 from tests.unit.record import sample
 from tests.unit.record.written import write_run
 
@@ -152,7 +153,9 @@ def policies(
     base = tmp_path_factory.mktemp("runs")
     path = base / "day.yaml"
     path.write_text(FILE)
-    assert run(["simulate", str(path), "--out", str(base / "out")]) == 0
+    with nothing_drawn():
+        code = run(["simulate", str(path), "--out", str(base / "out")])
+    assert code == 0
     (folder,) = (base / "out").iterdir()
     return load_run(folder / "vc"), load_run(folder / "fcfs")
 

@@ -337,6 +337,7 @@ def test_out_may_be_a_link_for_root_too(
     assert main.run(arguments) == 2
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_backend_that_is_slow_is_found_out_by_all_but_the_replay(
     tmp_path: Path,
 ) -> None:
@@ -462,6 +463,7 @@ def test_the_page_takes_live_results_in(
     assert "Measured on the live network:" in parts["README"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_use_of_slots_is_that_of_running_jobs(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted())
     curve = slots_in_use(load_run(found.outcomes[VC, 1.0][0].live.path))
