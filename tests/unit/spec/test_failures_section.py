@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from testbed.failures import Failure
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment, parse_experiment
-from testbed.spec.json_schema import experiment_schema
+from tests.support.schema import schema_validator
 
 FILE = """\
 topology: {kind: fat-tree, k: 4, links: 1 Gbit/s, slots_per_server: 2}
@@ -136,10 +135,7 @@ def test_the_schema_knows_the_section(
     entry: dict[str, Any], *, valid: bool
 ) -> None:
     document = {**yaml.safe_load(FILE), "failures": [entry]}
-    assert (
-        Draft202012Validator(experiment_schema()).is_valid(document)
-        == valid
-    )
+    assert schema_validator().is_valid(document) == valid
 
 
 DASHED = """\

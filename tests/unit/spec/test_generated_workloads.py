@@ -5,15 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.spec.json_schema import experiment_schema
+from tests.support.schema import schema_validator
 
 TOPOLOGY = "topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 4}\n"
-VALIDATOR = Draft202012Validator(experiment_schema())
 
 
 def parse(workload: str) -> Experiment:
@@ -130,7 +128,9 @@ def test_the_schema_takes_both_forms(
     workload = {"kind": "poisson", "hours": hours, "per_hour": per_hour}
     topology = {"kind": "flat", "nodes": 2}
     assert (
-        VALIDATOR.is_valid({"topology": topology, "workload": workload})
+        schema_validator().is_valid(
+            {"topology": topology, "workload": workload}
+        )
         is valid
     )
 

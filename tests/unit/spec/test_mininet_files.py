@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from testbed.cli.main import run as command
 from testbed.errors import MachineCannot
@@ -18,7 +17,7 @@ from testbed.spec import mininet_file
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
-from testbed.spec.json_schema import experiment_schema
+from tests.support.schema import schema_validator
 from topologies.mininet_topo import from_mininet
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -304,7 +303,7 @@ def test_the_schema_knows_it(changes: dict[str, Any], good: bool) -> None:
         "topology": topology,
         "workload": {"kind": "jobs", "jobs": jobs},
     }
-    assert Draft202012Validator(experiment_schema()).is_valid(whole) is good
+    assert schema_validator().is_valid(whole) is good
 
 
 def tables(top: Path) -> dict[str, list[dict[str, str]]]:

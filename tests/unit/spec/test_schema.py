@@ -19,12 +19,12 @@ from testbed.spec.experiment_file import load_experiment, parse_experiment
 from testbed.spec.json_schema import experiment_schema
 from testbed.spec.validation import SpecModel, descriptions
 from tests.support.examples import examples
+from tests.support.schema import schema_validator
 from tests.unit.workload.traces import skip_without_traces_of
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.yaml"))
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
 TREES = {path: yaml.safe_load(path.read_text("utf-8")) for path in EXAMPLES}
-VALIDATOR = Draft202012Validator(experiment_schema())
 VALUES: list[Any] = [
     True, 0, 1, -1, 2.5, "", "x", "6 s", "-6 s", "6", "500 Mbit/s", "500 Mbps", "12 %", 0.12, 1.5,
     [], {}, ["1 Gbit/s"], [2, 2], "ring", "tree", "vc", {"name": "vc"}, {"name": "vc", "x": 1},
@@ -45,7 +45,9 @@ def test_it_is_a_schema_of_its_dialect() -> None:
 def test_examples_satisfy_it(path: Path) -> None:
     assert [
         e.message
-        for e in VALIDATOR.iter_errors(yaml.safe_load(path.read_text()))
+        for e in schema_validator().iter_errors(
+            yaml.safe_load(path.read_text())
+        )
     ] == []
 
 
@@ -100,8 +102,8 @@ def test_examples_satisfy_it(path: Path) -> None:
 )
 def test_it_refuses_mistakes(section: str, mistake: object) -> None:
     good = yaml.safe_load(EXAMPLES[0].read_text())
-    assert VALIDATOR.is_valid(good)
-    assert not VALIDATOR.is_valid({**good, section: mistake})
+    assert schema_validator().is_valid(good)
+    assert not schema_validator().is_valid({**good, section: mistake})
 
 
 @pytest.mark.slow
@@ -122,7 +124,7 @@ def test_what_it_refuses_the_loader_refuses(
             holder[key] = deepcopy(rng.choice(VALUES))
         if not tree:
             break
-    if not VALIDATOR.is_valid(tree):
+    if not schema_validator().is_valid(tree):
         with pytest.raises(SpecErrors):
             parse_experiment(yaml.safe_dump(tree, sort_keys=False), path)
 

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from jsonschema import Draft202012Validator
 
 from testbed.audit.declared_topology import topology_faults
 from testbed.audit.history import Topology
 from testbed.cli.main import run as command
 from testbed.record.topology_record import topology_record
 from testbed.spec.experiment_file import parse_experiment
-from testbed.spec.json_schema import experiment_schema
+from tests.support.schema import schema_validator
 
 MBIT = 10**6
 JOBS = """
@@ -60,7 +59,7 @@ def test_each_direction_has_its_capacity(
     centre = parse_experiment(text, Path("x.yaml")).datacentre
     both = (centre.directed_capacity_bps.reshape(-1, 2) // MBIT).tolist()
     assert {(up, down) for up, down in both} == capacities
-    validator = Draft202012Validator(experiment_schema())
+    validator = schema_validator()
     assert validator.is_valid(yaml.safe_load(text))
 
 
@@ -118,5 +117,5 @@ def test_the_schema_refuses_what_the_file_may_not_have(value: str) -> None:
         if value != "[]"
         else f"{TREE}, links: [{value}]"
     )
-    validator = Draft202012Validator(experiment_schema())
+    validator = schema_validator()
     assert not validator.is_valid(yaml.safe_load(text))
