@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -289,8 +290,10 @@ def completed(points: Sequence[Point]) -> list[Point]:
 def _completed(settings: Values, keys: set[str]) -> dict[str, Any]:
     values = dict(settings)
     for key, value in settings.items():
+        if value is not None:
+            continue
         below = [other for other in keys if other.startswith(f"{key}.")]
-        if value is None and below:
+        if below:
             del values[key]
             values.update(dict.fromkeys(below))
     return values
@@ -380,7 +383,8 @@ def _stated_parameters(interpretation: Interpretation) -> dict[str, Any]:
     return expected
 
 
-def _as_played(paper: str, key: str, text: str) -> dict[str, Any]:
+@cache
+def _as_played(paper: str, key: str, text: str) -> Mapping[str, Any]:
     """A value in the product's units: in a file that has such a key."""
     for name in names_of(paper):
         for _, _, run in runs(sections()[name]):
@@ -398,7 +402,8 @@ def _as_played(paper: str, key: str, text: str) -> dict[str, Any]:
                     continue
                 put(document, key, text)
                 values = settings_of(document, played.policy)
-                return {other: values[other] for other in names}
+                found = {other: values[other] for other in names}
+                return MappingProxyType(found)
             break
     raise KeyError(f"{paper}: no figure has {key}")
 

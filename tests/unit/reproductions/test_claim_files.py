@@ -20,13 +20,26 @@ from testbed.cli import main
 from tests.support.history import require_history
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The claim of a small figure, from the values beside the pages."""
+    folder = tmp_path_factory.mktemp("made")
+    path = folder / "made.claim.json"
+    out = ("--out", str(path), "--results", str(folder / "none"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main.run(["claim", "mbfcbs-fig5", *out]) == 0
+    return path.read_text("utf-8")
+
+
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The claim file of a small figure, from the values beside the pages."""
+def written(
+    made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """The claim's file, in the working directory."""
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "made.claim.json"
-    out = ("--out", str(path), "--results", str(tmp_path / "none"))
-    assert main.run(["claim", "mbfcbs-fig5", *out]) == 0
+    path.write_text(made, "utf-8")
     return path
 
 

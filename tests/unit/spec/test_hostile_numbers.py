@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -47,6 +48,15 @@ PLACES = {
     "scale.rate": ("rate: 0.1", "rate: {}"),
     "expect.estimate_ratio.min": ("min: 0.9", "min: {}"),
 }
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder, _ = write_run(
+        tmp_path_factory.mktemp("honest"), sample.sliding()
+    )
+    return folder.path
+
 
 pytestmark = pytest.mark.parametrize(
     "number", NUMBERS.values(), ids=list(NUMBERS)
@@ -182,23 +192,25 @@ def test_of_a_trace_of_answers(number: str, tmp_path: Path) -> None:
     [("summary.json", "summary"), ("spec.resolved.json", "experiment")],
 )
 def test_of_the_files_of_a_run(
-    number: str, name: str, check: str, tmp_path: Path
+    number: str, name: str, check: str, honest: Path, tmp_path: Path
 ) -> None:
-    folder, _ = write_run(tmp_path, sample.sliding())
-    stored = json.loads((folder.path / name).read_text(encoding="utf-8"))
+    folder = shutil.copytree(honest, tmp_path / "run")
+    stored = json.loads((folder / name).read_text(encoding="utf-8"))
     stored["seed"] = "HERE"
     text = json.dumps(stored).replace('"HERE"', number)
-    (folder.path / name).write_text(text, encoding="utf-8")
-    assert check in failed(folder.path)
+    (folder / name).write_text(text, encoding="utf-8")
+    assert check in failed(folder)
     if number != "1e400":  # JSON's grammar has it
         with pytest.raises(BadInput, match="damaged"):
-            read_json(folder.path / name)
+            read_json(folder / name)
 
 
 @pytest.mark.parametrize("name", ["jobs.csv", "links.csv"])
-def test_of_tables(number: str, name: str, tmp_path: Path) -> None:
-    folder, _ = write_run(tmp_path, sample.sliding())
-    lines = (folder.path / name).read_text(encoding="utf-8").splitlines()
+def test_of_tables(
+    number: str, name: str, honest: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(honest, tmp_path / "run")
+    lines = (folder / name).read_text(encoding="utf-8").splitlines()
     column = (
         lines[0]
         .split(",")
@@ -208,10 +220,10 @@ def test_of_tables(number: str, name: str, tmp_path: Path) -> None:
         cells = lines[at].split(",")
         cells[column] = cell
         changed = [*lines[:at], ",".join(cells), *lines[at + 1 :]]
-        (folder.path / name).write_text(
+        (folder / name).write_text(
             "\n".join(changed) + "\n", encoding="utf-8"
         )
-        assert name in failed(folder.path)
+        assert name in failed(folder)
 
 
 def failed(path: Path) -> set[str]:
