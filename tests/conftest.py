@@ -215,12 +215,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 # Modules and tests stay to the end: collections would walk a million objects of theirs, again and
-# again while they are imported, and with each test.
+# again while they are imported, and with each test. The little garbage among them stays too.
 gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    gc.collect()
     gc.freeze()
     gc.enable()
 

@@ -11,7 +11,6 @@ import random
 from dataclasses import dataclass
 
 import numpy as np
-from ortools.sat.python import cp_model
 
 from testbed.embedding.placement import Placement, Residual
 from topologies.custom import custom
@@ -101,6 +100,8 @@ def cp_sat(case: Case) -> int | None:
 
 
 def _cp_sat_in(case: Case, tree: Tree) -> int | None:
+    from ortools.sat.python import cp_model
+
     model = cp_model.CpModel()
     n = case.n_vms
     below: dict[int, list[cp_model.IntVar]] = {}
