@@ -44,7 +44,6 @@ from jobs.inherited_settings import drop_inherited_settings
 
 if TYPE_CHECKING:
     from controller.control_plane import ControlPlane
-    from controller.saved_state import StateStore
 
 LOOPBACK = "127.0.0.1"
 OPENFLOW_PORT = 6653
@@ -336,52 +335,32 @@ def _unprivileged_plane(
     become.
     """
     from controller.control_plane import ControlPlane
+    from controller.saved_state import StateStore
     from controller.values import InvalidValues
 
-    user = _user_to_become(options)
+    store = None
+    user = None
     user_name = _user_name(os.getuid())
-    if user:
-        user_name = user.name
     try:
-        store = _state_store(options, user)
-    except (InvalidValues, OSError) as error:
-        raise _bad_state(error) from None
-    _give_up_root(options, user)
-    try:
+        if os.geteuid() == 0:
+            user = unprivileged_user(os.environ)
+            if options.uid is not None:
+                user = User(str(options.uid), options.uid, options.uid)
+            user_name = user.name
+        if options.state_dir:
+            # As root: the user may have no access to the directories above.
+            options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            store = StateStore.at(options.state_dir)
+            if user:
+                _give_state_directory(
+                    store.descriptor, options.state_dir, user
+                )
+        _give_up_root(options, user)
         return ControlPlane(store), user_name
     except (InvalidValues, OSError) as error:
-        raise _bad_state(error) from None
-
-
-def _user_to_become(options: argparse.Namespace) -> User | None:
-    """Whom root is left for; None where this process is not root's."""
-    if os.geteuid() != 0:
-        return None
-    if options.uid is not None:
-        return User(str(options.uid), options.uid, options.uid)
-    return unprivileged_user(os.environ)
-
-
-def _state_store(
-    options: argparse.Namespace, user: User | None
-) -> StateStore | None:
-    """Opens the directory of the saved state; None where none is wanted.
-
-    Done as root: the user may have no access to the directories above.
-    """
-    from controller.saved_state import StateStore
-
-    if not options.state_dir:
-        return None
-    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    store = StateStore.at(options.state_dir)
-    if user:
-        _give_state_directory(store.descriptor, options.state_dir, user)
-    return store
-
-
-def _bad_state(error: Exception) -> CannotStart:
-    return CannotStart(EXIT_BAD_INPUT, "bad-state", f"saved state: {error}")
+        raise CannotStart(
+            EXIT_BAD_INPUT, "bad-state", f"saved state: {error}"
+        ) from None
 
 
 def _give_up_root(options: argparse.Namespace, user: User | None) -> None:
@@ -400,7 +379,7 @@ def _give_up_root(options: argparse.Namespace, user: User | None) -> None:
         raise CannotStart(
             EXIT_MACHINE_CANNOT,
             "privileges",
-            f"this process cannot give up its privileges: {error}",
+            f"privileges cannot be given up: {error}",
         ) from None
 
 

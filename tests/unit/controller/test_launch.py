@@ -634,9 +634,7 @@ def test_privileges_that_cannot_be_given_up_are_no_fault_of_a_saved_state(
 
     monkeypatch.setattr("jobs.linux.set_no_new_privileges", refused)
     options = argparse.Namespace(exit_with_parent=None)
-    with pytest.raises(
-        CannotStart, match="give up its privileges"
-    ) as failed:
+    with pytest.raises(CannotStart, match="cannot be given up") as failed:
         _give_up_root(options, user=None)
     assert failed.value.error == "privileges"
     assert failed.value.exit_code == EXIT_MACHINE_CANNOT
