@@ -230,6 +230,7 @@ def test_a_job_is_rescaled_in_place(emulation: Emulation) -> None:
         histories["job"]
     )
     fast_s = measured(histories["job"]) - slow_s
+    assert measured(histories["job"]) > 3.45
     assert slow_s > 0
     assert 0.98 * (3.0 - slow_s / 2) < fast_s < 0.9 * 2 * (3.0 - slow_s / 2)
 

@@ -71,12 +71,12 @@ def testbed(prefix: str, tmp_path: Path) -> Iterator[Testbed]:
 def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     testbed: Testbed,
 ) -> None:
-    seen: list[str] = []
+    lateness: list[str] = []
     to = testbed.file.with_name("profile.yaml")
-    while len(seen) < TRIES and "" not in seen:
+    while len(lateness) < TRIES and "" not in lateness:
         for old in (testbed.out, to):
             if old.exists():
-                old.rename(old.with_name(f"{old.name}-{len(seen)}"))
+                old.rename(old.with_name(f"{old.name}-{len(lateness)}"))
         done = testbed.run(
             "profile",
             str(testbed.file),
@@ -86,14 +86,14 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
             "--json",
         )
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout)
-        assert found["run"]["audit_passed"]
+        profiled = json.loads(done.stdout)
+        assert profiled["run"]["audit_passed"]
         times = {
             point["bandwidth_bps"]: point["median_s"]
-            for point in found["rungs"]
+            for point in profiled["rungs"]
         }
-        seen.append(late(found, times))
-    assert "" in seen, seen
+        lateness.append(late(profiled, times))
+    assert "" in lateness, lateness
     profile, document = read_profile(to)
     assert document.problems == []
     assert profile == Profile(
@@ -104,7 +104,7 @@ def test_it_finds_the_rate_of_the_application_and_writes_a_profile(
     ) == to.read_text("utf-8")
 
 
-def late(found: dict[str, Any], times: dict[int, float]) -> str:
+def late(profiled: dict[str, Any], times: dict[int, float]) -> str:
     """Whatever a busy machine has made of the times; empty: nothing.
 
     Loose for machines that are busy; half the bandwidth must show for what it
@@ -115,9 +115,11 @@ def late(found: dict[str, Any], times: dict[int, float]) -> str:
         assert times[bandwidth_bps] > 0.8 * expected_s
         if times[bandwidth_bps] > 1.2 * expected_s:
             return f"{times}"
-    if found["threshold_bps"] != 100_000_000:
-        return f"threshold {found['threshold_bps']} of {times}"
-    return "" if found["threshold_found"] else f"no threshold of {times}"
+    if profiled["threshold_bps"] != 100_000_000:
+        return f"threshold {profiled['threshold_bps']} of {times}"
+    if not profiled["threshold_found"]:
+        return f"no threshold of {times}"
+    return ""
 
 
 @pytest.mark.long

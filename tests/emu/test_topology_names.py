@@ -193,10 +193,10 @@ def test_a_reservation_fits_the_narrower_direction(
     assert "reserve on rack 0 -> core 0" in below.stderr
     standing.good("link", "set", "rack 0", "core 0", "150Mbit/s", "--down")
     assert standing.run("verify").returncode == 0
-    most: list[float] = []
-    while len(most) < TRIES and not any(ratio < 1.03 for ratio in most):
+    slowest: list[float] = []
+    while len(slowest) < TRIES and max(slowest, default=0.0) <= 0.9:
         ratios = measured_ratios(standing, "a").values()
         assert len(ratios) == 2
-        assert min(ratios) > 0.9
-        most.append(max(ratios))
-    assert min(most) < 1.03, most
+        assert max(ratios) < 1.03
+        slowest.append(min(ratios))
+    assert max(slowest) > 0.9, slowest

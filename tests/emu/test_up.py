@@ -203,9 +203,9 @@ def test_tenants_come_measure_and_go(
         f"a.{i}: oh" for i in range(3)
     ]
 
-    measured(standing, "a", 200_000_000, least=0.99)
+    measured(standing, "a", 200_000_000)
     standing.good("tenant", "rerate", "a", "100 Mbit/s")
-    measured(standing, "a", 100_000_000, least=0.0)
+    judged(standing, "a", 100_000_000)
 
     # By another policy's embedder, and with what its links have left over.
     refused = standing.run(
@@ -218,10 +218,10 @@ def test_tenants_come_measure_and_go(
     )
     lent = ("--policy", "dcloud", "--enforcement", "work-conserving")
     standing.good("tenant", "add", "c", "--vms", "3", *RATE, *lent)
-    least: list[float] = []
-    while len(least) < TRIES and not any(ratio > 1.5 for ratio in least):
-        least.append(min(measured_ratios(standing, "c").values()))
-    assert max(least) > 1.5, least
+    slowest: list[float] = []
+    while len(slowest) < TRIES and max(slowest, default=0.0) <= 1.5:
+        slowest.append(min(measured_ratios(standing, "c").values()))
+    assert max(slowest) > 1.5, slowest
     standing.good("tenant", "remove", "c")
 
     # A tenant that goes takes along what still runs in its VMs.
@@ -268,20 +268,17 @@ def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
     }
 
 
-def measured(
-    standing: Standing, name: str, reserved_bps: int, least: float
-) -> None:
-    """No more than is reserved, and no less than so much of it, in one of three
-    measurements: what else the machine does takes away, or has a receiver read
-    what came before it counted.
+def measured(standing: Standing, name: str, reserved_bps: int) -> None:
+    """Never more than is reserved, and each within 1 % in one of three
+    measurements: what else the machine does only takes away.
     """
     found = []
     while len(found) < TRIES:
         ratios = judged(standing, name, reserved_bps)
-        if all(least <= ratio <= 1.01 for ratio in ratios):
+        if all(abs(ratio - 1) <= 0.01 for ratio in ratios):
             return
         found.append(ratios)
-    pytest.fail(f"no measurement was within its bounds: {found}")
+    pytest.fail(f"no measurement was within 1 %: {found}")
 
 
 def judged(standing: Standing, name: str, reserved_bps: int) -> list[float]:
@@ -298,7 +295,7 @@ def judged(standing: Standing, name: str, reserved_bps: int) -> list[float]:
     ]
     for one in pairs:
         assert one["reserved_bps"] == reserved_bps
-        assert one["ratio"] > 0
+        assert 0 < one["ratio"] <= 1.05
         assert one["good"] == (
             abs(one["ratio"] - 1) <= 0.01 and one["lost_share"] == 0
         )

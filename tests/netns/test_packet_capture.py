@@ -104,7 +104,7 @@ def is_capturing(pid: str) -> bool:
     except OSError:
         # It has ended.
         return False
-    return "CapPrm:\t0000000000000000" in status and ("State:\tS" in status)
+    return "CapPrm:\t0000000000000000" in status and "State:\tS" in status
 
 
 def test_what_reads_packets_may_do_nothing_else(
@@ -202,10 +202,8 @@ def test_several_points_come_into_one_file(
         # Until both have pinged, however long that takes.
         over = threading.Event()
         pinged.after = over.set
-        counts = capture(
-            *([point, other], CaptureRequest("icmp"), merged.take),
-            over.is_set,
-        )
+        request = CaptureRequest("icmp")
+        counts = capture([point, other], request, merged.take, over.is_set)
     thread.join()
     assert counts.captured == 4
     # Read by a program that shares no code with the writer.

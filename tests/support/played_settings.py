@@ -402,8 +402,8 @@ def _as_played(paper: str, key: str, text: str) -> Mapping[str, Any]:
                     continue
                 put(document, key, text)
                 values = settings_of(document, played.policy)
-                found = {other: values[other] for other in names}
-                return MappingProxyType(found)
+                played_values = {other: values[other] for other in names}
+                return MappingProxyType(played_values)
             break
     raise KeyError(f"{paper}: no figure has {key}")
 
