@@ -6,7 +6,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -410,6 +410,20 @@ def rendered(name: str, **context: Any) -> str:
     """A page by its template. All values are escaped but those marked safe: the
     pictures and the style sheet.
     """
+    template = _templates().get_template(f"{name}.html.j2")
+    values = template.new_context(
+        {"labels": labels, "number_of": number_of, **context}
+    )
+    text = "".join(template.root_render_func(values))
+    # A context and its macros hold each other: with these the events of a
+    # whole run would stay until the next search for cycles.
+    values.parent.clear()
+    return text
+
+
+@cache
+def _templates() -> Environment:
+    """The templates, each compiled once."""
     templates = Environment(
         loader=PackageLoader("testbed.report"),
         autoescape=True,
@@ -422,8 +436,4 @@ def rendered(name: str, **context: Any) -> str:
         finalize=_shown,
     )
     templates.filters["address"] = _address
-    return templates.get_template(f"{name}.html.j2").render(
-        labels=labels,
-        number_of=number_of,
-        **context,
-    )
+    return templates

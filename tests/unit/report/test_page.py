@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import weakref
 from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
@@ -12,13 +13,15 @@ from pathlib import Path
 import pytest
 
 from testbed import events
+from testbed.audit import audit
 from testbed.cli.main import run
 from testbed.errors import BadInput
 from testbed.expectations import Expectation
 from testbed.record.conclusion import conclude_all
-from testbed.record.event_file import event_from_json
+from testbed.record.event_file import event_from_json, paused_collection
 from testbed.record.folder import RunFolder
 from testbed.record.provenance import provenance
+from testbed.record.reading import read_recording
 from testbed.report.page import write_report
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, NOW, mutate, one, write_run
@@ -444,6 +447,18 @@ def test_several_policies_get_a_page_each_and_one_above(
     for reference in pages:
         assert (above.path / reference).is_file()
     assert page.texts["td"].count("good") == 2
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_a_written_page_keeps_no_events_in_memory(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, sample.main_example(), FIG10)[0]
+    with paused_collection():
+        recording = read_recording(folder.path)
+        kept = weakref.ref(recording)
+        checked = audit(folder.path, recording)
+        write_report(folder, checked, recording)
+        del recording
+        assert kept() is None
 
 
 def test_a_folder_without_a_run_is_bad_input(tmp_path: Path) -> None:
