@@ -134,6 +134,30 @@ def test_json_knows_numpy_and_refuses_not_a_number() -> None:
         as_json({"a": object()})
 
 
+PLAIN = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(st.sampled_from('ab"\\{}[],:\n ü')),
+)
+
+
+@given(
+    st.recursive(
+        PLAIN,
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=4),
+            st.dictionaries(st.text(max_size=3), inner, max_size=4),
+            st.lists(st.dictionaries(st.text(max_size=3), PLAIN)),
+        ),
+    )
+)
+def test_json_is_indented_as_python_does(value: object) -> None:
+    due = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    assert as_json(value) == due
+
+
 # ------------------------------------------------------------------------------ whose it is
 
 
