@@ -20,7 +20,14 @@ from typing import Any
 from testbed import events
 from testbed.errors import BadInput
 from testbed.record.folder import is_a_runs
-from testbed.record.metrics import LIVE, JobRow, Spread, Summary, spread
+from testbed.record.metrics import (
+    LIVE,
+    JobRow,
+    Spread,
+    Summary,
+    present,
+    spread,
+)
 from testbed.record.reading import RecordedRun, policy_folders, policy_of
 
 
@@ -171,12 +178,7 @@ def _apart_s(pair: tuple[Decision, Decision]) -> float:
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
     """Decisions in order. A job that ended by itself was not ended by one."""
-    decided = []
-    for event in history:
-        decision = _decision(event)
-        if decision is not None:
-            decided.append(decision)
-    return decided
+    return list(filter(None, map(_decision, history)))
 
 
 _KEPT: dict[type[events.Event], tuple[str, ...]] = {
@@ -255,11 +257,7 @@ def compare_runs(
             pairs.append(_pair(row, other))
             if _asks_other(row, other, is_live=is_live):
                 other_requests.append(job_id)
-    apart = [
-        abs(pair.completion_difference)
-        for pair in pairs
-        if pair.completion_difference is not None
-    ]
+    apart = present(pair.completion_difference for pair in pairs)
     difference = first_difference(of_first, of_second)
     # Decisions that are the same may be made at other times.
     moved = None
@@ -275,7 +273,7 @@ def compare_runs(
             _without(first_rows, second_rows),
             _without(second_rows, first_rows),
         ),
-        completion=spread(apart),
+        completion=spread(map(abs, apart)),
         accepted_differ=tuple(
             pair.job_id for pair in pairs if pair.accepted_differs
         ),

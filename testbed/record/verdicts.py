@@ -28,6 +28,7 @@ MUST_START = "every-job-starts"
 """The claim of a policy that may reject no job."""
 
 Judgement = tuple[Answer, str]
+_NOTHING_STATED = ApplicationExpectation()
 
 
 @dataclass(frozen=True)
@@ -227,9 +228,7 @@ def _verdict(
     if stated is None and not all_start:
         judgement = _by_policy(row)
     if judgement is None:
-        judgement = _by_file(
-            expect, stated or ApplicationExpectation(), row
-        )
+        judgement = _by_file(expect, stated or _NOTHING_STATED, row)
     if judgement is None:
         judgement = by_reservation(expect, row)
     answer, why = judgement

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from testbed.foreign_text import plain_text
@@ -14,6 +15,7 @@ from testbed.record.metrics import (
     LIVE,
     JobRow,
     Summary,
+    present,
     quantile,
     severity,
 )
@@ -67,19 +69,19 @@ QUANTITIES = (
         "Wait until the first start",
         "wait",
         "that started",
-        lambda row: row.wait_s,
+        attrgetter("wait_s"),
     ),
     Quantity(
         "Response: from submission to the end",
         "response",
         "that finished",
-        lambda row: row.response_s,
+        attrgetter("response_s"),
     ),
     Quantity(
         "Measured over estimated time",
         "measured/estimate",
         "that finished and had an estimate",
-        lambda row: row.ratio,
+        attrgetter("ratio"),
         is_time=False,
     ),
 )
@@ -255,15 +257,10 @@ def _differ(curves: Curves) -> bool:
 def _curves(runs: Sequence[PlayedPolicy], quantity: Quantity) -> Curves:
     curves = []
     for run in runs:
-        values = []
-        for row in run.rows:
-            value = quantity.value(row)
-            if value is not None:
-                values.append(value)
+        values = sorted(present(map(quantity.value, run.rows)))
         if values:
             policy = plain_text(run.summary.policy)
-            ordered = tuple(sorted(values))
-            curves.append(Curve(policy, ordered, len(run.rows)))
+            curves.append(Curve(policy, tuple(values), len(run.rows)))
     return curves
 
 
