@@ -10,6 +10,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from marshal import dumps
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,6 +42,8 @@ from testbed.record.verdicts import (
 _SUMMARY: Place = (SUMMARY, None)
 _RESOLVED: Place = (RESOLVED, None)
 _SHOWN_CHARS = 160
+BY_VALUE = 2
+"""The format of :mod:`marshal` that does not depend on who shares a value."""
 
 Block = Mapping[str, Any]
 
@@ -271,8 +274,9 @@ def _verdict_faults(
     history: History, expect: Expectation, block: Block
 ) -> Iterator[str]:
     due = verdicts_of(history.file, expect, history.claims)
-    # As text: a truth equals a number in Python, and not in JSON.
-    if json.dumps(block) == json.dumps(due.to_json()):
+    # As bytes with types: a truth equals a number in Python, and not in JSON.
+    stored = dumps(dict(block), BY_VALUE)
+    if stored == dumps(due.to_json(), BY_VALUE):
         return
     verdict_of = {verdict.job_id: verdict for verdict in due.rows}
     yield from _matched(block["rows"], verdict_of)
