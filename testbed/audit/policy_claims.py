@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from typing import Any
-
-from sortedcontainers import SortedDict
 
 from testbed import events
 from testbed.audit.history import (
@@ -23,7 +22,6 @@ from testbed.audit.history import (
     Invariant,
     JobHistory,
     about,
-    job_of,
 )
 
 
@@ -414,12 +412,15 @@ class _ArrivalQueue:
     """Waiting jobs in order of arrival, and the generations that the first has
     waited for.
 
-    ``left_of_generation`` are jobs of the current generation that still run.
-    ``n_overtakers`` counts later jobs that have started before the first.
+    ``by_arrival`` is a heap of the waiting jobs with their places in the order,
+    and of some that wait no more. ``left_of_generation`` are jobs of the
+    current generation that still run. ``n_overtakers`` counts later jobs that
+    have started before the first.
     """
 
     order: dict[str, int] = field(default_factory=dict)
-    waiting: SortedDict[int, str] = field(default_factory=SortedDict)
+    waiting: set[str] = field(default_factory=set)
+    by_arrival: list[tuple[int, str]] = field(default_factory=list)
     never_started: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     first: str | None = None
@@ -429,10 +430,9 @@ class _ArrivalQueue:
 
     def follow(self, event: events.Event) -> str | None:
         """Updates the queue by an event; returns the event's fault, if any."""
-        job_id = job_of(event)
-        starved = None
         match event:
-            case events.JobSubmitted() if job_id is not None:
+            case events.JobSubmitted():
+                job_id = str(event.job["id"])
                 self.order.setdefault(job_id, len(self.order))
                 self.never_started.add(job_id)
                 self._waits(job_id)
@@ -441,7 +441,7 @@ class _ArrivalQueue:
                 | events.JobResumed()
                 | events.JobMigrated()
             ):
-                starved = self._starts(event.job_id)
+                return self._starts(event.job_id)
             case events.JobPreempted() | events.JobRequeued():
                 self._leaves(event.job_id)
                 self._waits(event.job_id)
@@ -451,20 +451,19 @@ class _ArrivalQueue:
             case events.JobEnded():
                 self._leaves(event.job_id)
                 self.never_started.discard(event.job_id)
-            case _:
-                pass
-        return starved
+        return None
 
     def _waits(self, job_id: str) -> None:
         if job_id in self.order:
-            self.waiting[self.order[job_id]] = job_id
+            heappush(self.by_arrival, (self.order[job_id], job_id))
+            self.waiting.add(job_id)
             self._update_first()
 
     def _leaves(self, job_id: str) -> None:
         """Removes a job from the running and from the waiting ones."""
         self.running.discard(job_id)
         self.left_of_generation.discard(job_id)
-        self.waiting.pop(self.order.get(job_id, -1), None)
+        self.waiting.discard(job_id)
         self._update_first()
 
     def _starts(self, job_id: str) -> str | None:
@@ -499,7 +498,7 @@ class _ArrivalQueue:
 
     def _update_first(self) -> None:
         """Updates the first waiting job and its current generation."""
-        first = self.waiting.peekitem(0)[1] if self.waiting else None
+        first = self._first_waiting()
         if first != self.first:
             self.first = first
             self.generations = 0
@@ -509,6 +508,15 @@ class _ArrivalQueue:
             # Counted up to the limit only, at which `_starts` reports.
             self.generations += self.generations < GENERATIONS
             self.left_of_generation = set(self.running)
+
+    def _first_waiting(self) -> str | None:
+        """The first waiting job in order of arrival; None where none waits."""
+        while self.by_arrival:
+            job_id = self.by_arrival[0][1]
+            if job_id in self.waiting:
+                return job_id
+            heappop(self.by_arrival)
+        return None
 
 
 def _claim(
