@@ -10,7 +10,13 @@ as half-open intervals of time.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from operator import attrgetter
@@ -26,7 +32,6 @@ from testbed.audit.history import (
     History,
     JobHistory,
     Pairs,
-    Topology,
     about,
     once,
 )
@@ -55,6 +60,9 @@ class BookedHold(NamedTuple):
 
 
 NOTHING = AuditedHold()
+_hold = attrgetter("hold")
+_sign = attrgetter("sign")
+_job_id = attrgetter("event.job_id")
 
 # Kinds of events by their effect on a job's hold and bookings.
 _GIVES_BACK = frozenset(
@@ -94,12 +102,10 @@ def occupied(history: History) -> list[Change]:
         # of it is lost.
         if (takes or kind in _GIVES_BACK) and job_id in held:
             before = held.pop(job_id)
-            changes.append(Change(event.t, event, sign=-1, hold=before))
+            changes.append(Change(event.t, event, -1, before))
         if takes:
             held[job_id] = placed[job_id]
-            changes.append(
-                Change(event.t, event, sign=1, hold=placed[job_id])
-            )
+            changes.append(Change(event.t, event, 1, placed[job_id]))
     return changes
 
 
@@ -108,13 +114,14 @@ def bookings(history: History) -> list[BookedHold]:
     """All jobs' reservations as intervals, in the order of their events in
     the file.
     """
-    booked: list[BookedHold] = []
+    # By event, of which each begins one at most: times do not order those that
+    # begin at one instant.
+    begun: dict[int, BookedHold] = {}
     for job in history.jobs.values():
-        booked += _bookings(job)
-    # By line, as times do not order those that begin at one instant.
-    lines = history.lines
-    booked.sort(key=lambda booking: lines[id(booking.event)])
-    return booked
+        for booking in _bookings(job):
+            begun[id(booking.event)] = booking
+    keys = filter(begun.__contains__, map(id, history.events))
+    return list(map(begun.__getitem__, keys))
 
 
 def _bookings(job: JobHistory) -> Iterator[BookedHold]:
@@ -153,8 +160,9 @@ def _until(booking: BookedHold, t: float) -> Iterator[BookedHold]:
     end_s = t
     if booking.end_s is not None:
         end_s = min(booking.end_s, t)
-    if end_s > booking.start_s:
-        yield booking._replace(end_s=end_s)
+    start_s, _, event, hold = booking
+    if end_s > start_s:
+        yield BookedHold(start_s, end_s, event, hold)
 
 
 def _booking_from(
@@ -361,18 +369,14 @@ def samples(history: History) -> Findings:
                 yield event, f"directed link {number} does not exist"
                 continue
             capacity = topology.carries_bps(number)
-            if not 0 <= reserved <= capacity * (1 + ROUNDING):
-                wrong = f"{reserved:.0f} bit/s reserved"
-                yield event, f"{wrong} {_on_link(topology, number)}"
-            if not 0 <= sent <= capacity * (1 + SAMPLE_SLACK) + burst_bps:
-                wrong = f"{sent:.0f} bit/s sent"
-                yield event, f"{wrong} {_on_link(topology, number)}"
-
-
-def _on_link(topology: Topology, directed: int) -> str:
-    """A directed link and its capacity, for the end of a message."""
-    capacity = topology.carries_bps(directed)
-    return f"on {topology.link(directed)}, capacity {capacity}"
+            most = capacity * (1 + SAMPLE_SLACK) + burst_bps
+            for bps, most_bps, word in (
+                (reserved, capacity * (1 + ROUNDING), "reserved"),
+                (sent, most, "sent"),
+            ):
+                if not 0 <= bps <= most_bps:
+                    where = f"{topology.link(number)}, capacity {capacity}"
+                    yield event, f"{bps:.0f} bit/s {word} on {where}"
 
 
 def sampled(
@@ -487,9 +491,9 @@ def _booked_changes(history: History) -> list[Change]:
     """
     changes = []
     for start_s, end_s, event, hold in bookings(history):
-        changes.append(Change(start_s, event, sign=1, hold=hold))
+        changes.append(Change(start_s, event, 1, hold))
         if end_s is not None:
-            changes.append(Change(end_s, event, sign=-1, hold=hold))
+            changes.append(Change(end_s, event, -1, hold))
     # The sort is stable: beginnings at one instant keep the file's order.
     changes.sort(key=attrgetter("t", "sign"))
     return changes
@@ -570,28 +574,33 @@ def _all_fit(
     A fast check for the usual case. It forms all running sums at once, exactly,
     as 64-bit integers.
     """
-    pairs = [amounts(change.hold) for change in changes]
-    factors = [
-        change.sign * per_job[change.event.job_id] for change in changes
-    ]
+    pairs = list(map(amounts, map(_hold, changes)))
+    if not any(pairs):
+        return True
     flat = chain.from_iterable(chain.from_iterable(pairs))
+    of_jobs = map(per_job.__getitem__, map(_job_id, changes))
     try:
-        table = np.fromiter(flat, dtype=np.int64).reshape(-1, 2)
-        limits = np.array(rooms, dtype=np.int64)
+        table = _integers(flat).reshape(-1, 2)
+        limits = _integers(rooms)
+        factors = _integers(of_jobs) * _integers(map(_sign, changes))
     except OverflowError:
         return False
-    if len(table) == 0:
-        return True
-    most_times = max(map(abs, factors))
+    most_times = int(abs(factors).max())
     if not _can_be_summed(table, most_times, n_resources=len(rooms)):
         return False
     resources = table[:, 0]
-    signed = table[:, 1] * np.repeat(factors, list(map(len, pairs)))
+    signed = table[:, 1] * factors.repeat(_integers(map(len, pairs)))
     # A stable sort by resource keeps each resource's changes in their order.
-    order = np.argsort(resources, kind="stable")
+    # It is quick on small types.
+    small = resources.astype(np.min_scalar_type(len(rooms)))
+    order = small.argsort(kind="stable")
     resources = resources[order]
     sums = _running_sums(resources, signed[order])
     return bool((sums <= limits[resources]).all())
+
+
+def _integers(values: Iterable[int]) -> NDArray[np.int64]:
+    return np.fromiter(values, dtype=np.int64)
 
 
 def _can_be_summed(

@@ -90,17 +90,16 @@ class JobHistory:
 
     job_id: str
     events: list[Event] = field(default_factory=list)
+    firsts: dict[type[Event], Any] = field(default_factory=dict)
+    """The first event of each kind."""
 
     def all(self, kind: type[Kind]) -> list[Kind]:
         return [event for event in self.events if isinstance(event, kind)]
 
     def first(self, kind: type[Kind]) -> Kind | None:
-        for event in self.events:
-            if isinstance(event, kind):
-                return event
-        return None
+        return self.firsts.get(kind)
 
-    @property
+    @cached_property
     def request(self) -> Mapping[str, Any]:
         """The job's record, empty for a job that was never submitted."""
         submitted = self.first(JobSubmitted)
@@ -159,7 +158,9 @@ class History:
             if job_id is not None:
                 if job_id not in jobs:
                     jobs[job_id] = JobHistory(job_id)
-                jobs[job_id].events.append(event)
+                job = jobs[job_id]
+                job.events.append(event)
+                job.firsts.setdefault(type(event), event)
         return jobs
 
     @cached_property
