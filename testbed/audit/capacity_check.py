@@ -102,10 +102,12 @@ def occupied(history: History) -> list[Change]:
         # of it is lost.
         if (takes or kind in _GIVES_BACK) and job_id in held:
             before = held.pop(job_id)
-            changes.append(Change(event.t, event, -1, before))
+            changes.append(Change(event.t, event, sign=-1, hold=before))
         if takes:
             held[job_id] = placed[job_id]
-            changes.append(Change(event.t, event, 1, placed[job_id]))
+            changes.append(
+                Change(event.t, event, sign=1, hold=placed[job_id])
+            )
     return changes
 
 
@@ -491,9 +493,9 @@ def _booked_changes(history: History) -> list[Change]:
     """
     changes = []
     for start_s, end_s, event, hold in bookings(history):
-        changes.append(Change(start_s, event, 1, hold))
+        changes.append(Change(start_s, event, sign=1, hold=hold))
         if end_s is not None:
-            changes.append(Change(end_s, event, -1, hold))
+            changes.append(Change(end_s, event, sign=-1, hold=hold))
     # The sort is stable: beginnings at one instant keep the file's order.
     changes.sort(key=attrgetter("t", "sign"))
     return changes
