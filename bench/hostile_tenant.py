@@ -17,11 +17,12 @@ from unittest import mock
 
 from bench.live_network import network, pair, start_in_namespace, transfer
 from bench.samples import Result
+from jobs.vm_names import HOSTS
 from testbed.backends.emu.emulation import Emulation
 from testbed.backends.emu.limiter_counters import Limiter
 from testbed.backends.emu.pseudo_terminal import ProgramStreams
 from testbed.backends.emu.traffic_control import NETNS_DIR
-from testbed.backends.emu.vm_process import HOSTS, VmPlace, start_process
+from testbed.backends.emu.vm_process import VmPlace, start_process
 from testbed.embedding.placement import Placement
 from testbed.errors import RunFailed
 from testbed.plan import vm_limits

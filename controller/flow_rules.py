@@ -174,7 +174,7 @@ def tenant_flows(tenant: Tenant) -> dict[int, tuple[Flow, ...]]:
     cookie = tenant_cookie(tenant.id)
     flows = {}
     for dpid in tenant.dpids:
-        rules = [*_admitted(tenant, dpid, trunk_ports[dpid])]
+        rules = list(_admitted(tenant, dpid, trunk_ports[dpid]))
         rules += _forwarded(tenant, out_ports[dpid], up_port.get(dpid))
         flows[dpid] = tuple(Flow(*rule, cookie) for rule in rules)
     return flows
@@ -363,8 +363,9 @@ def difference(
     nothing.
     """
     wanted = {flow.key: flow for flow in desired}
-    garbled = {*filter(is_ours, report.other_cookies)}
-    changes: list[Change] = [*_foreign_removals(report.foreign_cookies)]
+    garbled = set(filter(is_ours, report.other_cookies))
+    changes: list[Change] = []
+    changes += _foreign_removals(report.foreign_cookies)
     changes += map(RemoveByCookie, sorted(garbled))
     present = set()
     for flow in report.flows:

@@ -30,11 +30,11 @@ from controller.library import PACKAGES, LibraryName, choose_library
 if TYPE_CHECKING:
     from socket import socket
 
-# Of the log, and of every other file that the application writes.
+# Size of the log, and of every other file that the application writes.
 FILE_SIZE_MAX_BYTES = 64 << 20
-# Of each of its processes: heap and threads' stacks.
+# Memory of each of its processes: heap and threads' stacks.
 MEMORY_MAX_BYTES = 1 << 30
-# Of a thread: two for each switch of os-ken's would else have 8 MiB each.
+# Stack of a thread. os-ken has two threads a switch, by default of 8 MiB.
 STACK_BYTES = 1 << 20
 # Threads and processes beside those that its user has at the start. Ryu's
 # threads are green.
@@ -393,12 +393,11 @@ def _module_files(folder: Path, name: str) -> Iterator[Path]:
 
 
 def _add_imports_beside(folder: Path, imports: list[str]) -> list[Path]:
-    """Adds what modules in the folder import, as far as they are imported.
-
-    Returns their files.
+    """Adds the imports of the modules in the folder that are imported, directly
+    or by one another. Returns their files.
     """
     seen: list[Path] = []
-    # It grows meanwhile.
+    # The list grows in the loop: a module's own imports are looked up, too.
     for name in imports:
         for path in _module_files(folder, name):
             # A pipe of that name would never end.

@@ -153,7 +153,8 @@ class ForkServer:
                 _become_agent(request, channel_fd, log_fd, os.getppid())
         # The number is still this child's, even if it has ended: nobody has
         # waited for it.
-        pidfd = self._children[request.id] = os.pidfd_open(pid)
+        pidfd = os.pidfd_open(pid)
+        self._children[request.id] = pidfd
         self._selector.register(pidfd, selectors.EVENT_READ, request.id)
         self._answer(request.id, AgentStarted(pid))
 

@@ -13,7 +13,7 @@ import shutil
 from jobs.linux import C_COMPILERS
 
 SLEEP_US = 50
-"""Of it a rank that waits takes some 6 % of a processor."""
+"""With it a waiting rank takes some 6 % of a processor."""
 LIBRARY = "rank-waits.so"
 SOURCE_FILE = "rank-waits.c"
 SOURCE = f"""

@@ -249,7 +249,9 @@ class Engine(EngineState):
     def _advance(self, at_s: float) -> None:
         if at_s > self.now_s:
             reservations = self.reservations
-            self.now_s = self._view.now_s = reservations.now_s = at_s
+            self.now_s = at_s
+            self._view.now_s = at_s
+            reservations.now_s = at_s
             if reservations.ledgers:
                 reservations.forget_past()
 

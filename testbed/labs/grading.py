@@ -58,9 +58,10 @@ OFFLINE = "graded offline"
 NOTHING = "nothing handed in"
 LAB_FOLDER = re.compile(r"lab-(\d\d)-.*")
 
-# Longest wait for a check's outcome, offline and live. The network starts
-# within the first of the live checks.
-LONGEST_S: dict[bool, float] = {False: 150.0, True: 420.0}
+# Longest wait for a check's outcome. The network starts within the first of
+# the live checks.
+OFFLINE_S = 150.0
+LIVE_S = 420.0
 TO_END_S = 60.0
 # Address space of offline checks beyond their process's when it is forked. A
 # notebook's or a service's process may be larger than all that checks need.
@@ -221,28 +222,25 @@ def _labs_of(student: Path, wanted: Sequence[int]) -> LabFolders:
     try:
         if os.path.lexists(student / RECORD):
             return {_number(student): student}
-        items = [
-            item
-            for item in sorted(
-                filter(_is_folder_or_link, student.iterdir())
-            )
-            if item.name not in NOBODYS
-        ]
+        items = sorted(filter(_is_folder_or_link, student.iterdir()))
     except BadInput as error:
         return {0: error.message}
     except OSError as error:
         return {0: f"the folder cannot be read: {error.strerror}"}
     folders: LabFolders = {}
     for item in items:
-        _add_lab(folders, item, wanted)
+        if item.name not in NOBODYS:
+            _add_lab(folders, item, wanted)
     if not folders:
         folders.update(dict.fromkeys(_meant(student, wanted), student))
     return folders or {0: "the folder holds no lab"}
 
 
 def _meant(folder: Path, wanted: Sequence[int]) -> list[int]:
-    """Labs whose answers an upload without its record holds: those of which
-    every file is there; of a lab that alone is ``wanted``, any file.
+    """Labs that an upload without a record is an answer to.
+
+    It has every file of them. Where one lab alone is ``wanted``, any file of it
+    is enough.
     """
     meant = []
     for known in labs():
@@ -329,8 +327,10 @@ def _mark(
     live: bool,
     again: bool,
 ) -> Mark:
-    """The mark of an earlier call if all that it depends on is the same."""
-    # Of a student's name only a hash is in the file's: names are any bytes.
+    """The mark of an earlier call if all that it depends on is the same, else a
+    new one.
+    """
+    # The file's name has a hash of the student's, which may be any bytes.
     student = hashlib.sha256(entry.student.encode()).hexdigest()[:20]
     name = f"{OUTCOMES}/{entry.lab.number:02}-{student}.json"
     digest = _digest(entry, folder, live=live)
@@ -383,7 +383,7 @@ def _digest(entry: HandedIn, folder: Path, *, live: bool) -> str:
 
 
 def _kept(path: Path, digest: str) -> Mark | None:
-    """The mark in a file, if it is of the same."""
+    """The stored mark, if all that it depends on has this digest."""
     try:
         record = json.loads(path.read_text("utf-8"))
         if record["digest"] != digest:
@@ -437,7 +437,7 @@ def _outcomes(
     """
     outcomes = []
     for number, check in enumerate(due):
-        longest_s = LONGEST_S[check.layer in LIVE]
+        longest_s = LIVE_S if check.layer in LIVE else OFFLINE_S
         if not receive.poll(longest_s):
             late = f"the check had not ended after {longest_s:g} s"
             outcomes.append(check.outcome("failed", late))
@@ -545,7 +545,9 @@ def _unbounded(
     network: BringUp | str,
     limit: tuple[int, int],
 ) -> BringUp | str:
-    """The network, with the limit that was before: its processes inherit it."""
+    """The network, brought up under the earlier limit, which its processes
+    inherit.
+    """
     if isinstance(network, str):
         return network
 

@@ -67,8 +67,8 @@ def write_parquet(
     """Writes ``jobs.parquet``, ``links.parquet`` and ``events.parquet`` into
     one policy's folder.
 
-    ``history`` spares reading its events again where they are at hand. Raises
-    BadInput where the folder is damaged.
+    ``history``: the run's events, where they are read already. Raises BadInput
+    where the folder is damaged.
     """
     policy = policy_at(folder.path)
     written = []
@@ -98,12 +98,12 @@ def read_table(path: Path, table: str) -> pa.Table:
     """
     stored = path / parquet_name(table)
     form = schema(TABLES[table])
-    # The CSV files and the events are the truth: a stored table that is
-    # older than they are was made of others.
+    # The source is the truth: a stored table that is older was made of an
+    # earlier version of it.
     if _is_as_new(stored, path / SOURCES[table]):
         try:
             table_as_stored = pq.read_table(stored)
-            # Of texts, too, that are no UTF-8.
+            # In full: a text that is no UTF-8 is damage, too.
             table_as_stored.validate(full=True)
         except (OSError, pa.ArrowException) as error:
             raise _damaged(stored, error) from error
@@ -214,7 +214,7 @@ def _csv_batches(path: Path, columns: Columns, policy: str) -> Batches:
     """The rows of a CSV file; columns that an earlier version did not write are
     empty.
     """
-    # Of the two tables, jobs.csv alone names the policy itself.
+    # Of the two files, jobs.csv alone has a column for the policy.
     of_jobs = path.name == names.JOBS
     included = [name for name in columns if of_jobs or name != "policy"]
     # Names and reasons are anybody's text, and may hold line ends.

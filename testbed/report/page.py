@@ -70,7 +70,8 @@ def write_report(
     there already. Raises BadInput where the folder is no run folder or damaged.
     """
     folders = policy_folders(folder.path)
-    # Asked before its files are read. A run whose audit is there has ended.
+    # Before its files are read: it may end meanwhile. A run with an audit has
+    # ended.
     in_progress = running_in(folder.path) if checked is None else None
     if folders == [folder.path]:
         run = load_run(folder.path, file)

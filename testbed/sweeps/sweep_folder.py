@@ -55,9 +55,9 @@ class SweepOptions:
     """Options of a sweep.
 
     ``cluster`` None: on ``processes`` of this machine's processors. ``again``:
-    live cells whose verdict is not ok are measured again. ``command``: for
-    provenance; with sudo before it, it has root's rights, if ``as_root`` does
-    not name another way to them.
+    live cells whose verdict is not ok are measured again. ``command``: as it
+    was typed, for provenance. Where root is needed, a hint names ``as_root``,
+    or the command with sudo before it.
     """
 
     out: Path = DEFAULT_OUT

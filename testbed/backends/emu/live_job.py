@@ -182,7 +182,7 @@ class LiveJob:
         self.since_ns = at_ns
         self.begin_ns = progress_from_ns
         self.moved_ns = progress_from_ns
-        # Anew: samples from before a pause would show too low a speed.
+        # A new pace: samples from before a pause would show too low a speed.
         self.pace = Pace(self.plans)
         if not self.begun:
             self.begun = True
@@ -468,12 +468,12 @@ class LiveJob:
         """
         if self.generation or not self.begun:
             return None
-        first_ns = None
+        firsts_ns = []
         for report in self.reports.values():
             for flow in report.received:
                 if flow.first_ns is not None:
-                    first_ns = min(flow.first_ns, first_ns or flow.first_ns)
-        started_ns = first_ns or self.first_begin_ns
+                    firsts_ns.append(flow.first_ns)
+        started_ns = min(firsts_ns, default=self.first_begin_ns)
         return (started_ns - self.decided_ns) / 1e9
 
     def delays(self, time_scale: float) -> dict[str, object]:

@@ -23,11 +23,11 @@ from math import inf
 
 from jobs import linux
 from jobs.call_filter import refuse_calls
+from jobs.vm_names import HOSTS
 from testbed.backends.emu.interrupts import (
     terminated_as_interrupt,
     uninterrupted,
 )
-from testbed.backends.emu.vm_process import HOSTS
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
 
 # Debian's package makes an account for tcpdump.

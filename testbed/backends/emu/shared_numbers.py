@@ -39,7 +39,8 @@ AT_LEAST = {
 def raised_numbers(
     journal: CleanupJournal, system: Path = SYSTEM
 ) -> Iterator[None]:
-    """Raises the limits for the block. A container may not: they stay there.
+    """Raises the limits for the block. Those that a container may not write stay
+    as they are.
 
     ``system``: the folder of the kernel's settings.
     """

@@ -32,6 +32,7 @@ from jobs.vm_folders import (
     replace_machines,
     working_directory,
 )
+from jobs.vm_names import HOSTS
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.backends.emu.pseudo_terminal import (
     ProgramStreams,
@@ -40,7 +41,6 @@ from testbed.backends.emu.pseudo_terminal import (
 )
 from testbed.errors import BadInput, RunFailed
 
-HOSTS = Path("/etc/hosts")
 # Groups that may ping without privileges, a setting of each namespace.
 PINGING = Path("/proc/sys/net/ipv4/ping_group_range")
 # Variables of the caller that a program gets; docs/standing-network.md lists

@@ -313,7 +313,7 @@ def test_the_solution_cannot_be_read(
     # All files are looked at: a slow machine takes minutes.
     monkeypatch.setattr(submission, "CALL_S", 300.0)
     monkeypatch.setattr(submission, "CALLS_S", 300.0)
-    monkeypatch.setattr(grading, "LONGEST_S", {False: 400.0, True: 400.0})
+    monkeypatch.setattr(grading, "OFFLINE_S", 400.0)
     here = two.folder / "labs" / "01-small"
     real = lab_catalogue.__file__
     paths = [
@@ -417,7 +417,7 @@ def test_the_checks_time_is_bounded(
     slow = "    while got == 7: pass\n    if got != 42"
     file.write_text(small_lab.CHECKS.replace("    if got != 42", slow))
     # In which the good one's are done, each in a process of its own.
-    monkeypatch.setattr(grading, "LONGEST_S", {False: 8.0, True: 8.0})
+    monkeypatch.setattr(grading, "OFFLINE_S", 8.0)
     two.hand_in(small_lab.GOOD.replace("42", "7"))
     mark = two.graded()
     assert mark.sentence == "the check had not ended after 8 s"
