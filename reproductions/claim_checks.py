@@ -118,7 +118,7 @@ def chances(
     ``sampled``: as in :func:`chances_of`.
     """
     # A run that measured nothing must not become a verdict.
-    if not all(map(math.isfinite, values)):
+    if not values or not all(map(math.isfinite, values)):
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
         return UNDECIDED

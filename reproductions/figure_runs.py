@@ -23,9 +23,8 @@ from typing import Any, Protocol
 
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import to_json, to_markdown
-from reproductions.grid_quantities import Grid
+from reproductions.grid_quantities import LEVELS, Grid
 from reproductions.live_figure import (
-    LEVELS,
     LiveFigure,
     Outcome,
     digest,

@@ -61,7 +61,7 @@ def _panel(done: Reproduced, panel: Panel) -> dict[str, Any]:
     measure = panel.measure
     points = []
     for series, x in done.figure.points:
-        by_seed = done.grid.values(measure, series, x)
+        by_seed = done.grid.by_seed(measure, series, x)
         point = {
             "series": series,
             "x": x,
@@ -124,7 +124,7 @@ def _finite(value: float) -> float | None:
 def to_markdown(done: Reproduced) -> str:
     """Claims with their verdicts, then a table of points for each measure."""
     figure = done.figure
-    seeds = number_of(done.seeds, "seed")
+    seeds = done.seeds_text
     if figure.exact:
         seeds = "nothing random"
     size = figure.quick_size if done.quick else figure.size

@@ -12,6 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 Measures = Mapping[str, float]
@@ -20,6 +21,11 @@ dollars).
 """
 
 Values = tuple[float, ...]
+
+LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
+"""Verdicts on a live run's fidelity, as values of the measure ``fidelity``."""
+OF_ANY_RUN = frozenset({"fidelity", "audit", "wall_s"})
+"""Names of the measures that an invalid live run has all the same."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +55,35 @@ class Grid:
     runs: Mapping[tuple[str, float], tuple[Measures, ...]]
     exact: bool = False
 
-    def values(self, measure: Measure, series: str, x: float) -> Values:
-        """One value per seed, in the measure's unit."""
+    @cached_property
+    def left_out(self) -> frozenset[int]:
+        """The places of seeds that decide nothing, counted from 0: those of which
+        some live run was invalid.
+        """
+        # The seed as a whole: its series met the same requests, and are
+        # compared with each other.
+        places = set()
+        for runs in self.runs.values():
+            for place, run in enumerate(runs):
+                if run.get("fidelity") == LEVELS["invalid"]:
+                    places.add(place)
+        return frozenset(places)
+
+    def by_seed(self, measure: Measure, series: str, x: float) -> Values:
+        """A value of every seed, in the measure's unit."""
         runs = self.runs[series, x]
         return tuple(run[measure.name] * measure.factor for run in runs)
+
+    def values(self, measure: Measure, series: str, x: float) -> Values:
+        """A value of every seed that is not left out, in the measure's unit."""
+        by_seed = self.by_seed(measure, series, x)
+        if measure.name in OF_ANY_RUN:
+            return by_seed
+        kept = []
+        for place, value in enumerate(by_seed):
+            if place not in self.left_out:
+                kept.append(value)
+        return tuple(kept)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 simulator.
 
 The measures of a run are taken from its live folder, from its simulated one,
-and between the two. An *invalid* live run has measured nothing: its values, and
-what follows from them, are not-a-number, so that no claim is decided by them.
+and between the two. An *invalid* live run has measured nothing: its values are
+not-a-number, and its seed decides no claim.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from random import Random
 from typing import Any
 
 from reproductions.configuration import Settings, Variant
-from reproductions.grid_quantities import Measure, Measures
+from reproductions.grid_quantities import (
+    LEVELS,
+    OF_ANY_RUN,
+    Measure,
+    Measures,
+)
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
 from testbed.record.comparison import PolicyComparison
@@ -240,9 +245,6 @@ BESIDE = (
 )
 
 SIMULATED = "_sim"
-LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
-KEPT_OF_INVALID = frozenset({FIDELITY.name, AUDIT.name, WALL.name})
-"""Names of the measures that an invalid run has all the same."""
 
 
 def simulated(measure: Measure) -> Measure:
@@ -276,7 +278,7 @@ def measured(
         WALL.name: _number(outcome.live.summary.wall_s),
     }
     if measures[FIDELITY.name] == LEVELS["invalid"]:
-        for name in measures.keys() - KEPT_OF_INVALID:
+        for name in measures.keys() - OF_ANY_RUN:
             measures[name] = math.nan
     for name, value in in_simulator.items():
         measures[name + SIMULATED] = value

@@ -20,6 +20,7 @@ from reproductions.claim_checks import (
 from reproductions.claim_ledger import read
 from reproductions.figure_tables import claims_table, to_markdown
 from reproductions.grid_quantities import (
+    LEVELS,
     Change,
     Difference,
     Gain,
@@ -197,6 +198,45 @@ def test_two_measures_of_a_run_within_points(
     (claim,) = read(text.encode(), "made", measures).claims
     runs = tuple({"yield": 0.52, "other": value} for value in other)
     assert claim.judge(Grid({("a", 0.0): runs})).verdict == verdict
+
+
+def _of_fidelity(levels: tuple[float, ...]) -> Grid:
+    """Series a of 80 % and b of 70 %, a seed a level; those of b are ``ok``.
+
+    An invalid run has no yield.
+    """
+    of_a = []
+    of_b = []
+    for place, level in enumerate(levels):
+        measured = math.nan if level == LEVELS["invalid"] else 0.8
+        of_a.append({"yield": measured, "fidelity": level})
+        of_b.append({"yield": 0.7 + place / 100, "fidelity": 0.0})
+    runs = {("a", 0.0): tuple(of_a), ("b", 0.0): tuple(of_b)}
+    return Grid(runs)
+
+
+def test_a_seed_with_an_invalid_run_is_left_out_of_all_series() -> None:
+    with_invalid = _of_fidelity((0.0, 2.0, 1.0, 0.0))
+    assert with_invalid.left_out == {1}
+    difference = Difference(YIELD, "a", "b", 0.0)
+    assert difference.values(with_invalid) == pytest.approx((10, 8, 7))
+    assert Level(YIELD, "b", 0.0).values(with_invalid) == pytest.approx(
+        (70, 72, 73)
+    )
+    stored = with_invalid.by_seed(YIELD, "a", 0.0)
+    assert list(map(math.isnan, stored)) == [False, True, False, False]
+
+
+def test_a_claim_needs_as_many_seeds_as_if_no_run_were_invalid() -> None:
+    claim = by_rule(
+        "{quantity: difference, measure: yield, of: a, than: b, at: 0, above: 0}"
+    )
+    four = _of_fidelity((0.0, 2.0, 0.0, 0.0))
+    assert claim.judge(four, needed=3).verdict == "reproduced"
+    assert claim.judge(four, needed=4).verdict == "inconclusive"
+    none = _of_fidelity((2.0, 2.0, 2.0))
+    assert claim.judge(none).verdict == "inconclusive"
+    assert claim.judge(replace(none, exact=True)).verdict == "inconclusive"
 
 
 @pytest.mark.parametrize("rule", [row.values[0] for row in THREE_SEEDS])

@@ -246,12 +246,18 @@ def test_an_interrupted_run_is_run_again_and_the_whole_ones_are_kept(
 @pytest.mark.slow
 def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
     found = run(tmp_path, Scripted(levels=("ok", "invalid")))
-    assert math.isnan(found.done.grid.values(SUCCESS, BL, 1.0)[0])
+    grid = found.done.grid
+    assert math.isnan(grid.by_seed(SUCCESS, BL, 1.0)[0])
+    # The other series of its seed is left out with it.
+    assert grid.by_seed(SUCCESS, VC, 1.0) == pytest.approx([200 / 3])
+    assert grid.values(SUCCESS, VC, 1.0) == ()
+    assert grid.values(FIDELITY, BL, 1.0) == (2.0,)
+    assert found.done.seeds_text == "1 seed, of which 0 are judged"
     assert (
         verdicts(found)
         == ["inconclusive", "not reproduced"]
-        + ["reproduced"] * 2
-        + ["inconclusive"] * 2
+        + ["reproduced"]
+        + ["inconclusive"] * 3
     )
 
 
