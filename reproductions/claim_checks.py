@@ -29,7 +29,7 @@ from itertools import starmap
 from statistics import fmean, stdev
 from typing import Literal
 
-from reproductions.grid_quantities import Grid, Quantity, Values
+from reproductions.grid_quantities import Grid, Quantity, Values, known
 from testbed.sweeps.intervals import CONFIDENCE, Estimate, estimate
 
 Verdict = Literal["reproduced", "not reproduced", "inconclusive"]
@@ -117,7 +117,7 @@ def chances(
     not finite decide nothing, nor do fewer seeds than are ``needed``.
     ``sampled``: as in :func:`chances_of`.
     """
-    # A run that measured nothing must not become a verdict.
+    # What is not a number must not become a verdict.
     if not values or not all(map(math.isfinite, values)):
         return UNDECIDED
     if len(values) < max(needed, LEAST_SEEDS) and not exact:
@@ -310,7 +310,7 @@ class _Tested:
         values = []
         of_checks = []
         for check in claim.checks:
-            by_seed = check.quantity.values(grid)
+            by_seed = known(check.quantity.values(grid))
             of_check = chances(
                 by_seed,
                 check.band,

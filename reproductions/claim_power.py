@@ -14,7 +14,7 @@ from statistics import fmean, stdev
 from typing import Literal
 
 from reproductions.claim_checks import LEVEL, Band, JudgedClaim, chances_of
-from reproductions.grid_quantities import Values
+from reproductions.grid_quantities import Values, known
 from reproductions.published_figure import Reproduced
 
 # More seeds than these are shown as "over 1,000": nobody computes them.
@@ -67,7 +67,7 @@ def _of_claim(
     confirmed = float(done.figure.needed)
     refuted = math.inf
     for check in judged.claim.checks:
-        values = check.quantity.values(done.grid)
+        values = known(check.quantity.values(done.grid))
         if len(values) < 2 or not all(map(math.isfinite, values)):
             return math.nan
         wanted = partial(

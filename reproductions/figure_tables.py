@@ -61,7 +61,7 @@ def _panel(done: Reproduced, panel: Panel) -> dict[str, Any]:
     measure = panel.measure
     points = []
     for series, x in done.figure.points:
-        by_seed = done.grid.by_seed(measure, series, x)
+        by_seed = done.grid.values(measure, series, x)
         point = {
             "series": series,
             "x": x,
@@ -114,9 +114,9 @@ def _estimate(interval: Estimate) -> dict[str, Any]:
     return {"mean": _finite(interval.mean), "half_width": half_width}
 
 
-def _finite(value: float) -> float | None:
+def _finite(value: float | None) -> float | None:
     """Nine digits of a value; None for infinity, which JSON does not have."""
-    if not math.isfinite(value):
+    if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.9g}")
 
@@ -124,7 +124,7 @@ def _finite(value: float) -> float | None:
 def to_markdown(done: Reproduced) -> str:
     """Claims with their verdicts, then a table of points for each measure."""
     figure = done.figure
-    seeds = done.seeds_text
+    seeds = number_of(done.seeds, "seed")
     if figure.exact:
         seeds = "nothing random"
     size = figure.quick_size if done.quick else figure.size

@@ -12,7 +12,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 
 Measures = Mapping[str, float]
@@ -21,11 +20,12 @@ dollars).
 """
 
 Values = tuple[float, ...]
-
+BySeed = tuple[float | None, ...]
+"""One value per seed; None where a live run that it needs was invalid: the seed
+is left out.
+"""
 LEVELS = {"ok": 0.0, "suspect": 1.0, "invalid": 2.0}
 """Verdicts on a live run's fidelity, as values of the measure ``fidelity``."""
-OF_ANY_RUN = frozenset({"fidelity", "audit", "wall_s"})
-"""Names of the measures that an invalid live run has all the same."""
 
 
 @dataclass(frozen=True)
@@ -55,35 +55,23 @@ class Grid:
     runs: Mapping[tuple[str, float], tuple[Measures, ...]]
     exact: bool = False
 
-    @cached_property
-    def left_out(self) -> frozenset[int]:
-        """The places of seeds that decide nothing, counted from 0: those of which
-        some live run was invalid.
-        """
-        # The seed as a whole: its series met the same requests, and are
-        # compared with each other.
-        places = set()
-        for runs in self.runs.values():
-            for place, run in enumerate(runs):
-                if run.get("fidelity") == LEVELS["invalid"]:
-                    places.add(place)
-        return frozenset(places)
+    def values(self, measure: Measure, series: str, x: float) -> BySeed:
+        """One value per seed, in the measure's unit."""
+        values: list[float | None] = []
+        for run in self.runs[series, x]:
+            value = run[measure.name]
+            is_invalid = run.get("fidelity") == LEVELS["invalid"]
+            # What was simulated or audited has a value all the same.
+            if is_invalid and math.isnan(value):
+                values.append(None)
+            else:
+                values.append(value * measure.factor)
+        return tuple(values)
 
-    def by_seed(self, measure: Measure, series: str, x: float) -> Values:
-        """A value of every seed, in the measure's unit."""
-        runs = self.runs[series, x]
-        return tuple(run[measure.name] * measure.factor for run in runs)
 
-    def values(self, measure: Measure, series: str, x: float) -> Values:
-        """A value of every seed that is not left out, in the measure's unit."""
-        by_seed = self.by_seed(measure, series, x)
-        if measure.name in OF_ANY_RUN:
-            return by_seed
-        kept = []
-        for place, value in enumerate(by_seed):
-            if place not in self.left_out:
-                kept.append(value)
-        return tuple(kept)
+def known(values: BySeed) -> Values:
+    """The values of the seeds that are not left out."""
+    return tuple(value for value in values if value is not None)
 
 
 @dataclass(frozen=True)
@@ -94,20 +82,23 @@ class Quantity(ABC):
 
     measure: Measure
 
-    def values(self, grid: Grid) -> Values:
+    def values(self, grid: Grid) -> BySeed:
         """One value per seed; not-a-number where a part of it is not finite."""
-        values = []
+        values: list[float | None] = []
         for row in self.parts(grid):
-            value = math.nan
+            parts = known(row)
+            if len(parts) < len(row):
+                values.append(None)
             # A comparison with not-a-number is false, and min and max keep
             # or drop it by its place.
-            if all(map(math.isfinite, row)):
-                value = self.of_parts(row)
-            values.append(value)
+            elif all(map(math.isfinite, parts)):
+                values.append(self.of_parts(parts))
+            else:
+                values.append(math.nan)
         return tuple(values)
 
     @abstractmethod
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         """The numbers that it is computed from, seed by seed."""
 
     @abstractmethod
@@ -155,7 +146,7 @@ class Level(Quantity):
     series: str
     x: float
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return zip(grid.values(self.measure, self.series, self.x))
 
     def of_parts(self, row: Values) -> float:
@@ -178,7 +169,7 @@ class _Pair(Quantity):
     other: str
     x: float
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return zip(
             grid.values(self.measure, self.series, self.x),
             grid.values(self.measure, self.other, self.x),
@@ -264,7 +255,7 @@ class Change(Quantity):
     end: float
     relative: bool = False
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return zip(
             grid.values(self.measure, self.series, self.end),
             grid.values(self.measure, self.series, self.start),
@@ -304,7 +295,7 @@ class GainGrowth(Quantity):
     start: float
     end: float
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         before = Gain(self.measure, self.series, self.other, self.start)
         after = Gain(self.measure, self.series, self.other, self.end)
         # Each gain is finite, or its seed is not-a-number.
@@ -337,7 +328,7 @@ class _Curve(Quantity):
     series: str
     xs: tuple[float, ...]
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         by_place = []
         for x in self.xs:
             by_place.append(grid.values(self.measure, self.series, x))
@@ -391,7 +382,7 @@ class ShareOf(Quantity):
     scenarios: tuple[Quantity, ...]
     threshold: float
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return _seed_by_seed(self.scenarios, grid)
 
     def of_parts(self, row: Values) -> float:
@@ -425,7 +416,7 @@ class BetweenMeasures(Quantity):
     series: str
     x: float
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return zip(
             grid.values(self.measure, self.series, self.x),
             grid.values(self.other, self.series, self.x),
@@ -454,7 +445,7 @@ class Largest(Quantity):
 
     of: tuple[Quantity, ...]
 
-    def parts(self, grid: Grid) -> Iterator[Values]:
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
         return _seed_by_seed(self.of, grid)
 
     def of_parts(self, row: Values) -> float:
@@ -479,7 +470,7 @@ class Largest(Quantity):
 
 def _seed_by_seed(
     quantities: Iterable[Quantity], grid: Grid
-) -> Iterator[Values]:
+) -> Iterator[BySeed]:
     """The values of several quantities, those of one seed together."""
     by_quantity = [quantity.values(grid) for quantity in quantities]
     return zip(*by_quantity, strict=True)

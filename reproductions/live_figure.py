@@ -3,7 +3,7 @@ simulator.
 
 The measures of a run are taken from its live folder, from its simulated one,
 and between the two. An *invalid* live run has measured nothing: its values are
-not-a-number, and its seed decides no claim.
+not-a-number, and checks that need them are made without its seed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,7 @@ from random import Random
 from typing import Any
 
 from reproductions.configuration import Settings, Variant
-from reproductions.grid_quantities import (
-    LEVELS,
-    OF_ANY_RUN,
-    Measure,
-    Measures,
-)
+from reproductions.grid_quantities import LEVELS, Measure, Measures
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
 from testbed.record.comparison import PolicyComparison
@@ -245,6 +240,8 @@ BESIDE = (
 )
 
 SIMULATED = "_sim"
+KEPT_OF_INVALID = frozenset({FIDELITY.name, AUDIT.name, WALL.name})
+"""Names of the measures that an invalid run has all the same."""
 
 
 def simulated(measure: Measure) -> Measure:
@@ -278,7 +275,7 @@ def measured(
         WALL.name: _number(outcome.live.summary.wall_s),
     }
     if measures[FIDELITY.name] == LEVELS["invalid"]:
-        for name in measures.keys() - OF_ANY_RUN:
+        for name in measures.keys() - KEPT_OF_INVALID:
             measures[name] = math.nan
     for name, value in in_simulator.items():
         measures[name + SIMULATED] = value

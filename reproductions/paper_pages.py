@@ -334,10 +334,7 @@ def _figure_row(name: str, result: StoredResult, link: str) -> str:
     checks = list(filterfalse(of_the_paper, done.judged))
     papers = list(filter(of_the_paper, done.judged))
     hold = sum(judged.verdict == "reproduced" for judged in checks)
-    seeds = str(done.seeds)
-    if done.grid.left_out:
-        seeds = f"{done.judged_seeds} of {done.seeds}"
-    label = f"[{name}]({page}#{name}) | {done.figure.title} | {seeds}"
+    label = f"[{name}]({page}#{name}) | {done.figure.title} | {done.seeds}"
     minutes = f"{took_s(result.record) / 60:.1f} min"
     end = f" {hold} of {len(checks)} | {minutes} | {standing_of(result)} |"
     return _counts(label, papers) + end

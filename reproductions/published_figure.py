@@ -16,7 +16,6 @@ from reproductions.claim_checks import (
 )
 from reproductions.grid_quantities import Grid, Measure, Measures
 from testbed.sweeps.intervals import Estimate, estimate
-from testbed.units import number_of
 
 RESULTS = "results.json"
 PICTURE = "figure"
@@ -276,19 +275,6 @@ class Reproduced:
             else:
                 judged.append(next(family))
         return tuple(judged)
-
-    @property
-    def judged_seeds(self) -> int:
-        """The number of seeds that are not left out."""
-        return self.seeds - len(self.grid.left_out)
-
-    @property
-    def seeds_text(self) -> str:
-        """``5 seeds``, or ``5 seeds, of which 3 are judged``."""
-        text = number_of(self.seeds, "seed")
-        if self.grid.left_out:
-            text += f", of which {self.judged_seeds} are judged"
-        return text
 
     @property
     def decided(self) -> bool:

@@ -362,7 +362,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     out = console.out()
     size = figure.quick_size if done.quick else figure.size
     if not figure.exact:
-        size = f"{size}; {done.seeds_text}"
+        size = f"{size}; {number_of(done.seeds, 'seed')}"
     title = f"{figure.name}: {figure.title} ({figure.source})"
     out.print(Text(title, style="bold"))
     out.print(Text(size, style="dim"), soft_wrap=True)
@@ -381,7 +381,7 @@ def _show(done: Reproduced, folder: RunFolder) -> None:
     )
     if done.reduced:
         text = f"{withheld_text(done)} {text}"
-    if done.judged_seeds < figure.needed:
+    if done.seeds < figure.needed:
         text = f"It takes {figure.needed} seeds to decide. {text}"
     out.print(Text(text), soft_wrap=True)
 

@@ -32,6 +32,7 @@ from reproductions.grid_quantities import (
     LogRatio,
     ShareOf,
     Spread,
+    known,
 )
 from reproductions.published_figure import Reproduced
 from tests.support.made_claims import more
@@ -201,9 +202,8 @@ def test_two_measures_of_a_run_within_points(
 
 
 def _of_fidelity(levels: tuple[float, ...]) -> Grid:
-    """Series a of 80 % and b of 70 %, a seed a level; those of b are ``ok``.
-
-    An invalid run has no yield.
+    """Series a of 80 % and b of 70 % and more; of a a seed a level, b's are
+    ``ok``. An invalid run has no yield.
     """
     of_a = []
     of_b = []
@@ -215,16 +215,27 @@ def _of_fidelity(levels: tuple[float, ...]) -> Grid:
     return Grid(runs)
 
 
-def test_a_seed_with_an_invalid_run_is_left_out_of_all_series() -> None:
-    with_invalid = _of_fidelity((0.0, 2.0, 1.0, 0.0))
-    assert with_invalid.left_out == {1}
+def test_a_check_leaves_out_the_seed_of_an_invalid_run_that_it_needs() -> (
+    None
+):
+    grid = _of_fidelity((0.0, 2.0, 1.0, 0.0))
     difference = Difference(YIELD, "a", "b", 0.0)
-    assert difference.values(with_invalid) == pytest.approx((10, 8, 7))
-    assert Level(YIELD, "b", 0.0).values(with_invalid) == pytest.approx(
-        (70, 72, 73)
+    assert difference.values(grid)[1] is None
+    assert known(difference.values(grid)) == pytest.approx((10, 8, 7))
+    # The other series alone needs no run of this one.
+    of_b = Level(YIELD, "b", 0.0)
+    assert of_b.values(grid) == pytest.approx((70, 71, 72, 73))
+    largest = Largest(YIELD, (difference, of_b))
+    assert known(largest.values(grid)) == pytest.approx((70, 72, 73))
+
+
+def test_a_value_that_is_missing_in_a_valid_run_is_not_left_out() -> None:
+    grid = _of_fidelity((0.0, 0.0, 0.0))
+    grid.runs["a", 0.0][1]["yield"] = math.nan  # type: ignore[index]
+    claim = by_rule(
+        "{quantity: level, measure: yield, of: a, at: 0, low: 75, high: 85}"
     )
-    stored = with_invalid.by_seed(YIELD, "a", 0.0)
-    assert list(map(math.isnan, stored)) == [False, True, False, False]
+    assert claim.judge(grid).verdict == "inconclusive"
 
 
 def test_a_claim_needs_as_many_seeds_as_if_no_run_were_invalid() -> None:
@@ -233,6 +244,7 @@ def test_a_claim_needs_as_many_seeds_as_if_no_run_were_invalid() -> None:
     )
     four = _of_fidelity((0.0, 2.0, 0.0, 0.0))
     assert claim.judge(four, needed=3).verdict == "reproduced"
+    assert claim.judge(four, needed=3).seeds == 3
     assert claim.judge(four, needed=4).verdict == "inconclusive"
     none = _of_fidelity((2.0, 2.0, 2.0))
     assert claim.judge(none).verdict == "inconclusive"
