@@ -557,7 +557,10 @@ def _title(made: Figure, done: Reproduced) -> None:
 
 def _mean_of(done: Reproduced) -> str:
     """The end of a title where there are intervals."""
-    return f"; mean of {done.seeds} seeds, 95\u00a0% intervals"
+    text = f"; mean of {done.seeds} seeds"
+    if done.grid.has_invalid:
+        text += ", without invalid runs"
+    return f"{text}, 95\u00a0% intervals"
 
 
 def _suptitle(made: Figure, done: Reproduced, title: str) -> None:

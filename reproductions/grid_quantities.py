@@ -12,7 +12,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 
 Measures = Mapping[str, float]
 """The values measured in one run, by name, in plain units (shares, seconds,
@@ -55,18 +55,27 @@ class Grid:
     runs: Mapping[tuple[str, float], tuple[Measures, ...]]
     exact: bool = False
 
+    @property
+    def has_invalid(self) -> bool:
+        """True where some live run was invalid."""
+        return any(map(is_invalid, chain.from_iterable(self.runs.values())))
+
     def values(self, measure: Measure, series: str, x: float) -> BySeed:
         """One value per seed, in the measure's unit."""
         values: list[float | None] = []
         for run in self.runs[series, x]:
             value = run[measure.name]
-            is_invalid = run.get("fidelity") == LEVELS["invalid"]
             # What was simulated or audited has a value all the same.
-            if is_invalid and math.isnan(value):
+            if is_invalid(run) and math.isnan(value):
                 values.append(None)
             else:
                 values.append(value * measure.factor)
         return tuple(values)
+
+
+def is_invalid(run: Measures) -> bool:
+    """True for an invalid live run."""
+    return run.get("fidelity") == LEVELS["invalid"]
 
 
 def known(values: BySeed) -> Values:

@@ -249,6 +249,7 @@ def test_an_invalid_run_decides_nothing(tmp_path: Path) -> None:
     grid = found.done.grid
     assert math.isnan(grid.runs[BL, 1.0][0][SUCCESS.name])
     assert grid.values(SUCCESS, BL, 1.0) == (None,)
+    assert grid.has_invalid
     # What it was simulated with has a value, and its fidelity has one.
     assert grid.values(simulated(SUCCESS), BL, 1.0) == pytest.approx([100])
     assert grid.values(FIDELITY, BL, 1.0) == (2.0,)
