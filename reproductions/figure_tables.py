@@ -115,7 +115,9 @@ def _estimate(interval: Estimate) -> dict[str, Any]:
 
 
 def _finite(value: float | None) -> float | None:
-    """Nine digits of a value; None for infinity, which JSON does not have."""
+    """Nine digits of a value; None for infinity, which JSON does not have, and
+    for a seed that is left out.
+    """
     if value is None or not math.isfinite(value):
         return None
     return float(f"{value:.9g}")

@@ -18,7 +18,12 @@ from random import Random
 from typing import Any
 
 from reproductions.configuration import Settings, Variant
-from reproductions.grid_quantities import LEVELS, Measure, Measures
+from reproductions.grid_quantities import (
+    LEVELS,
+    Measure,
+    Measures,
+    is_invalid,
+)
 from reproductions.published_figure import AnyFigure, Panel
 from testbed import events
 from testbed.record.comparison import PolicyComparison
@@ -274,7 +279,7 @@ def measured(
         AUDIT.name: float(len(outcome.audit_failed)),
         WALL.name: _number(outcome.live.summary.wall_s),
     }
-    if measures[FIDELITY.name] == LEVELS["invalid"]:
+    if is_invalid(measures):
         for name in measures.keys() - KEPT_OF_INVALID:
             measures[name] = math.nan
     for name, value in in_simulator.items():

@@ -371,10 +371,10 @@ def samples(history: History) -> Findings:
                 yield event, f"directed link {number} does not exist"
                 continue
             capacity = topology.carries_bps(number)
-            most = capacity * (1 + SAMPLE_SLACK) + burst_bps
+            most_sent_bps = capacity * (1 + SAMPLE_SLACK) + burst_bps
             for bps, most_bps, word in (
                 (reserved, capacity * (1 + ROUNDING), "reserved"),
-                (sent, most, "sent"),
+                (sent, most_sent_bps, "sent"),
             ):
                 if not 0 <= bps <= most_bps:
                     where = f"{topology.link(number)}, capacity {capacity}"

@@ -154,12 +154,20 @@ JOB_COLUMNS = (
 )
 cells_of = attrgetter(*JOB_COLUMNS)
 """A row's values, in the order of the columns."""
+_KINDS = {column.name: str(column.type) for column in fields(JobRow)}
+
+
+def _is_of_words(column: str) -> bool:
+    """True for a column of texts or truths; all others hold numbers alone."""
+    return _KINDS.get(column, "float").startswith(("str", "bool"))
+
+
 _WORDS = tuple(
-    JOB_COLUMNS.index(f.name)
-    for f in fields(JobRow)
-    if f.name in JOB_COLUMNS and f.type.split(" ")[0] in ("str", "bool")
+    place
+    for place, column in enumerate(JOB_COLUMNS)
+    if _is_of_words(column)
 )
-"""Places of the columns that are not of numbers alone."""
+"""Places of the columns of words."""
 
 
 def write_jobs_csv(rows: Iterable[JobRow], file: IO[str]) -> None:

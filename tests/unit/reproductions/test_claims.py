@@ -202,8 +202,8 @@ def test_two_measures_of_a_run_within_points(
 
 
 def _of_fidelity(levels: tuple[float, ...]) -> Grid:
-    """Series a of 80 % and b of 70 % and more; of a a seed a level, b's are
-    ``ok``. An invalid run has no yield.
+    """Series a at 80 %, with a seed for each level, and series b from 70 % on,
+    all ``ok``. An invalid run has no yield.
     """
     of_a = []
     of_b = []
@@ -215,9 +215,7 @@ def _of_fidelity(levels: tuple[float, ...]) -> Grid:
     return Grid(runs)
 
 
-def test_a_check_leaves_out_the_seed_of_an_invalid_run_that_it_needs() -> (
-    None
-):
+def test_a_check_leaves_out_the_seed_of_an_invalid_run() -> None:
     grid = _of_fidelity((0.0, 2.0, 1.0, 0.0))
     difference = Difference(YIELD, "a", "b", 0.0)
     assert difference.values(grid)[1] is None
