@@ -2,10 +2,11 @@
 written down.
 
 Below ``OUT/live/`` every live configuration has a folder, named after the
-experiment, its policy, its seed and the digest of what is played: figures that
-share a point share its run. In it ``live`` is the live run. A complete one is
-kept, and run again only with ``again`` and if its verdict is not ``ok``: the
-earlier one then moves to ``live.1``, ``live.2`` … The simulated run
+experiment, its policy, its seed and the digest of what is played and of the
+program that plays it: figures that share a point share its run, and another
+program's runs stay where they are. In it ``live`` is the live run. A complete
+one is kept, and run again only with ``again`` and if its verdict is not ``ok``:
+the earlier one then moves to ``live.1``, ``live.2`` … The simulated run
 (``simulated``) and the replay (``replay``) take seconds and are made anew each
 time.
 """
@@ -509,5 +510,6 @@ def _listed_run(at: Point, outcome: Outcome) -> dict[str, Any]:
         "wall_s": summary.wall_s,
         "replay": outcome.replay_differs or "every decision the same",
         "commit": known(outcome.live.provenance, "code.commit", str),
+        "dirty": known(outcome.live.provenance, "code.dirty", bool),
         "folder": str(outcome.live.path),
     }

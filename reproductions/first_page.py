@@ -374,10 +374,10 @@ def commits(every: Stored) -> str:
     taken = set()
     counting = set()
     for result in every.values():
-        commit = result.record["code"]["commit"]
-        taken.add(commit)
+        named = {result.record["code"]["commit"], *result.runs_at}
+        taken |= named
         if not result.old:
-            counting.add(commit)
+            counting |= named
     return (
         f"The {number_of(len(every), 'stored result')} were taken at "
         f"{number_of(len(taken), 'different commit')}, those that count at "

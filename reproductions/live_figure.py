@@ -30,6 +30,7 @@ from testbed.record.comparison import PolicyComparison
 from testbed.record.metrics import Spread, spread
 from testbed.record.reading import RecordedRun
 from testbed.spec.experiment import Experiment
+from testbed.sweeps.computing_sources import modules_digest, versions
 
 DIGITS = 12
 CHANGE_NOTHING = ("expect", "overrides")
@@ -37,7 +38,9 @@ CHANGE_NOTHING = ("expect", "overrides")
 
 
 def digest(experiment: Experiment) -> str:
-    """The name that its runs are filed under: a digest of all that is played."""
+    """The name that its runs are filed under: a digest of all that is played, of
+    the sources that play and measure it, and of the libraries' versions.
+    """
     played = dict(experiment.resolved)
     for part in CHANGE_NOTHING:
         played.pop(part, None)
@@ -46,6 +49,8 @@ def digest(experiment: Experiment) -> str:
     facts.pop("file", None)
     played["workload_facts"] = facts
     text = json.dumps(played, sort_keys=True, default=str)
+    # A changed program shall not show old runs as its own.
+    text += f"{modules_digest(live=True)}{versions()}"
     return hashlib.sha256(text.encode()).hexdigest()[:DIGITS]
 
 

@@ -404,7 +404,14 @@ def _taken(result: StoredResult) -> str:
         rules = f"taken under the rules `{ledger['digest']}`"
     elif ledger:
         rules = "its rules were changed after its runs"
-    return f"commit {commit}, {_machine(result.record)}; {rules}"
+    played = ""
+    if set(result.runs_at) - {result.record["code"]["commit"]}:
+        parts = [
+            f"{number} at {played_at[:10]}"
+            for played_at, number in result.runs_at.most_common()
+        ]
+        played = f" (live runs: {', '.join(parts)})"
+    return f"commit {commit}{played}, {_machine(result.record)}; {rules}"
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:

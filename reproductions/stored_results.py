@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +57,8 @@ KEPT_OF_RUNS = (
     "attempts",
     "wall_s",
     "replay",
+    "commit",
+    "dirty",
 )
 Record = Mapping[str, Any]
 
@@ -76,6 +79,14 @@ class StoredResult:
     @property
     def live(self) -> bool:
         return "runs" in self.record
+
+    @property
+    def runs_at(self) -> Counter[str]:
+        """The number of live runs by the commit that played them: a run that
+        was kept may be of an earlier one than the result.
+        """
+        runs = self.record.get("runs", ())
+        return Counter(str(run.get("commit")) for run in runs)
 
 
 def sections() -> dict[str, AnyFigure]:
@@ -121,7 +132,8 @@ def compact(record: Record) -> str:
     if "runs" in record:
         kept["runs"] = []
         for run in record["runs"]:
-            kept["runs"].append({key: run[key] for key in KEPT_OF_RUNS})
+            parts = {key: run[key] for key in KEPT_OF_RUNS if key in run}
+            kept["runs"].append(parts)
     for measure in record["measures"]:
         points = [
             [point["series"], point["x"], point["by_seed"]]
@@ -214,6 +226,10 @@ def standing(result: StoredResult) -> str:
     unsound = unsound_commit(result.record["code"])
     if unsound:
         return unsound
+    for run in result.record.get("runs", ()):
+        unsound = unsound_commit(run)
+        if unsound:
+            return f"a live run: {unsound}"
     if _revised(result):
         return "taken under another interpretation"
     return ""

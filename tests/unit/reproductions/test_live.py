@@ -17,6 +17,7 @@ from reproductions import (
     configuration,
     figure_runs,
     first_page,
+    live_figure,
     paper_pages,
     stored_results,
 )
@@ -42,7 +43,7 @@ from reproductions.live_figure import (
     simulated,
     slots_in_use,
 )
-from reproductions.published_figure import Panel
+from reproductions.published_figure import Panel, Reproduced
 from testbed import events
 from testbed.cli import main, options
 from testbed.play import playing
@@ -218,6 +219,52 @@ def test_another_text_is_another_run(tmp_path: Path) -> None:
     second = Scripted()
     run(tmp_path, second)
     assert second.played == ["vc", "bl"]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_another_program_plays_again_and_leaves_the_runs_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, Scripted())
+    with monkeypatch.context() as changed:
+        changed.setattr(
+            live_figure, "modules_digest", lambda **_: "another"
+        )
+        second = Scripted()
+        found = run(tmp_path, second)
+        assert second.played == ["vc", "bl"]
+        _, written = write_live(found, request(tmp_path))
+        assert [r["attempts"] for r in written["runs"]] == [1, 1]
+    third = Scripted()
+    run(tmp_path, third)
+    assert third.played == []
+
+
+def test_a_live_result_is_old_with_one_run_of_a_commit_that_is_not_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(
+        stored_results,
+        "unsound_commit",
+        lambda code: "" if code.get("commit") == "there" else "it is gone",
+    )
+    one = figure()
+    runs = [{"commit": "there"}, {"commit": "lost"}, {"commit": "there"}]
+    result = stored_results.StoredResult(
+        done=Reproduced(one, seeds=1, quick=False, grid=Grid({})),
+        record={
+            "code": {"commit": "there"},
+            "played": one.played_digest(),
+            "runs": runs,
+        },
+        old="",
+        in_advance=True,
+    )
+    assert result.runs_at == {"there": 2, "lost": 1}
+    assert stored_results.standing(result) == "a live run: it is gone"
+    runs[1]["commit"] = "there"
+    assert stored_results.standing(result) == ""
 
 
 def test_a_remark_in_the_file_is_not(tmp_path: Path) -> None:
