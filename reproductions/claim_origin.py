@@ -45,6 +45,7 @@ def remarks_on_origin(content: Content) -> list[str]:
     unsound = _unsound(content["results"].get("code"), with_history)
     if unsound:
         remarks.append(f"the code of its runs: {unsound}")
+    remarks += _on_live_runs(content["results"], with_history=with_history)
     if with_history:
         remarks += _on_ledgers(content)
     else:
@@ -57,8 +58,21 @@ def remarks_on_origin(content: Content) -> list[str]:
     return remarks
 
 
+def _on_live_runs(results: Content, *, with_history: bool) -> Iterator[str]:
+    """Remarks on live runs that cannot be taken again from the code that played
+    them, one for each reason: a run that was kept has a code of its own.
+    """
+    reasons = set()
+    for live_run in known(results, "runs", list) or ():
+        reasons.add(_unsound(live_run, with_history))
+    for reason in sorted(reasons - {""}):
+        yield f"the code of a live run: {reason}"
+
+
 def _unsound(runs: object, with_history: bool) -> str:
-    """The reason why runs cannot be taken again from their code."""
+    """The reason why runs cannot be taken again from their code; empty where
+    they can.
+    """
     commit = known(runs, "commit", str)
     if not isinstance(runs, dict) or not _is_commit(commit):
         return "it names no commit"

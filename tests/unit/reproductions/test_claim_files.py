@@ -224,6 +224,26 @@ def test_code_that_cannot_be_checked_out_gets_a_remark(
     assert reason in of_code
 
 
+def test_a_live_run_of_other_code_gets_a_remark(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_history(claim_origin.TREE)
+    results = content_of(written)["results"]
+    live_runs = [
+        results["code"],
+        {"commit": "0" * 40, "dirty": False},
+        {"commit": "0" * 40, "dirty": False},
+        "no run",
+    ]
+    changed(written, results={**results, "runs": live_runs})
+    _, noted = remarks(written, capsys)
+    of_runs = [text for text in noted if "the code of a live run" in text]
+    assert of_runs == [
+        "the code of a live run: it names no commit",
+        "the code of a live run: its commit is not in the repository",
+    ]
+
+
 def test_without_a_history_that_alone_is_remarked_on(
     written: Path,
     capsys: pytest.CaptureFixture[str],
