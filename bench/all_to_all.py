@@ -14,7 +14,7 @@ from bench.live_network import class_count, network, play, spread
 from bench.samples import Result
 from jobs.request import TRANSFER, JobRequest
 from testbed.backends.emu.emulation import Emulation
-from testbed.plan.agent_plans import agent_plans, sending
+from testbed.plan.agent_plans import agent_plans, with_volume
 from testbed.plan.limits import VM_MINOR
 from testbed.spec.experiment import Scale
 from topologies.tree import tree
@@ -75,7 +75,7 @@ def _shuffle(emulation: Emulation, number: int, case: Case) -> None:
     rate_bps = case.mbps * 1_000_000
     job = _job(number, case, rate_bps)
     tenant = spread(emulation, number, rate_bps, case.vms)
-    tenant = sending(tenant, job, SCALE, rate_bps)
+    tenant = with_volume(tenant, job, SCALE, rate_bps)
     plans = agent_plans(
         job=job,
         tenant=tenant,

@@ -23,7 +23,7 @@ from jobs.live.transfer_plan import TransferPlan
 from jobs.request import TRANSFER, JobRequest
 from jobs.wire import payload_rate_bps, wire_bits
 from testbed.backends.emu.emulation import Emulation
-from testbed.plan.agent_plans import agent_plans, sending
+from testbed.plan.agent_plans import agent_plans, with_volume
 from testbed.plan.limits import VM_MINOR
 from testbed.plan.network_plan import TenantPlan
 from testbed.spec.experiment import Scale
@@ -65,7 +65,7 @@ def _measured(
     emulation: Emulation, number: int, job: JobRequest, way: str
 ) -> Result:
     tenant = spread(emulation, number, job.bandwidth_bps, VMS)
-    tenant = sending(tenant, job, SCALE, job.bandwidth_bps)
+    tenant = with_volume(tenant, job, SCALE, job.bandwidth_bps)
     plans = agent_plans(
         job=job,
         tenant=tenant,

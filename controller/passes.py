@@ -1,8 +1,8 @@
-"""Passes of the controller's loop, counted where the process that started it looks.
+"""Standstill of the controller's loop, recorded where its parent process looks.
 
-Shared memory holds CLOCK_MONOTONIC at the last pass, the time so far for which
-passes stood still, the time for which the loop's thread was ready and had no
-processor, and the thread's number; times in ns.
+Shared memory holds CLOCK_MONOTONIC at the last pass of the loop, how long passes
+stood still so far, how long the loop's thread was ready and had no processor
+(all in ns), and the thread's number.
 """
 
 from __future__ import annotations
@@ -30,8 +30,11 @@ class LoopPass(NamedTuple):
     waited_ns: int
     thread: int
 
-    def until(self, now_ns: int, waited_ns: int) -> int:
-        """Standstill in ns until then; a wait for a processor is none."""
+    def stood_until(self, now_ns: int, waited_ns: int) -> int:
+        """Standstill in ns up to ``now_ns``, without waits for a processor.
+
+        ``waited_ns``: as of the thread now.
+        """
         between_ns = now_ns - self.at_ns
         if between_ns <= STILL_S * 1e9:
             return self.stood_ns
@@ -41,11 +44,11 @@ class LoopPass(NamedTuple):
         return self.stood_ns + max(0, still_ns)
 
 
-def _waited_ns(thread: Path) -> int:
+def _waited_ns(folder: Path) -> int:
     try:
-        # Its second number: ns for which the thread was ready to run and
-        # waited for a processor.
-        return int((thread / "schedstat").read_text("ascii").split()[1])
+        # The second number: ns for which the thread was ready to run and waited
+        # for a processor.
+        return int((folder / "schedstat").read_text("ascii").split()[1])
     except (OSError, ValueError, IndexError):
         return 0
 
@@ -53,14 +56,19 @@ def _waited_ns(thread: Path) -> int:
 def pass_for_ever(
     descriptor: int, sleep: Callable[[float], object]
 ) -> NoReturn:
-    """Counts passes in a green thread: a loop that is blocked makes none."""
-    loop = Path("/proc/thread-self")
+    """Records passes from a green thread, which a blocked loop does not run."""
+    folder = Path("/proc/thread-self")
     thread = threading.get_native_id()
-    last = LoopPass(time.monotonic_ns(), 0, _waited_ns(loop), thread)
+    last = LoopPass(
+        time.monotonic_ns(),
+        stood_ns=0,
+        waited_ns=_waited_ns(folder),
+        thread=thread,
+    )
     while True:
         now_ns = time.monotonic_ns()
-        waited_ns = _waited_ns(loop)
-        stood_ns = last.until(now_ns, waited_ns)
+        waited_ns = _waited_ns(folder)
+        stood_ns = last.stood_until(now_ns, waited_ns)
         last = LoopPass(now_ns, stood_ns, waited_ns, thread)
         os.pwrite(descriptor, _NUMBERS.pack(*last), 0)
         sleep(PASS_EVERY_S)
@@ -74,18 +82,21 @@ class Passes:
         weakref.finalize(self, os.close, self.descriptor)
 
     def last(self) -> LoopPass | None:
-        """The last pass; None of a controller that counts none."""
-        # Not mapped: a person's application could cut the file short.
+        """The last pass; None before the first."""
+        # Not mapped: a user's application that cuts the file short would end
+        # this process (SIGBUS).
         numbers = os.pread(self.descriptor, _NUMBERS.size, 0)
         if len(numbers) < _NUMBERS.size:
             return None
         return LoopPass(*_NUMBERS.unpack(numbers))
 
     def stood_s(self, pid: int) -> float | None:
-        """Seconds of standstill of a process, with one that lasts until now."""
+        """Seconds for which a process has stood still until now; None before its
+        first pass.
+        """
         last = self.last()
         if last is None:
             return None
-        thread = Path(f"/proc/{pid}/task/{last.thread}")
-        waited_ns = _waited_ns(thread)
-        return last.until(time.monotonic_ns(), waited_ns) / 1e9
+        folder = Path(f"/proc/{pid}/task/{last.thread}")
+        waited_ns = _waited_ns(folder)
+        return last.stood_until(time.monotonic_ns(), waited_ns) / 1e9

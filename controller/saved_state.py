@@ -3,8 +3,8 @@
 One directory, one small file per tenant and one for the network: a change costs
 one write, however many tenants there are. Each file is written beside its place
 and moved in, so that it is always either the old or the new one. Nothing is
-synced to the medium: what has to be survived is the end of the process, and
-after the end of the machine there is no switch left that would match.
+synced to the medium: the state has to outlive the process and not the machine,
+whose switches are gone with it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,17 @@ _TENANT = re.compile(r"tenant-[0-9]+\.json")
 _UNFINISHED = ".unfinished"
 
 
+def _file_of(tenant_id: int) -> str:
+    return f"tenant-{tenant_id}.json"
+
+
 @dataclass(frozen=True)
 class StateStore:
     """The files in a directory that belongs to the controller alone.
 
-    Works on the open directory, not on its path: the path may lead through
-    places that only the root of a moment ago could enter. `directory` is for
-    messages.
+    Works on the open directory, not on its path: the process has given up root
+    since it was opened, and may no longer enter the folders above. `directory`
+    is for messages.
     """
 
     directory: Path
@@ -57,7 +61,7 @@ class StateStore:
         """
         names = sorted(os.listdir(self.descriptor))  # noqa: PTH208 - the open directory
         for name in names:
-            # Of a process that ended while it wrote.
+            # Left by a process that ended while it wrote.
             if name.endswith(_UNFINISHED):
                 os.unlink(name, dir_fd=self.descriptor)
         state = DesiredState()
@@ -69,12 +73,16 @@ class StateStore:
         for name in names:
             if _TENANT.fullmatch(name):
                 tenant = self._read(name, Tenant)
+                # Under another name it could not be forgotten.
+                if name != _file_of(tenant.id):
+                    why = ValueError(f"it holds tenant {tenant.id}")
+                    raise self._unusable(name, why)
                 try:
                     # Whole files may still contradict each other: somebody may
                     # have edited them.
                     state = state.with_tenant(tenant)
                 except ValueError as error:
-                    raise self._useless(name, error) from None
+                    raise self._unusable(name, error) from None
         return state
 
     def save_network(self, switches: Iterable[Switch]) -> None:
@@ -83,12 +91,12 @@ class StateStore:
 
     def save_tenant(self, tenant: Tenant) -> None:
         """Adds or replaces one tenant."""
-        self._write(f"tenant-{tenant.id}.json", to_json(tenant))
+        self._write(_file_of(tenant.id), to_json(tenant))
 
     def forget_tenant(self, tenant_id: int) -> None:
         """Removes one tenant."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(f"tenant-{tenant_id}.json", dir_fd=self.descriptor)
+            os.unlink(_file_of(tenant_id), dir_fd=self.descriptor)
 
     def _open(self, name: str, flags: int) -> int:
         return os.open(
@@ -103,7 +111,7 @@ class StateStore:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with os.fdopen(self._open(unfinished, flags), "wb") as file:
             file.write(text)
-        # In one step: the name is the old file's or the new one's.
+        # In one step: the name always leads to a whole file, old or new.
         os.replace(
             unfinished,
             name,
@@ -120,9 +128,9 @@ class StateStore:
             with os.fdopen(self._open(name, os.O_RDONLY), "rb") as file:
                 return from_json(kind, file.read())
         except InvalidValues as error:
-            raise self._useless(name, error) from None
+            raise self._unusable(name, error) from None
 
-    def _useless(self, name: str, why: Exception) -> InvalidValues:
+    def _unusable(self, name: str, why: Exception) -> InvalidValues:
         path = self.directory / name
         hint = "remove the file to start without it"
         return InvalidValues([f"{path}: {why}; {hint}"])

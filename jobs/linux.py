@@ -212,6 +212,13 @@ def hide_processes() -> None:
     )
 
 
+def signal_name(number: int) -> str:
+    """A signal's name, as SIGKILL; most real-time signals have a number alone."""
+    if number in set(signal.Signals):
+        return signal.Signals(number).name
+    return f"signal {number}"
+
+
 def set_parent_death_signal(signum: int) -> None:
     """Has the kernel send this process ``signum`` when its parent ends.
 

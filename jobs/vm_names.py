@@ -1,7 +1,7 @@
 """Names in a job's VM: its own, those of the job's other VMs, its user's.
 
-Each VM has an ``/etc/hosts``, an ``/etc/passwd`` and a host name of its own,
-where programs look for them.
+Programs look for them in ``/etc/hosts``, ``/etc/passwd`` and the host name, of
+which each VM has its own.
 """
 
 from __future__ import annotations

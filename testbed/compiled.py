@@ -1,13 +1,14 @@
 """Inner loops that run as Python at first, and as machine code once that is
 worth it.
 
-A loop and the functions that it calls by name stand in one module; it takes
-arrays, numbers and named tuples of them. Numba compiles it when it first
-becomes long, and keeps the machine code beside the module (in its
-``__pycache__``; without write permission there, in the user's cache folder),
-for all later runs until the module changes. ``python -m
-testbed.play.precompile`` does so for all loops, as ``provision.sh install``
-does; elsewhere the first long run compiles, and says so.
+A loop stands in one module with the functions that it calls by name; its
+arguments are arrays, numbers and named tuples of them. Numba compiles it once
+its steps in this process add up to :attr:`LazyLoop.patience`, or once Numba is
+imported anyway, and keeps the machine code beside the module (in its
+``__pycache__``; without write permission there, in the user's cache folder)
+until the module changes. ``provision.sh install`` runs ``python -m
+testbed.play.precompile``, which compiles all loops; elsewhere the first long run
+does, and says so.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from types import FunctionType
 from typing import Any, ClassVar
 
 SILENT_S = 2.0
-"""Compiling that takes longer is announced."""
+"""A first run as machine code that takes longer is announced as compiling."""
 
 
 class LazyLoop:
@@ -42,40 +43,38 @@ class LazyLoop:
 
     def __call__(self, steps: int, *arguments: Any) -> Any:
         """The loop's result. ``steps``: about how many it will take."""
-        if self._run is None:
+        run = self._run
+        if run is None:
             self._steps += steps
             if self._steps <= self.patience and not _numba_is_there():
                 return self.python(*arguments)
             self._run = self.machine_code
-            return self.compile_and_run(*arguments)
+            run = self.compile_and_run
         try:
-            return self._run(*arguments)
+            return run(*arguments)
         except SystemError as error:
             _raise_interrupt(error)
             raise
 
     def compile_and_run(self, *arguments: Any) -> Any:
-        """The first run as machine code, announced where compiling takes long."""
+        """The first run as machine code; a long one is announced as compiling."""
         timer = Timer(SILENT_S, _announce)
         timer.daemon = True
         timer.start()
         try:
             return self.machine_code(*arguments)
-        except SystemError as error:
-            _raise_interrupt(error)
-            raise
         finally:
             timer.cancel()
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
-        """The loop as machine code; what it calls becomes part of it.
+        """The loop as machine code, compiled at its first call.
 
-        Inlined at the level of Numba's own code, so that handing on a named
-        tuple of many arrays costs nothing.
+        The functions that it calls are inlined in Numba's own code, so that
+        passing a named tuple of many arrays costs nothing.
         """
-        # Compiled parts stand under their names in another scope: the module
-        # keeps Python.
+        # In a copy of the module's globals, so that the module keeps Python's
+        # functions.
         scope = dict(self.python.__globals__)
         for name, part in _called(self.python, {}).items():
             scope[name] = _compile(part, scope, inline="always")
@@ -83,15 +82,16 @@ class LazyLoop:
 
 
 def _raise_interrupt(error: SystemError) -> None:
-    """Raises the KeyboardInterrupt that an error of machine code stands for.
+    """Raises the interrupt that a SystemError of machine code stands for: a
+    KeyboardInterrupt, or the end of a plug-in's time.
 
-    Numba returns its result although a signal's handler has raised meanwhile,
-    which Python then reports as a fault of Numba's. Where one such call was
-    within another, so are the faults.
+    If a signal's handler raises during a call of machine code, Numba returns a
+    result all the same. Python turns the two into a SystemError, whose cause is
+    the interrupt. Nested calls nest these errors.
     """
     cause = error.__cause__
     while cause is not None:
-        if isinstance(cause, KeyboardInterrupt):
+        if not isinstance(cause, Exception):
             raise cause from None
         cause = cause.__cause__
 
@@ -104,8 +104,8 @@ def _numba_is_there() -> bool:
 def _called(
     function: Any, functions: dict[str, FunctionType]
 ) -> dict[str, FunctionType]:
-    """``functions`` with those of its own module that a function calls, also
-    indirectly, by name.
+    """Adds to ``functions``, by name, the functions of a function's module that
+    it calls, also indirectly; returns ``functions``.
     """
     for name in function.__code__.co_names:
         part = function.__globals__.get(name)
@@ -146,6 +146,7 @@ def _numba() -> Any:
 
 @cache
 def _announce() -> None:
+    """Says so once in a process, hence the cache."""
     sys.stderr.write(
         "compiling inner loops, once for this installation ...\n"
     )

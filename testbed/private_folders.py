@@ -23,7 +23,7 @@ can be executed there, which /run often forbids.
 ABANDONED_S = 3600.0
 """Age from which a folder that no process uses is removed, in seconds."""
 YOUNG_S = 60.0
-"""Age below which a folder may have been made, and not locked yet."""
+"""Age below which a folder may be made but not yet locked, in seconds."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -68,39 +68,39 @@ def remove_abandoned(
 ) -> list[Path]:
     """Removes the folders that killed processes have left; their paths.
 
-    ``age_s``: nothing was made in them for so long. ``pattern``: of their names.
-    ``users``: numbers of their possible owners. A dry run removes nothing.
+    ``age_s``: least time since an entry was made in the folder. ``pattern``: for
+    its name. ``users``: numbers of owners to consider. A dry run removes nothing.
     """
     until_s = time.time() - age_s
     removed = []
     for folder in sorted(base.glob(pattern)):
         with (
             suppress(OSError),
-            _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as held,
+            _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB) as descriptor,
         ):
-            status = os.fstat(held)
+            status = os.fstat(descriptor)
             if status.st_mtime >= until_s or status.st_uid not in users:
                 continue
             if not dry_run:
                 # By descriptor: its user may put another folder in its place.
-                for name in os.listdir(held):  # noqa: PTH208 - a descriptor
-                    _remove_in(held, name)
+                for name in os.listdir(descriptor):  # noqa: PTH208 - a descriptor
+                    _remove_in(descriptor, name)
                 folder.rmdir()
             removed.append(folder)
     return removed
 
 
-def _remove_in(folder: int, name: str) -> None:
-    status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+def _remove_in(descriptor: int, name: str) -> None:
+    status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
     if stat.S_ISDIR(status.st_mode):
-        shutil.rmtree(name, dir_fd=folder)
+        shutil.rmtree(name, dir_fd=descriptor)
     else:
-        os.unlink(name, dir_fd=folder)
+        os.unlink(name, dir_fd=descriptor)
 
 
 def replaceable(folder: Path) -> Path | None:
-    """The uppermost of a folder and those above it that another user owns or can
-    rename things in; None where there is none.
+    """The uppermost folder on the way to ``folder``, itself included, that
+    another user owns or can rename entries in; None without one.
     """
     path = folder.resolve()
     for ancestor in (*reversed(path.parents), path):
@@ -115,16 +115,18 @@ def replaceable(folder: Path) -> Path | None:
 def _base() -> Path | None:
     """The folder in which this user's temporary folders are made.
 
-    None where the user has no home that can be written, for the shared one: its
-    new folders are their maker's alone as long as it is sticky.
+    None if no private folder can be written: then the shared one serves. While
+    that is sticky, nobody but its maker can replace a new folder there.
     """
     candidates = [ROOTS_BASE]
     if os.geteuid() != 0:
         run_time = os.environ.get("XDG_RUNTIME_DIR") or "/nowhere"
-        cache = Path("~/.cache/hosenet/tmp").expanduser()
+        cache = Path("~/.cache/hosenet/tmp")
         candidates = [Path(run_time, "hosenet"), cache]
-    for base in candidates:
-        with suppress(OSError):
+    for candidate in candidates:
+        # Users without a home have no ~ either (RuntimeError).
+        with suppress(OSError, RuntimeError):
+            base = candidate.expanduser()
             base.mkdir(mode=0o755, parents=True, exist_ok=True)
             if base == ROOTS_BASE:
                 # Whatever root's umask is.

@@ -39,14 +39,13 @@ def flat(
             f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported",
             "nodes",
         )
-    slot_counts = slot_array(
-        problems, slots, None if problems else int(nodes), "slots"
-    )
+    n_servers = None if problems else int(nodes)
+    slot_counts = slot_array(problems, slots, n_servers, "slots")
     memory = None if memory_mib is None else np.ravel(memory_mib)
     if (
         memory is not None
-        and not problems
-        and len(memory) not in (1, nodes)
+        and n_servers is not None
+        and len(memory) not in (1, n_servers)
     ):
         problems.report(
             f"{len(memory)} amounts of memory for {nodes} servers",

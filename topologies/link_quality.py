@@ -14,7 +14,7 @@ from topologies.datacentre import PLAIN, LinkQuality
 MOST_DELAY_S = 10.0
 MOST_QUEUE_PACKETS = 10_000
 MININET_KEYS = ("delay", "jitter", "loss", "max_queue_size")
-"""Options of links that say more than a capacity."""
+"""Options of a link beside its capacity."""
 # tc(8), TIMES: a bare number is in microseconds.
 _UNIT_S = {
     **dict.fromkeys(("", "us", "usec", "usecs"), Decimal("1e-6")),
@@ -29,7 +29,7 @@ _TIME = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([a-z]*)\s*")
 
 
 def is_set(options: Mapping[str, Any], name: str) -> bool:
-    """True if an option has a value other than zero."""
+    """True unless an option is missing, or a usual zero."""
     # To Mininet None is no option, and `delay='0ms'` has no effect.
     return options.get(name) not in (None, "", 0, "0", "0ms")
 
@@ -56,11 +56,10 @@ def _seconds(name: str, value: Any) -> float:
     match = None
     if not isinstance(value, bool):
         match = _TIME.fullmatch(str(value).lower())
-    unit = "?" if match is None else match[2]
-    if match is None or unit not in _UNIT_S:
+    if match is None or match[2] not in _UNIT_S:
         raise ValueError(f"{name}={value!r} is no time: write '5ms'")
     # In decimal, so that equal delays in different units are equal floats.
-    duration_s = float(Decimal(match[1]) * _UNIT_S[unit])
+    duration_s = float(Decimal(match[1]) * _UNIT_S[match[2]])
     if duration_s > MOST_DELAY_S:
         raise ValueError(
             f"{name}={value!r} is more than {MOST_DELAY_S:g} s"
@@ -76,8 +75,8 @@ def _share(value: Any) -> float:
             percent = float(value.strip().removesuffix("%"))
         except ValueError:
             percent = None
-    known = isinstance(percent, Real) and not isinstance(percent, bool)
-    if not known or not 0 <= float(percent) < 100:
+    is_number = isinstance(percent, Real) and not isinstance(percent, bool)
+    if not is_number or not 0 <= float(percent) < 100:
         raise ValueError(
             f"loss={value!r} is no percentage from 0 to below 100: write 1"
         )
@@ -105,7 +104,7 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
     ``qualities``: of every directed link.
     """
     # Qualities with the same text are one kind of link.
-    counts = Counter(map(str, _of_links(qualities)))
+    counts = Counter(_of_links(qualities))
     counts.pop("", None)
     if not counts:
         return ()
@@ -113,7 +112,7 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
     for text, count in counts.most_common(MOST_NAMED):
         parts.append(f"{count_text(count)} with {text}")
     if len(counts) > MOST_NAMED:
-        parts.append(f"{len(counts) - MOST_NAMED:,} kinds more")
+        parts.append(f"other kinds: {len(counts) - MOST_NAMED:,}")
     notes = ["; ".join(parts)]
     if any(quality.needs_netem for quality in qualities):
         notes.append(
@@ -123,11 +122,11 @@ def quality_notes(qualities: Sequence[LinkQuality]) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _of_links(qualities: Sequence[LinkQuality]) -> Iterable[object]:
-    """A quality per link, or a text where its directions differ."""
+def _of_links(qualities: Sequence[LinkQuality]) -> Iterable[str]:
+    """Each link's quality in words, by direction where the two differ."""
     for up, down in zip(qualities[::2], qualities[1::2], strict=True):
         if up == down:
-            yield up
+            yield str(up)
             continue
         ways = []
         for quality, way in ((up, "upward"), (down, "downward")):

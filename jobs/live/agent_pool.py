@@ -8,7 +8,6 @@ import contextlib
 import os
 import pickle
 import selectors
-import signal
 import socket
 import subprocess
 import time
@@ -352,5 +351,5 @@ class AgentPool:
             where = f"; see {folder / self._log.name}"
         how = f"has ended with exit code {code}"
         if code is not None and code < 0:
-            how = f"was ended by {signal.Signals(-code).name}"
+            how = f"was ended by {linux.signal_name(-code)}"
         return f"the agents' fork server {how}{where}"

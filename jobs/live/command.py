@@ -183,7 +183,7 @@ def ended_sentence(
     last_line: str,
 ) -> str:
     """A sentence on how a process ended. ``code``: negative for a signal."""
-    how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+    how = f"exit code {code}" if code >= 0 else linux.signal_name(-code)
     sentence = f"{name} ended with {how}"
     if last_line:
         sentence += f": {last_line}"

@@ -1,9 +1,9 @@
 """Sleep for ranks that wait for others.
 
-Open MPI polls its connections. With ``mpi_yield_when_idle`` a rank that finds
-nothing yields its processor, over and over: beside others it still takes what
-they leave, and a software switch then waits for a processor behind it. A library
-of one function in place of the C library's makes each yield a short sleep.
+Open MPI polls its connections. With ``mpi_yield_when_idle`` a rank that waits
+yields its processor, over and over: it takes all processor time that others
+leave, and a software switch has to wait for it. This library, which is loaded
+into ranks before the C library, makes each yield a short sleep.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ int sched_yield(void)
 
 
 def compiler_words(folder: str) -> tuple[str, ...]:
-    """The command that makes the library in ``folder`` of the source there;
-    none where there is no C compiler.
+    """The command that compiles the source in ``folder`` to the library there;
+    empty without a C compiler.
     """
     compiler = next(filter(shutil.which, C_COMPILERS), None)
     if compiler is None:

@@ -1,8 +1,8 @@
 """The remote shell of a job's VMs: a script of the standard library alone.
 
 ``remote-shell VM WORD…`` has the agent of another VM of the job run a shell
-command, as ``ssh`` would: the words with blanks between them. It ends with the
-command's exit code; if it is ended before, the command is.
+command, as ``ssh`` would: the words with blanks between them. Its exit code is
+the command's; if it is ended before the command, the command is ended too.
 """
 
 import json
@@ -27,30 +27,29 @@ def main(words: list[str]) -> int:
     if len(words) < 2:
         return _failed("usage: remote-shell VM WORD...")
     vm = words[0]
+    request = json.dumps({"command": " ".join(words[1:])})
     try:
-        agent = _connected(vm, int(os.environ[PORT]))
+        with _connected(vm, int(os.environ[PORT])) as agent:
+            agent.sendall(request.encode() + b"\n")
+            answer = agent.makefile("rb").readline()
     except OSError as error:
         return _failed(f"remote-shell: {vm}: {error}")
-    with agent:
-        request = json.dumps({"command": " ".join(words[1:])})
-        agent.sendall(request.encode() + b"\n")
-        answer = agent.makefile("rb").readline()
     if not answer.endswith(b"\n"):
         return _failed(f"remote-shell: {vm} hung up")
     return int(answer)
 
 
 def _failed(sentence: str) -> int:
-    """Says a sentence; the exit code after it."""
+    """Prints a sentence; returns the exit code for it."""
     print(sentence, file=sys.stderr)
     return UNREACHABLE
 
 
 def _connected(
-    host: str,
+    vm: str,
     port: int,
 ) -> socket.socket:
-    """A connection; the other VM's agent may be a moment later."""
+    """A connection to the VM's agent, which may start a moment later."""
     # From this VM's address, by which the agent tells the job's VMs from
     # all others.
     source = (os.environ[ADDRESS], 0)
@@ -58,7 +57,7 @@ def _connected(
     while True:
         try:
             agent = socket.create_connection(
-                (host, port), timeout=PATIENCE_S, source_address=source
+                (vm, port), timeout=PATIENCE_S, source_address=source
             )
         except ConnectionRefusedError:
             if time.monotonic() > end_s:

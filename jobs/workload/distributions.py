@@ -30,7 +30,7 @@ def stream(
     seed: int,
     *names: str | int,
 ) -> np.random.Generator:
-    """The random generator of that name under ``seed``: always the same,
+    """The random generator of ``names`` under ``seed``: always the same,
     independent of all others.
 
     numpy's SeedSequence is spawned with the name's digest as its key, so that
@@ -53,8 +53,8 @@ def choose(
     weights: Floats,
     count: int,
 ) -> Floats:
-    """``count`` of the values, each with probability as its weight; a prefix
-    never changes.
+    """``count`` values, drawn with probabilities in proportion to the weights; a
+    larger count keeps the first ones.
     """
     ends = np.cumsum(weights / weights.sum())
     quantiles = stream(seed, *names).random(count)
@@ -93,9 +93,9 @@ class NormalDistribution:
     ) -> Floats:
         """``count`` values, shape ``(count,)``.
 
-        Value k depends on seed, name and k alone: more values leave the first
-        ones as they are, and the same normal numbers stand behind every mean
-        and sigma (common random numbers).
+        Of one distribution, value k depends on seed, name and k alone: a larger
+        count keeps the first ones. Distributions with other means and sigmas
+        use the same normal numbers (common random numbers).
         """
         values = self._normal(seed, name, 0, count)
         if self.rule == "clamp":
@@ -107,8 +107,8 @@ class NormalDistribution:
                 raise ValueError(
                     f"{name}: no draw of {self} reaches {self.low:g}"
                 )
-            # All of them anew, of which few are taken: so value k has the
-            # k-th number of each round, whatever becomes of the others.
+            # All are drawn and few are taken: so value k takes the k-th number
+            # of a round, whatever the others need.
             values[short] = self._normal(seed, name, round_, count)[short]
         return values
 
@@ -125,10 +125,10 @@ class NormalDistribution:
 
 @dataclass(frozen=True)
 class Sample:
-    """The chosen jobs (rising indices), their mean size, and the number of
-    large ones.
+    """The chosen jobs (rising indices, which may repeat) and their mean size.
 
-    ``again`` of them stand there because jobs of their size ran out.
+    ``large``: those of at least the wanted mean; 0 if none was wanted.
+    ``again``: those that repeat a job, as their group ran out.
     """
 
     chosen: tuple[int, ...]
@@ -147,10 +147,10 @@ def stratified(
     """``count`` jobs with about ``mean`` VMs on average, none above
     ``largest``.
 
-    Stratified sampling of two groups, below the wanted mean and from it on: as
-    many of each as bring their means together to it, inside a group at random.
-    A group whose jobs run out is gone through again, none of its jobs more than
-    once more than another. Raises ValueError where a group is empty. O(n).
+    Stratified sampling of two groups, jobs below the wanted mean and the
+    others: their numbers give the mean, and the jobs of a group are random. A
+    group that runs out is drawn again as a whole: its jobs come equally often,
+    give or take one. Raises ValueError where a group is empty.
     """
     size = np.asarray(sizes, dtype=np.float64)
     small = np.flatnonzero(size < mean)
@@ -185,11 +185,9 @@ def _some(
     seed: int,
     name: str,
 ) -> Ints:
-    # The name decides on the numbers.
-    rounds = stream(seed, "strata", name)
+    random = stream(seed, "strata", name)
     n_rounds = max(1, -(-count // len(members)))
-    # Whole rounds, so that none of them comes a second time before all have
-    # come once.
-    places = [rounds.permutation(len(members)) for _ in range(n_rounds)]
+    # Whole rounds: no member comes again before all have come equally often.
+    places = [random.permutation(len(members)) for _ in range(n_rounds)]
     out: Ints = members[np.concatenate(places)[:count]]
     return out

@@ -1,5 +1,5 @@
-"""SWIM's Hadoop traces: id, submission and gap in seconds, bytes into maps,
-shuffled, and out.
+"""SWIM's Hadoop traces: job id, submission and gap in seconds, bytes that maps
+read, that are shuffled, and that reducers write.
 
 One job a line, six fields apart by tabs; paths that follow them are not read.
 A line has no number of tasks: they are ⌈map bytes / 64 MB⌉ maps, and one
@@ -53,7 +53,7 @@ class SwimJob:
 
     @property
     def bytes_per_vm(self) -> float:
-        """Bytes that each task reads, shuffles and writes."""
+        """Mean bytes that a task, in its VM, reads, shuffles and writes."""
         moved = self.map_bytes + self.shuffle_bytes + self.output_bytes
         return moved / self.tasks
 
@@ -68,16 +68,16 @@ def read_swim(
     """
     complaints = Complaints()
     jobs: list[SwimJob] = []
-    known: dict[str, int] = {}
+    line_of: dict[str, int] = {}
     with complaints.reading(path) as lines:
         for number, text in enumerate(lines, 1):
             complaints.line = number
             if not text.strip():
                 continue
             job = _job(text.rstrip("\r\n"), number, complaints)
-            if job is not None and _fits(job, known, complaints):
+            if job is not None and _fits(job, line_of, complaints):
                 jobs.append(job)
-                known[job.name] = number
+                line_of[job.name] = number
     return complaints.trace(path, jobs, lenient=lenient)
 
 
@@ -103,7 +103,7 @@ def _job(
         return None
     if not complaints.check_name(line, 1, "field 1 (job)", words[0]):
         return None
-    # The gap is the difference of two submissions, which are there.
+    # The gap is not needed: submissions give it.
     submit_s, _, map_bytes, shuffle_bytes, output_bytes = values
     return SwimJob(
         name=words[0],
@@ -126,7 +126,7 @@ def _values(
         value = whole_number(word, len(str(_GREATEST)))
         if value is None or not 0 <= value <= _GREATEST:
             message = f"field {k + 1} ({FIELDS[k]}): {_objection(word)}"
-            # Columns count from 1, after the tab.
+            # Behind the earlier fields and a tab; columns count from 1.
             complaints.add(line, len("\t".join(words[:k])) + 2, message)
             return None
         values.append(value)
@@ -146,12 +146,14 @@ def _objection(word: str) -> str:
 
 def _fits(
     job: SwimJob,
-    known: dict[str, int],
+    line_of: dict[str, int],
     complaints: Complaints,
 ) -> bool:
-    """True if a job is named once and not submitted before the one above it."""
-    if job.name in known:
-        message = f"field 1 (job): {quoted_text(job.name)} stands in line {known[job.name]} too"
+    """True if a job is named once and not submitted before the one above it;
+    else reported.
+    """
+    if job.name in line_of:
+        message = f"field 1 (job): {quoted_text(job.name)} stands in line {line_of[job.name]} too"
         complaints.add(job.line, 1, message)
         return False
     field = "field 2 (submit time)"

@@ -22,13 +22,14 @@ from testbed.standing.network_state import NetworkState
 Vm = Annotated[
     str,
     typer.Argument(
-        metavar="VM", help="A VM's name, as a.0, or h1 if open."
+        metavar="VM", help="A VM's name, as a.0, or its host's, as h1."
     ),
 ]
 VmOrTenant = Annotated[
     str,
     typer.Argument(
-        metavar="VM|TENANT", help="A VM's name, as a.0, or a tenant's."
+        metavar="VM|TENANT",
+        help="A VM's name, as a.0, its host's, as h1, or a tenant's.",
     ),
 ]
 Command = Annotated[
@@ -66,17 +67,19 @@ def shell(vm: Vm) -> None:
 
 
 def _vm(name: str, command: str) -> VmPlace | None:
-    """A VM by its name; None for what can only be a tenant's. Raises BadInput."""
-    tenant, dot, _ = name.rpartition(".")
+    """The VM of that name; None if it can only be a tenant's. Raises BadInput
+    for an unknown VM.
+    """
+    owner, dot, _ = name.rpartition(".")
     if dot:
-        vms = shown_tenant(tenant, command).vms
+        vms = shown_tenant(owner, command).vms
     else:
         # A host of an open network or of a Topo, or a tenant.
         require_root(f"testbed {command}")
         state = ask(ShowNetwork(), NetworkState)
         vms = tuple(vm for tenant in state.tenants for vm in tenant.vms)
         named = [tenant.name for tenant in state.tenants]
-        hosts = [vm.host for vm in vms]
+        hosts = [vm.host for vm in vms if vm.host]
         if name in named or not (state.open or name in hosts):
             return None
     place = next((vm for vm in vms if name in (vm.name, vm.host)), None)

@@ -32,7 +32,7 @@ ExperimentPath = Annotated[
 
 
 def run_path(written: str | Path) -> Path:
-    """The run folder of an argument, which may be a short name; says which."""
+    """The run folder that an argument names; prints it for a short name."""
     from testbed.record.run_names import run_folder
 
     path = Path(from_home(str(written)))
@@ -118,7 +118,7 @@ def overrides_of(
 
 
 def key_and_value(setting: str, example: str) -> tuple[str, str]:
-    """The parts of a ``--set``. Raises BadInput, with an example."""
+    """Key and value of a ``--set``. Raises BadInput, which shows ``example``."""
     key, equals, value = setting.partition("=")
     if not equals or not key.strip():
         raise BadInput(
@@ -165,7 +165,7 @@ Force = Annotated[
     bool,
     typer.Option(
         "--force",
-        help="Run though this machine cannot do it by the preflight.",
+        help="Run even if the preflight says that this machine cannot.",
     ),
 ]
 Watch = Annotated[
@@ -183,7 +183,9 @@ Strict = Annotated[
 
 
 def require_root(command: str) -> None:
-    """Raises MachineCannot for others than root, with the command to type."""
+    """Raises MachineCannot unless root. Its hint is the command with sudo;
+    without a checkout, how to install what is needed.
+    """
     if os.geteuid() == 0:
         return
     if from_checkout():

@@ -1,5 +1,5 @@
-"""``testbed switch show`` and ``restart``: the Open vSwitches under the network
-that is up.
+"""``testbed switch show`` and ``restart``: the parts of the switch, which are the
+Open vSwitches under the network that is up.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from testbed.units import number_of
 
 switch = typer.Typer(no_args_is_help=True)
 
-WHICH = "A part, a switch or server in it, as 'core 0', or all."
+WHICH = "A part; or a switch or server in it, such as 'core 0'; or all."
 Which = Annotated[
     str, typer.Argument(metavar="PART|SWITCH|all", help=WHICH)
 ]
@@ -39,15 +39,14 @@ def show(as_json: Json = False) -> None:
         return
     table = Table("part", "process", "since", "bridges")
     for state in states:
-        since = datetime.fromtimestamp(state.since_unix_s, UTC).astimezone()
-        pid = Text(str(state.pid))
-        if state.pid is None:
-            pid = Text("ENDED", "bold red")
+        pid = Text("ENDED", "bold red")
+        since = ""
+        if state.pid is not None:
+            pid = Text(str(state.pid))
+            start = datetime.fromtimestamp(state.since_unix_s, UTC)
+            since = f"{start.astimezone():%H:%M:%S}"
         table.add_row(
-            state.name,
-            pid,
-            f"{since:%H:%M:%S}",
-            Text(", ".join(state.bridges)),
+            state.name, pid, since, Text(", ".join(state.bridges))
         )
     console.out().print(table)
 
@@ -57,7 +56,7 @@ def restart(part: Which = "all", as_json: Json = False) -> None:
     """End a part's ovs-vswitchd (SIGKILL) and start it; its flows and limits
     are as before.
 
-    Exit code 3 where it is the machine's and has bridges of others.
+    Exit code 3 if it is the machine's own and has bridges of other programs.
     """
     require_root("testbed switch restart")
     states = ask(RestartSwitch(part), tuple[SwitchState, ...])

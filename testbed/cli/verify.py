@@ -19,21 +19,21 @@ from testbed.standing.network_layout import (
     TenantPlans,
 )
 
-# Of one check, the problems that are listed; --json has all.
+# Problems that are listed per check; --json has all.
 MOST_LISTED = 20
 
 
 def verify(as_json: Json = False) -> None:
-    """Compare tc and flows as they are with the plan, and try what packets may
-    and may not pass.
+    """Compare cables, tc and flows with the plan, and try which packets pass and
+    which do not.
 
     Exit codes: 0 everything is as it should be, 1 something differs, which is
     named.
     """
     require_root("testbed verify")
     layout = ask(ShowLayout(), NetworkLayout)
-    # As they are now: a tenant that comes or goes while it is checked is
-    # reported as a difference.
+    # Read once: a tenant that comes or goes during the checks is reported as a
+    # difference.
     plans = ask(ShowPlans(), TenantPlans)
     checks = []
     total = len(verification.CHECKS)
@@ -68,12 +68,12 @@ def _print(checks: list[verification.NetworkCheck]) -> None:
 
 
 def _verdict(check: verification.NetworkCheck) -> Text:
+    if check.problems:
+        return Text(f"{len(check.problems)} WRONG", "bold red")
     # Where nothing was compared, nothing is proved.
     if not check.compared or check.note:
         return Text("–")
-    if check.good:
-        return Text("ok", "green")
-    return Text(f"{len(check.problems)} WRONG", "bold red")
+    return Text("ok", "green")
 
 
 def _print_problems(check: verification.NetworkCheck) -> None:

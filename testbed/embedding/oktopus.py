@@ -3,7 +3,7 @@ networks", 2011).
 
 :func:`published` is Algorithm 1 of that paper: the lowest subtree that can hold
 the hose, found by counts alone, then filled greedily. The counts decide
-correctly *whether* a subtree fits, but the greedy filling may over-commit a
+correctly *whether* the hose fits in a subtree, but the greedy filling may over-commit a
 link. :class:`Oktopus` therefore checks what the greedy did and, where it
 over-commits, places the hose correctly in the same subtree.
 """
@@ -51,8 +51,8 @@ class Oktopus:
         for subtree, placement, sound in published(counts):
             if sound:
                 return placement
-            # The counts say that this subtree has a placement: only servers
-            # inside it are offered to the search for it (decision 06).
+            # By the counts this subtree has a placement: its servers alone are
+            # searched (decision 06).
             inside = servers_below(datacentre, subtree)
             only_here = Residual(
                 np.where(inside, residual.free_slots, 0), residual.free_bps
@@ -74,7 +74,8 @@ def published(counts: Counts) -> Iterator[tuple[int, Placement, bool]]:
     """
     alone = on_one_server(counts.datacentre, counts.residual, counts.n_vms)
     if alone is not None:
-        yield alone.vms_on[0][0], alone, True
+        ((server, _),) = alone.vms_on
+        yield server, alone, True
     for subtree in counts.candidates():
         yield subtree, *_allocate(counts, subtree)
 
@@ -93,22 +94,22 @@ def _allocate(counts: Counts, subtree: int) -> tuple[Placement, bool]:
     for height in range(len(counts.most) - 1, -1, -1):
         layer = datacentre.layers[height]
         most = counts.most[height]
-        # In an uneven tree some nodes wait for a lower layer of theirs.
-        level = datacentre.level[nodes] == layer.level
-        if not level.any():
+        # In an uneven tree some nodes belong to a lower layer.
+        here = datacentre.level[nodes] == layer.level
+        if not here.any():
             continue
-        edges, dealt = share_out(layer, nodes[level], amounts[level], most)
+        edges, dealt = share_out(layer, nodes[here], amounts[here], most)
         # With X of N VMs below, a link carries min(X, N-X) times their rate.
         passing = np.minimum(dealt, n_vms - dealt)
         sound = sound and bool(
             np.all(passing <= counts.allowed[height][edges])
         )
         child = layer.child[edges]
-        server = child < datacentre.n_servers
-        servers.append(child[server])
-        placed.append(dealt[server])
-        nodes = np.concatenate((nodes[~level], child[~server]))
-        amounts = np.concatenate((amounts[~level], dealt[~server]))
+        is_server = child < datacentre.n_servers
+        servers.append(child[is_server])
+        placed.append(dealt[is_server])
+        nodes = np.concatenate((nodes[~here], child[~is_server]))
+        amounts = np.concatenate((amounts[~here], dealt[~is_server]))
     return (
         placement_below(
             datacentre,

@@ -3,11 +3,11 @@ the lowest subtree.
 
 Algorithm 1 of Li et al., "Bandwidth-Guaranteed Resource Allocation and
 Scheduling for Parallel Jobs in Cloud Data Center", 2018, Section 4.1. Every
-switch of a level is tried, in order of id, from the edge up. Below it servers
-come in an order that the embedder chooses; each takes as many of the VMs that
-are left as its free slots and the links up to the switch let it. The printed
-algorithm cannot succeed and looks at each server by itself; here the links up
-to the switch carry all VMs placed so far.
+switch of a level is tried, in order of id, from the edge up. The servers below
+it are filled in an order that the embedder chooses, each with as many of the
+remaining VMs as its free slots and its links up to the switch allow. The
+printed algorithm cannot succeed and looks at each server by itself; here the
+links up to the switch carry all VMs placed so far.
 
 A search that goes server by server reads a few numbers at a time; plain lists
 serve it ten times as fast as arrays do.
@@ -76,8 +76,10 @@ class Packing:
     """One hose and one residual, while its VMs are tried below one switch after
     another.
 
-    ``free_slots`` per server; ``allowed[l]`` is Eq. 6 for link l: with X of the
-    N VMs below it min(X, N-X) may be at most that.
+    ``free_slots`` per server. ``allowed[l]`` (Eq. 6) is the most that min(X,
+    N-X) may be with X of the N VMs below link l. Below the present switch
+    ``taken`` are the placed VMs (server, VMs), and ``left`` is the number of the
+    others.
     """
 
     datacentre: DataCentre
@@ -97,16 +99,12 @@ class Packing:
         self._below: dict[int, int] = {}
 
     def candidates(self) -> Iterator[Subtree]:
-        """The subtrees that can hold the hose at all, lowest level first, then
-        by id.
+        """The subtrees that can hold the hose, lowest level first, then by id.
 
-        What is passed over has no placement, whatever the order of servers.
-        Nothing is placed when the next one's turn comes (line 26).
+        By Oktopus' counts the others have no placement, whatever the order of
+        servers. Each starts with nothing placed (line 26 of the algorithm).
         """
         for switch in self.counts.candidates():
-            # The counts are Oktopus': they are right about whether any
-            # placement exists, so that nothing is lost by passing the
-            # others over.
             candidate = subtree(self.datacentre, switch)
             self.left = self.n_vms
             self.taken = []
@@ -122,9 +120,8 @@ class Packing:
         allowed = self.allowed
         below = self._below
         path = self.paths[server]
-        # From the most down: beyond half of the VMs a link may carry more
-        # of them again, min(X, N-X) being what counts, so that no bisection
-        # will do.
+        # Counted down, not bisected: as min(X, N-X) counts, a link may let 8
+        # of 10 VMs through, and not 5.
         for count in range(min(self.free_slots[server], self.left), 0, -1):
             for link in path:
                 x = below.get(link, 0) + count
@@ -211,27 +208,26 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
     (Section 1).
 
     "This strategy tries to assign the VMs to the servers that leads to the
-    minimum value of maximum link occupation." Each server offers to take as
-    many VMs as it can; what counts is the largest occupation (reserved over
-    capacity) of the links between it and the switch, these VMs included. Equal
-    ones by id. O(servers² · slots · levels) for each switch.
+    minimum value of maximum link occupation." A server's rank is the largest
+    occupation (reserved over capacity) of its links up to the switch, with as
+    many VMs on it as it can take; equal ones by id. O(servers² · slots ·
+    levels) for each switch.
     """
-    full: list[int] = packing.datacentre.link_capacity_bps.tolist()
-    # The direction of each link with less.
-    free: list[int] = (
+    capacity_bps: list[int] = packing.datacentre.link_capacity_bps.tolist()
+    # Per link, the direction with less.
+    free_bps: list[int] = (
         packing.residual.free_bps.reshape(-1, 2).min(axis=1).tolist()
     )
 
     def occupation(server: int, count: int) -> float:
-        most = 0.0
+        highest = 0.0
         for link in packing.paths[server]:
-            carried = (
-                full[link] - free[link] + packing.carried_bps(link, count)
-            )
-            # Shares that are equal as fractions are equal as floats: division
-            # rounds correctly.
-            most = max(most, carried / full[link])
-        return most
+            reserved_bps = capacity_bps[link] - free_bps[link]
+            carried_bps = reserved_bps + packing.carried_bps(link, count)
+            # Shares that are equal as fractions are equal as floats, so that
+            # ids decide: division rounds correctly.
+            highest = max(highest, carried_bps / capacity_bps[link])
+        return highest
 
     offers = [
         server for server in packing.paths if packing.free_slots[server]
@@ -244,8 +240,7 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
                 ranked.append((occupation(server, count), server))
         if not ranked:
             return
-        # Anew after each server: what was placed loads the others' links
-        # too.
+        # Ranked anew after each server: its VMs load others' links too.
         server = min(ranked)[1]
         offers.remove(server)
         yield server
@@ -253,10 +248,11 @@ def least_occupied(packing: Packing, _: int) -> Iterator[int]:
 
 @dataclass(eq=False)
 class Packer:
-    """Embedder that fills servers, in its order, below each candidate in turn.
+    """Embedder that fills the servers below each candidate in turn, in
+    ``order``.
 
-    The first candidate that takes all VMs is the placement. ``largest_bps`` is
-    B_max before this request. O(servers · slots · levels) for each switch.
+    The first candidate that takes all VMs is the placement. Its order apart,
+    O(servers · slots · levels) for each switch.
     """
 
     name: str
@@ -271,9 +267,10 @@ class Packer:
         *,
         largest_bps: int = 0,
     ) -> Placement | Refusal:
+        """``largest_bps``: B_max before this request."""
         packing = Packing(datacentre, residual, n_vms, rate_bps)
         for candidate in packing.candidates():
-            # A generator may look at what was placed before the next.
+            # An order may be a generator that looks at what was taken so far.
             for server in self.order(packing, max(largest_bps, rate_bps)):
                 packing.take(server)
                 if not packing.left:

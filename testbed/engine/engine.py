@@ -66,7 +66,7 @@ class EngineView:
         return self._jobs[job_id].placement
 
     def left(self, job_id: str) -> Placement | None:
-        return self._jobs[job_id].left
+        return self._jobs[job_id].last_placement
 
     def tier(self, job_id: str) -> act.Tier:
         return self._jobs[job_id].tier
@@ -239,8 +239,8 @@ class Engine(EngineState):
         return job is None or job.epoch != epoch
 
     def catch_up(self) -> None:
-        """Sets the time to the backend's, which passes while the backend does
-        what it is asked to.
+        """Sets the time to the backend's, whose clock runs on while it carries
+        out requests.
         """
         now_s = self.backend.now_s()
         if now_s > self.now_s:
@@ -651,7 +651,7 @@ class Engine(EngineState):
         self.backend.kill(job_id, reason)
         self._back_to_queue(job, "waiting")
         # It starts anew, wherever it fits.
-        job.left = None
+        job.last_placement = None
         job.last_wait = None
         self.emit(events.JobRequeued, job_id, reason)
         self._outages.retry()
@@ -738,7 +738,7 @@ class Engine(EngineState):
         job.tier = tier
         self._hold(job, job.placed(), job.rate_bps, end_s=None)
         # It has not left these nodes.
-        job.left = None
+        job.last_placement = None
         self.backend.switch_tier(job_id, tier)
         self.emit(events.JobTierSwitched, job_id, tier)
 
@@ -761,7 +761,7 @@ class Engine(EngineState):
     def _give_back(self, job: JobState) -> None:
         """Frees a running job's nodes and remembers them."""
         self.reservations.release(job.request.id, job.tier, self.now_s)
-        job.left = job.placement
+        job.last_placement = job.placement
         job.placement = None
         job.yields_to = None
         job.asks_at_end = False
@@ -779,7 +779,7 @@ class Engine(EngineState):
         job.tier = action.tier
         self._hold(job, placement, job.rate_bps, end_s=end_s)
         job.phase = "running"
-        job.left = None
+        job.last_placement = None
         job.last_wait = None
         self.waiting.pop(job_id, None)
         self.running[job_id] = None

@@ -20,8 +20,8 @@ Fields = ParamSpec("Fields")
 
 
 class EngineState(ABC):
-    """Jobs and reservations of a run, and what is done to them when something
-    fails.
+    """Jobs and reservations of a run. Its abstract methods are those that
+    :mod:`testbed.engine.outages` needs of the engine.
     """
 
     def __init__(
@@ -32,10 +32,13 @@ class EngineState(ABC):
         self._sink = sink
         self.reservations = Reservations(datacentre)
         self.jobs: dict[str, JobState] = {}
+        # Ids in order. Dictionaries, as a removal takes no longer in long ones.
         self.waiting: dict[str, None] = {}
         self.running: dict[str, None] = {}
         self.now_s = 0.0
+        # The most that any job has asked for per VM (B_max).
         self.largest_bps = 0
+        # True where ``waiting`` has to be sorted again.
         self.out_of_order = False
 
     @property
@@ -61,16 +64,18 @@ class EngineState(ABC):
         *values: Fields.args,
         **fields: Fields.kwargs,
     ) -> None:
-        """Makes an event of now, if somebody listens.
+        """Sends an event of now to the sink, if there is one.
 
-        The engine makes those of every job's life itself: a call for each
-        makes a whole simulation a tenth slower.
+        For rare events. The engine makes those that every job has without this
+        call, which would slow a whole simulation by a tenth.
         """
         if self._sink is not None:
             self._sink(kind(self.now_s, *values, **fields))
 
     def links(self, placement: Placement, rate_bps: int) -> list[list[int]]:
-        """Bandwidth that a placement takes of each directed link, in bit/s."""
+        """Pairs of each directed link and the bit/s that a placement takes of it,
+        by link.
+        """
         if not rate_bps or not self.datacentre.n_links:
             return []
         tree = tree_of(self.datacentre, placement.root)
@@ -80,8 +85,8 @@ class EngineState(ABC):
 
     @abstractmethod
     def catch_up(self) -> None:
-        """Sets the time to the backend's, which passes while the backend does
-        what it is asked to.
+        """Sets the time to the backend's, whose clock runs on while it carries
+        out requests.
         """
 
     @abstractmethod
@@ -89,7 +94,8 @@ class EngineState(ABC):
         """Has the policy decide, and does what it says."""
 
     @abstractmethod
-    def kill(self, job_id: str, reason: str) -> None: ...
+    def kill(self, job_id: str, reason: str) -> None:
+        """Ends a job at once."""
 
     @abstractmethod
     def requeue(self, job: JobState, reason: str) -> None:

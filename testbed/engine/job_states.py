@@ -33,11 +33,11 @@ class JobState:
     """A job inside the engine.
 
     ``visible`` is the request as policies may know it; ``order`` its place by
-    arrival, from 1. ``left`` is where a preempted job was, ``tier`` where it
-    runs or ran; ``epoch`` invalidates timers of an earlier plan; ``last_wait``
-    is the last wait reason; ``yields_to`` names the jobs for which its
-    reservation was shortened; ``asks_at_end``: the policy is asked before the
-    job is killed at the end of its reservation.
+    arrival, from 1. ``last_placement`` is where a preempted job was, ``tier``
+    where it runs or ran; ``epoch`` invalidates timers of an earlier plan;
+    ``last_wait`` is the last wait reason; ``yields_to``: why its reservation was
+    shortened, in words; ``asks_at_end``: the policy is asked before the job is
+    killed at the end of its reservation.
     """
 
     request: JobRequest
@@ -47,7 +47,7 @@ class JobState:
     placement: Placement | None = None
     rate_bps: int = 0
     tier: act.Tier = "foreground"
-    left: Placement | None = None
+    last_placement: Placement | None = None
     pending: act.Reserve | None = None
     epoch: int = 0
     last_wait: act.Wait | None = None
@@ -56,7 +56,7 @@ class JobState:
 
     def placed(self) -> Placement:
         """The job's placement, or the one that it had when it was preempted."""
-        place = self.placement or self.left
+        place = self.placement or self.last_placement
         if place is None:
             raise RunFailed(f"job {self.request.id} has no place")
         return place
@@ -80,8 +80,8 @@ class Arrivals:
     """Jobs by time of submission, then by id; ``next`` is the first of them,
     None at the end.
 
-    A job with ``after`` comes when that one has left, and not before its own
-    time. The jobs of a :class:`~jobs.request.JobStream` or an iterator are read
+    A job with ``after`` comes when the job of that name has left, and not before
+    its own time. The jobs of a :class:`~jobs.request.JobStream` or an iterator are read
     one by one as the run proceeds, so that a million of them need no memory;
     any other jobs may be in any order.
     """
@@ -89,12 +89,13 @@ class Arrivals:
     def __init__(self, jobs: Iterable[JobRequest]) -> None:
         self.next: JobRequest | None = None
         self.followers: dict[str, list[JobRequest]] = {}
-        # Followers whose time has been set.
-        self._set: list[tuple[float, str, JobRequest]] = []
+        # A heap of the followers whose predecessors have left.
+        self._due: list[tuple[float, str, JobRequest]] = []
         if isinstance(jobs, JobStream | Iterator):
             self._ahead = _in_order(jobs)
         else:
             self._ahead = iter(self._sorted(list(jobs)))
+        # The next of those that follow nobody.
         self._first = next(self._ahead, None)
         self._choose()
 
@@ -112,13 +113,13 @@ class Arrivals:
     def step(self) -> None:
         """Replaces ``next``, which has arrived, by its successor."""
         # The usual case of a log: nobody follows anybody.
-        if not self._set:
+        if not self._due:
             self.next = self._first = next(self._ahead, None)
             return
         if self.next is self._first:
             self._first = next(self._ahead, None)
         else:
-            heapq.heappop(self._set)
+            heapq.heappop(self._due)
         self._choose()
 
     def after(self, job_id: str, now_s: float) -> None:
@@ -127,14 +128,14 @@ class Arrivals:
             # Not before its own time, not before its predecessor has left.
             at_s = max(now_s, job.submit_s)
             heapq.heappush(
-                self._set, (at_s, job.id, replace(job, submit_s=at_s))
+                self._due, (at_s, job.id, replace(job, submit_s=at_s))
             )
         self._choose()
 
     def _choose(self) -> None:
         first = self._first
-        if self._set:
-            at_s, job_id, job = self._set[0]
+        if self._due:
+            at_s, job_id, job = self._due[0]
             if first is None or (at_s, job_id) < (first.submit_s, first.id):
                 first = job
         self.next = first
@@ -156,23 +157,23 @@ class Arrivals:
 
 
 def _in_order(jobs: Iterable[JobRequest]) -> Iterator[JobRequest]:
-    """Jobs, those of one instant sorted by id. Raises ValueError if one is out
-    of order.
+    """Jobs, those of one instant sorted by id. Raises ValueError for one that is
+    out of order, or has ``after``.
     """
     by_id = attrgetter("id")
-    instant: list[JobRequest] = []
+    same_time: list[JobRequest] = []
     for job in jobs:
-        if instant and job.submit_s != instant[0].submit_s:
-            if job.submit_s < instant[0].submit_s:
+        if same_time and job.submit_s != same_time[0].submit_s:
+            if job.submit_s < same_time[0].submit_s:
                 raise ValueError(
                     f"job {job.id} of a stream is out of order"
                 )
-            if len(instant) > 1:
-                instant.sort(key=by_id)
-            yield from instant
-            instant.clear()
+            if len(same_time) > 1:
+                same_time.sort(key=by_id)
+            yield from same_time
+            same_time.clear()
         if job.after is not None:
             raise ValueError(f"job {job.id} of a stream waits for another")
-        instant.append(job)
-    instant.sort(key=by_id)
-    yield from instant
+        same_time.append(job)
+    same_time.sort(key=by_id)
+    yield from same_time

@@ -4,8 +4,9 @@ The foreground has the slots and the links. The background has as many slots
 again and no links: its VMs run on what CPU the foreground leaves (CMBF, Section
 4.2), so nothing in it may reserve bandwidth.
 
-A tier without links in which everything is held from now on until it is given
-back needs no calendar: :class:`SlotCounters` are enough. The first thing that
+In a data centre without links and memory sizes, a tier in which everything is
+held from now on until it is given back needs no calendar: :class:`SlotCounters`
+are enough. The first thing that
 they cannot represent (a reservation with an end, a question about the future, a
 look at the ledger) makes the tier a :class:`~testbed.reservation.ledger.Ledger`
 for good.
@@ -69,17 +70,14 @@ class SlotCounters:
     def _take(
         self, vms_on: tuple[tuple[int, int], ...], n_vms: int
     ) -> bool:
-        """Takes slots as far as nothing is wrong with a placement; True if
-        nothing is.
-        """
+        """Takes a placement's slots up to the first fault; True without one."""
         free = self.free
         before = -1
         placed = 0
         for server, count in vms_on:
             left = free[server] - count
+            # Servers rise, which shows one that is named twice without a set.
             if left < 0 or count < 1 or server <= before:
-                # In rising order, so that a server named twice is seen
-                # without a set.
                 return False
             free[server] = left
             before = server
@@ -145,8 +143,7 @@ class Reservations:
             "foreground": None,
             "background": None,
         }
-        # What the counters cannot hold, a link's rate or memory, needs the
-        # ledger from the start.
+        # A link's rate, and memory, need the ledger from the start.
         if not datacentre.n_links and datacentre.memory_mib is None:
             kind = SlotCounters
             if (datacentre.slots == 1).all():
@@ -155,7 +152,7 @@ class Reservations:
                 self.counters[tier] = kind(datacentre)
 
     def ledger(self, tier: Tier = "foreground") -> Ledger:
-        """Everything in a tier as a ledger, from now on."""
+        """A tier's ledger, which replaces its counters for good."""
         if tier not in self.ledgers:
             self.ledgers[tier] = ledger = Ledger(self._datacentre)
             # A ledger that begins now holds nothing of the past, and
@@ -211,9 +208,8 @@ class Reservations:
         if demand.cores != 1 or demand.memory_mib:
             size = VmSize(demand.cores, demand.memory_mib)
         elif end_s is None and start_s == self.now_s:
-            # The common case of long traces, in as few steps as it takes.
-            # Where the counters refuse, the full check below finds the
-            # reason.
+            # The common case of long traces. Where the counters refuse, the
+            # full check below finds the reason.
             counters = self.counters[tier]
             if counters is not None and counters.reserve(
                 job_id, n_vms, placement, rate_bps

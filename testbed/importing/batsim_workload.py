@@ -2,7 +2,8 @@
 
 A parallel task computes and sends at the same time. Its running time is the
 longer of both, for the VM that computes most and the VM that sends or receives
-most. Its bandwidth is just enough to send the bytes in that time.
+most. A sequence takes as long as its parts together. A job's bandwidth is just
+enough to send its bytes in its running time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from testbed.importing.imported import (
 from testbed.units import number_of
 
 DEFAULT_FLOPS = 1e9
-MOST_HOSTS = 100_000
+MOST_NODES = 100_000
 _DEEPEST = 50
 _NEWER = {
     "msg_par": "parallel",
@@ -35,32 +36,25 @@ _NEWER = {
     "msg_par_hg_tot": "parallel_homogeneous_total",
     "sequence": "composed",
 }
-"""Names of profile types before Batsim 2."""
+"""Present names of profile types, by their names before Batsim 2."""
 
 
 @dataclass(frozen=True)
 class ProfileWork:
-    """The most that a VM of a job does: it waits, computes and sends."""
+    """The time that a job takes, and the most bits that one of its VMs sends or
+    receives in it.
+    """
 
-    wait_s: float = 0.0
-    flops: float = 0.0
-    sent_bytes: float = 0.0
-
-    @property
-    def bits(self) -> float:
-        return 8 * self.sent_bytes
+    duration_s: float = 0.0
+    bits: float = 0.0
 
     def and_then(self, other: ProfileWork) -> ProfileWork:
         return ProfileWork(
-            self.wait_s + other.wait_s,
-            self.flops + other.flops,
-            self.sent_bytes + other.sent_bytes,
+            self.duration_s + other.duration_s, self.bits + other.bits
         )
 
     def times(self, count: float) -> ProfileWork:
-        return ProfileWork(
-            self.wait_s * count, self.flops * count, self.sent_bytes * count
-        )
+        return ProfileWork(self.duration_s * count, self.bits * count)
 
 
 def is_batsim_workload(data: Any) -> bool:
@@ -94,7 +88,8 @@ def read_batsim_workload(
     notes: Notes,
 ) -> tuple[Network | RegularTree, tuple[Job, ...]]:
     """The jobs in order of submission, and the topology for them: the network,
-    or a star of ``nb_res`` servers. Raises BadInput.
+    or a star of ``nb_res`` servers. ``first``: at most so many entries. Raises
+    BadInput.
     """
     data = read_json(content, path)
     if not is_batsim_workload(data):
@@ -103,12 +98,15 @@ def read_batsim_workload(
         )
     topology = network or _star(data, path)
     reader = _Jobs(
-        profiles=_Profiles(data["profiles"]),
+        profiles=_Profiles(
+            data["profiles"],
+            speed_flops=_speed(network, notes),
+            link_bps=topology.server_link_bps,
+        ),
         slots=topology.slots,
-        speed_flops=_speed(network, notes),
         link_bps=topology.server_link_bps,
     )
-    # The first of the file, not the earliest.
+    # In the file's order, not by time.
     for entry in data["jobs"][:first]:
         reader.take(entry)
     if not reader.jobs:
@@ -130,14 +128,17 @@ def _speed(network: Network | None, notes: Notes) -> float:
 def _star(data: dict[str, Any], path: Path) -> RegularTree:
     """A switch over as many servers as the workload's machine has."""
     # Without `nb_res` the machine is as large as its largest job.
-    servers = _whole(data.get("nb_res", _most_hosts(data["jobs"])))
-    if servers is None or servers > MOST_HOSTS:
-        why = f"nb_res is no number from 1 to {MOST_HOSTS:,}"
+    servers = _whole(data.get("nb_res", _largest_res(data["jobs"])))
+    if servers is None or servers > MOST_NODES:
+        why = (
+            f"nb_res is no number from 1 to {MOST_NODES:,}"
+            " (without it: the largest res)"
+        )
         raise refusal(path, why)
     return RegularTree(fanout=(servers,), slots_per_server=1)
 
 
-def _most_hosts(jobs: list[Any]) -> int:
+def _largest_res(jobs: list[Any]) -> int:
     asked = []
     for entry in jobs:
         if isinstance(entry, dict):
@@ -166,14 +167,13 @@ def _number(value: Any) -> float | None:
 
 @dataclass
 class _Jobs:
-    """Jobs that are taken, and the number of others by reason."""
+    """Jobs that are taken, and the number of jobs by remark."""
 
     profiles: _Profiles
     slots: int
-    speed_flops: float
     link_bps: int
     jobs: list[Job] = field(default_factory=list)
-    _left_out: Counter[str] = field(default_factory=Counter)
+    _remarks: Counter[str] = field(default_factory=Counter)
     _names: Names = field(default_factory=Names.of_jobs)
     _labels: Names = field(default_factory=Names.of_jobs)
 
@@ -183,7 +183,7 @@ class _Jobs:
             f"{len(self.jobs):,} of {number_of(n_entries, 'job')}"
         )
         notes.not_taken.append("walltimes: no job is killed")
-        notes.leave_out_counted(self._left_out)
+        notes.leave_out_counted(self._remarks)
 
     def take(self, entry: Any) -> None:
         """Adds an entry of ``jobs``, or counts the reason against it."""
@@ -192,10 +192,10 @@ class _Jobs:
         vms = _whole(entry.get("res"))
         at_s = _number(entry.get("subtime"))
         if vms is None or at_s is None:
-            self._left_out["jobs without res or subtime"] += 1
+            self._remarks["jobs without res or subtime"] += 1
         elif vms > self.slots:
             noun = f"jobs that ask for more than {self.slots:,} hosts"
-            self._left_out[noun] += 1
+            self._remarks[noun] += 1
         else:
             self._add(entry, vms, at_s)
 
@@ -206,35 +206,34 @@ class _Jobs:
         if work is None:
             # Only Batsim itself can say how long it takes.
             kind = self.profiles.type_of(profile)
-            remark = "its walltime"
-            noun = f"jobs that take their walltime, of profiles {kind}"
-            self._left_out[noun] += 1
-            work = ProfileWork(wait_s=_number(entry.get("walltime")) or 0.0)
-        duration_s = self._duration(work)
+            remark = f"jobs that take their walltime, of profiles {kind}"
+            walltime_s = _number(entry.get("walltime"))
+            work = ProfileWork(duration_s=walltime_s or 0.0)
         # 0 s is a moment, but no duration.
-        starts = at_s == 0 or fits_in_a_file(at_s)
-        if not starts or not fits_in_a_file(duration_s):
+        fits = at_s == 0 or fits_in_a_file(at_s)
+        if not fits or not fits_in_a_file(work.duration_s):
             noun = "jobs without a time from 1 us to 100 years"
-            self._left_out[noun] += 1
+            self._remarks[noun] += 1
             return
+        if remark:
+            self._remarks[remark] += 1
+            remark = "its walltime"
         self.jobs.append(
             Job(
                 name=self._names.of(str(entry.get("id", "job"))),
                 at_s=at_s,
                 vms=vms,
-                duration_s=duration_s,
+                duration_s=work.duration_s,
                 # Rounded up: with a bit/s less its bytes would not arrive
-                # in time.
-                bandwidth_bps=math.ceil(work.bits / duration_s),
+                # in time. Where sending decides, the quotient may round to
+                # more than the link.
+                bandwidth_bps=min(
+                    math.ceil(work.bits / work.duration_s), self.link_bps
+                ),
                 application=self._labels.label(profile),
                 remark=remark,
             )
         )
-
-    def _duration(self, work: ProfileWork) -> float:
-        """The longer of computing and sending, which happen at the same time."""
-        computing_s = work.wait_s + work.flops / self.speed_flops
-        return max(computing_s, work.bits / self.link_bps)
 
 
 class _Profiles:
@@ -243,8 +242,12 @@ class _Profiles:
     A profile of profiles may name others many times, or itself.
     """
 
-    def __init__(self, profiles: dict[str, Any]) -> None:
+    def __init__(
+        self, profiles: dict[str, Any], *, speed_flops: float, link_bps: int
+    ) -> None:
         self._profiles = profiles
+        self._speed_flops = speed_flops
+        self._link_bps = link_bps
         self._known: dict[tuple[str, int], ProfileWork | None] = {}
 
     def type_of(self, name: str) -> str:
@@ -253,15 +256,16 @@ class _Profiles:
         if not isinstance(profile, dict):
             return "that are not there"
         kind = str(profile.get("type"))[:40]
+        # For messages: letters and _ alone.
         kept = "".join(filter(str.isidentifier, kind))
         return _NEWER.get(kept, kept)
 
     def work(
         self, name: str, vms: int, depth: int = 0
     ) -> ProfileWork | None:
-        """The work of each VM; None where the profile does not determine it."""
+        """The work of a job; None where the profile does not determine it."""
         if (name, vms) not in self._known and depth < _DEEPEST:
-            # For a profile that is a part of itself.
+            # Until it is known: a profile may be a part of itself.
             self._known[name, vms] = None
             self._known[name, vms] = self._looked_up(name, vms, depth)
         return self._known.get((name, vms))
@@ -274,15 +278,49 @@ class _Profiles:
         if kind == "composed":
             return self._composed(profile, vms, depth)
         if kind == "parallel":
-            return _parallel(profile, vms)
+            return self._parallel(profile, vms)
         if kind == "parallel_homogeneous":
-            return _homogeneous(profile, vms, share=1.0)
+            return self._homogeneous(profile, vms, share=1.0)
         if kind == "parallel_homogeneous_total":
             # The total is the whole job's: each VM does its share.
-            return _homogeneous(profile, vms, share=1.0 / vms)
+            return self._homogeneous(profile, vms, share=1.0 / vms)
         if kind == "delay":
             return _delay(profile)
         return None
+
+    def _task(self, flops: float, sent_bytes: float) -> ProfileWork:
+        """The work of a task that computes and sends at the same time."""
+        bits = 8 * sent_bytes
+        return ProfileWork(
+            duration_s=max(
+                flops / self._speed_flops, bits / self._link_bps
+            ),
+            bits=bits,
+        )
+
+    def _homogeneous(
+        self, profile: dict[str, Any], vms: int, share: float
+    ) -> ProfileWork | None:
+        """The work of VMs that compute ``cpu`` and send ``com`` to each other
+        VM.
+        """
+        flops = _number(profile.get("cpu", 0))
+        sent_bytes = _number(profile.get("com", 0))
+        if flops is None or sent_bytes is None:
+            return None
+        return self._task(flops * share, sent_bytes * share * (vms - 1))
+
+    def _parallel(
+        self, profile: dict[str, Any], vms: int
+    ) -> ProfileWork | None:
+        """The computing of the VM that computes most, and the bytes of the one
+        that sends or receives most.
+        """
+        flops = _vector(profile.get("cpu"), vms)
+        matrix = _vector(profile.get("com"), vms * vms)
+        if flops is None or matrix is None:
+            return None
+        return self._task(max(flops, default=0.0), _most_bytes(matrix, vms))
 
     def _composed(
         self, profile: dict[str, Any], vms: int, depth: int
@@ -304,34 +342,7 @@ class _Profiles:
 
 def _delay(profile: dict[str, Any]) -> ProfileWork | None:
     wait_s = _number(profile.get("delay"))
-    return None if wait_s is None else ProfileWork(wait_s=wait_s)
-
-
-def _homogeneous(
-    profile: dict[str, Any], vms: int, share: float
-) -> ProfileWork | None:
-    """The work of VMs that compute ``cpu`` and send ``com`` to each other VM."""
-    flops = _number(profile.get("cpu", 0))
-    sent_bytes = _number(profile.get("com", 0))
-    if flops is None or sent_bytes is None:
-        return None
-    return ProfileWork(
-        flops=flops * share, sent_bytes=sent_bytes * share * (vms - 1)
-    )
-
-
-def _parallel(profile: dict[str, Any], vms: int) -> ProfileWork | None:
-    """The computing of the VM that computes most, and the bytes of the one that
-    sends or receives most.
-    """
-    flops = _vector(profile.get("cpu"), vms)
-    matrix = _vector(profile.get("com"), vms * vms)
-    if flops is None or matrix is None:
-        return None
-    most_flops = max(flops, default=0.0)
-    return ProfileWork(
-        flops=most_flops, sent_bytes=_most_bytes(matrix, vms)
-    )
+    return None if wait_s is None else ProfileWork(duration_s=wait_s)
 
 
 def _most_bytes(matrix: Sequence[float], vms: int) -> float:
@@ -340,7 +351,6 @@ def _most_bytes(matrix: Sequence[float], vms: int) -> float:
     """
     sent = [0.0] * vms
     received = [0.0] * vms
-    # Row by row: from each VM to all others.
     for index, amount in enumerate(matrix):
         row, column = divmod(index, vms)
         if row != column:
@@ -353,7 +363,7 @@ def _vector(values: Any, length: int) -> Sequence[float] | None:
     """The numbers of a list of that length, or an empty one; None for other
     values.
     """
-    # Batsim writes no vector, 0 or an empty one for nothing.
+    # For nothing Batsim writes an empty vector, 0, null or no key.
     if values in (None, 0, []):
         return ()
     if not isinstance(values, list) or len(values) != length:

@@ -19,13 +19,17 @@ if TYPE_CHECKING:
 WIDTH_IN = 8.4
 HEIGHT_IN = 3.4
 ASIDE = 0.05
-"""Distance of equal marks' points, in labs."""
+"""Distance between the points of equal marks; labs are 1 apart."""
 MOST_ASIDE = 0.4
+"""Farthest that a point, or a median's stroke, goes from its lab's middle."""
 PERCENT = 100.0
 
 
 class LabMark(Protocol):
-    """A student's mark in a lab. ``problem``: why it was not checked."""
+    """A student's mark in a lab. ``problem``: why it was not checked; with
+    ``graded``, that nothing was handed in. ``not_run``: points of checks that
+    were left out.
+    """
 
     @property
     def student(self) -> str: ...
@@ -57,8 +61,8 @@ def marks_picture(marks: Sequence[LabMark]) -> Picture | None:
     return Picture(
         "shares",
         partial(marks_figure, graded),
-        marks_alt(graded),
-        partial(marks_rows, graded),
+        alt=marks_alt(graded),
+        rows=partial(marks_rows, graded),
     )
 
 
@@ -80,14 +84,14 @@ def marks_sentences(marks: Sequence[LabMark]) -> list[str]:
     """The class's results, lab by lab, and marks that are missing."""
     students = {mark.student for mark in marks}
     labs = {mark.lab for mark in marks}
-    class_of = f"{number_of(len(students), 'student')}, {number_of(len(labs), 'lab')}"
+    size = f"{number_of(len(students), 'student')}, {number_of(len(labs), 'lab')}"
     graded = [mark for mark in marks if mark.graded and mark.points]
     if not graded:
-        return [f"{class_of}: nothing could be graded."]
-    lines = [f"{class_of}. {marks_alt(graded)}"]
-    whole = sum(mark.earned == mark.points for mark in graded)
+        return [f"{size}: nothing could be graded."]
+    lines = [f"{size}. {marks_alt(graded)}"]
+    full = sum(mark.earned == mark.points for mark in graded)
     lines.append(
-        f"All points of their lab: {whole:,} of {number_of(len(graded), 'mark')}."
+        f"All points of their lab: {full:,} of {number_of(len(graded), 'mark')}."
     )
     missing = sum(mark.graded and bool(mark.problem) for mark in marks)
     if missing:
@@ -116,9 +120,10 @@ def _by_lab(marks: Sequence[LabMark]) -> dict[int, list[float]]:
 def marks_figure(marks: Sequence[LabMark]) -> Figure:
     """A point a student, equal ones side by side; a stroke at the median."""
     by_lab = _by_lab(marks)
-    with figure(WIDTH_IN, HEIGHT_IN) as made:
-        axes = made.add_subplot()
+    with figure(WIDTH_IN, HEIGHT_IN) as drawing:
+        axes = drawing.add_subplot()
         for place, shares in enumerate(by_lab.values()):
+            # Labelled once, for one entry each in the legend.
             axes.plot(
                 [place + aside for aside in _asides(shares)],
                 shares,
@@ -143,12 +148,14 @@ def marks_figure(marks: Sequence[LabMark]) -> Figure:
         axes.set_xlim(-0.6, len(by_lab) - 0.4)
         axes.set_ylim(-4, 104)
         axes.set_ylabel("share of the points [%]")
-        made.legend(loc="outside lower center", ncols=2)
-    return made
+        drawing.legend(loc="outside lower center", ncols=2)
+    return drawing
 
 
 def _asides(shares: Sequence[float]) -> list[float]:
-    """Places of points beside a lab's middle, those of equal shares apart."""
+    """How far each point stands beside its lab's middle: equal shares side by
+    side.
+    """
     counts = Counter(shares)
     seen: Counter[float] = Counter()
     asides = []
@@ -160,7 +167,7 @@ def _asides(shares: Sequence[float]) -> list[float]:
 
 
 def marks_rows(marks: Sequence[LabMark]) -> Iterator[Sequence[Any]]:
-    """A row a student and lab that was graded."""
+    """A header, then a row per graded mark."""
     yield "student", "lab", "earned", "points", "share_percent"
     for mark in marks:
         student = csv_text(" ".join(mark.student.split()))

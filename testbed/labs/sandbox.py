@@ -62,9 +62,9 @@ on x86-64 and on 64-bit ARM, as in :data:`jobs.call_filter.REFUSED`.
 class Limits:
     """Bounds of a submission's processes.
 
-    They hold for each process, but ``processes`` for all together, and
-    ``scratch_bytes`` for each scratch folder. One of the ``processes`` is
-    bubblewrap's: a submission's memory is below 4 x 256 MiB.
+    Each holds for one process, except ``processes`` (all together) and
+    ``scratch_bytes`` (one scratch folder). bubblewrap is one of the four
+    processes: a submission has three times 256 MiB at most, and its scratch.
     """
 
     address_space_bytes: int = 256 << 20
@@ -79,7 +79,7 @@ class Limits:
 def unavailable() -> str:
     """The reason why this machine cannot confine code; empty where it can."""
     for program in ("bwrap", "prlimit"):
-        if shutil.which(program) is None:
+        if shutil.which(program, path=ENVIRONMENT["PATH"]) is None:
             return f"{program} is not installed"
     # By a try: a kernel or a policy may forbid user namespaces in several
     # ways.
@@ -116,9 +116,9 @@ def start_program(
 ) -> subprocess.Popen[bytes]:
     """Starts the program that calls functions of a :func:`prepared` folder.
 
-    If not ``confined``, it only has the limits of each process: for one's own
-    code on one's own machine. The caller has the other ends of its three pipes.
-    The process leads a session of its own.
+    If not ``confined``, only the limits of each process hold: for one's own code
+    on one's own machine. Its standard streams are pipes to the caller. The
+    process leads a session of its own.
     """
     with tempfile.TemporaryFile() as rules:
         rules.write(_refused_calls())
@@ -176,8 +176,8 @@ def _confined_command(
         *_mounted(_interpreter().parents[1]),
         *("--ro-bind", str(folder / SUBMITTED), "/submitted"),
         *("--ro-bind", str(folder / PROGRAM_COPY), "/program.py"),
-        # After all mounts, which make their mount points below /. Without the
-        # first of these, files in /dev would have no limit.
+        # After all mounts, which make their mount points below /. In a writable
+        # /dev files would have no limit.
         *("--remount-ro", "/dev"),
         *("--remount-ro", "/"),
         *("--chdir", "/tmp"),  # noqa: S108 - inside
@@ -193,10 +193,10 @@ def _confined_command(
 def _interpreter() -> Path:
     """The Python that this environment was made with.
 
-    Root runs it as `nobody`: it is the system's where `nobody` may not enter
-    the other's folders.
+    Root runs it as `nobody`: the system's Python, if `nobody` cannot reach that
+    one.
     """
-    # The environment has a link to it, but packages beside the link.
+    # An environment's own executable is a link, with packages beside it.
     base = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     system = Path("/usr/bin/python3").resolve()
     if os.geteuid() != 0 or not system.exists():
@@ -216,7 +216,7 @@ def _user() -> dict[str, Any]:
 def _refused_calls() -> bytes:
     """A seccomp filter: that of programs in VMs, and UNCOUNTED calls.
 
-    It allows all calls on machines of other kinds.
+    On a machine that is none of ARCHITECTURES it allows all calls.
     """
     machine = platform.machine()
     if machine not in ARCHITECTURES:
@@ -227,8 +227,8 @@ def _refused_calls() -> bytes:
 def _namespaces(limits: Limits, rules_fd: int) -> list[str]:
     arguments = [
         "bwrap",
-        # The first goes without a user namespace where there is none to be
-        # had; --disable-userns needs one.
+        # --unshare-all alone does without a user namespace where none can be
+        # made; --disable-userns needs one.
         "--unshare-all",
         "--unshare-user",
         # In another user namespace the program would be root again.
@@ -260,19 +260,18 @@ def _base_system() -> list[str]:
         # On a system with a merged /usr they are links into it.
         if Path(f"/{name}").is_symlink():
             arguments += ["--symlink", f"usr/{name}", f"/{name}"]
-    arguments += _hidden([Path("/usr/local"), Path("/usr/lib/python3")])
-    return arguments + _without_the_project(Path("/usr"))
+    hidden = [Path("/usr/local"), Path("/usr/lib/python3")]
+    return arguments + _hidden(_project_in(Path("/usr")) + hidden)
 
 
 def _mounted(prefix: Path) -> list[str]:
     """Arguments for a Python that is not in /usr, without its packages."""
     if prefix == Path("/usr"):
         return []
-    packages = prefix.glob("lib/python3*/site-packages")
+    packages = list(prefix.glob("lib/python3*/site-packages"))
     return [
         *("--ro-bind", str(prefix), str(prefix)),
-        *_hidden(packages),
-        *_without_the_project(prefix),
+        *_hidden(_project_in(prefix) + packages),
     ]
 
 
@@ -281,14 +280,16 @@ def _hidden(folders: Iterable[Path]) -> list[str]:
     arguments = []
     for folder in folders:
         if folder.is_dir():
+            # A remount is of one mount: that of / does not reach this one.
             arguments += ["--tmpfs", str(folder)]
+            arguments += ["--remount-ro", str(folder)]
     return arguments
 
 
-def _without_the_project(mounted: Path) -> list[str]:
-    """Arguments that hide this checkout, which has the solutions, if it is in
-    a mounted folder.
+def _project_in(mounted: Path) -> list[Path]:
+    """This checkout, which has the solutions, if it is in a mounted folder. To
+    be hidden first: nothing can be mounted below a hidden folder.
     """
     if mounted in PROJECT.parents:
-        return ["--tmpfs", str(PROJECT)]
+        return [PROJECT]
     return []

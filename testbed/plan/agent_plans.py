@@ -1,8 +1,8 @@
 """Plans of a placed job's agents, with volumes on the emulated wire. Pure.
 
-Scales (design, "Scales"): ``scale_rate`` divides bandwidths, ``scale_time``
-compresses time; volumes follow, so that a job of p seconds at b lasts p /
-scale_time wall seconds at b·scale_rate.
+Scales (design, "Scales"): ``scale.rate`` multiplies bandwidths, ``scale.time``
+divides times; volumes follow, so that a job of p seconds at b lasts p /
+scale.time wall seconds at b·scale.rate.
 """
 
 from __future__ import annotations
@@ -42,8 +42,10 @@ AGENT_PORT = 5001
 TIMEOUT_FACTOR = 5.0
 TIMEOUT_FLOOR_S = 60.0
 IDLE_SHARE = 0.01
+"""The CPU share of a transfer that has nobody to send to."""
 ROUNDING_S = 1e-6
-ALL_OF_IT = 0.99
+WHOLE_CORE = 0.99
+"""The share of a core from which a process counts as using all of it."""
 ACKNOWLEDGED_BYTES = 2 * SEGMENT_BYTES
 """Payload that TCP acknowledges at a time where segments arrive one by one
 (RFC 1122, 4.2.3.2).
@@ -59,10 +61,10 @@ def volume_payload_bytes(
 ) -> int:
     """Payload that one VM of the job sends on the emulated wire.
 
-    A ``granted_bps`` of 0: nothing is reserved for it. In every pattern a VM
-    receives as much as it sends: p·b bits on the wire are its data and the
-    acknowledgements of what it receives. A demand curve's data are produced at
-    its own pace, beside which they have room. ``offloads``: VMs leave
+    ``granted_bps`` is 0 for a job without a reservation. In every pattern a VM
+    receives as much as it sends: its p·b bits on the wire are its data and the
+    acknowledgements of what it receives. A demand curve's volume is data alone,
+    as its own pace leaves room for acknowledgements. ``offloads``: VMs leave
     segmentation to the switch, so that packets arrive in the size in which they
     were sent.
     """
@@ -71,8 +73,8 @@ def volume_payload_bytes(
     size_bytes = payload_bytes(bits * scale.rate / scale.time)
     if demand.pauses:
         return size_bytes
-    # At b, so that less bandwidth does not make it another volume; only an
-    # elastic job's is that of the option it was given.
+    # Packets are sized at b, so that less bandwidth does not change the volume;
+    # only those of an elastic job are sized at what it was granted.
     rate_bps = job.bandwidth_bps
     if demand.profile is not None and granted_bps > 0:
         rate_bps = granted_bps
@@ -82,7 +84,7 @@ def volume_payload_bytes(
     return beside_acknowledgements(size_bytes, packet_bytes)
 
 
-def sending(
+def with_volume(
     tenant: TenantPlan,
     job: JobRequest,
     scale: Scale,
@@ -91,10 +93,11 @@ def sending(
     *,
     offloads: bool = True,
 ) -> TenantPlan:
-    """The tenant with the volume of each of its VMs.
+    """The tenant with the volume that each VM sends, at least what its rate
+    carries in ``for_s`` seconds: packets are sized for a whole job, of which a
+    run may play a piece.
 
-    It is at least what its rate carries in ``for_s`` seconds. ``offloads``: VMs
-    leave segmentation to the switch.
+    ``offloads``: VMs leave segmentation to the switch.
     """
     job_bytes = volume_payload_bytes(
         job, scale, granted_bps, offloads=offloads
@@ -111,7 +114,7 @@ def time_limit_s(
 ) -> float:
     """The wall time after which a job at ``rate_bps`` is given up.
 
-    Time on its nodes counts, and it is ``least_s`` at least.
+    Only time on its nodes counts. The limit is at least ``least_s``.
     """
     # With less bandwidth than it asks a transfer takes longer in proportion
     # (p·b/b').
@@ -127,15 +130,14 @@ def _burners(
 ) -> tuple[Plan, ...]:
     """Compute plans: a core is ``scale.cpu`` of a processor of this machine.
 
-    A VM of several cores burns as many times as much, one processor of this
-    machine's at most. A process that uses all of its processor is not paced:
-    its node's quota is what it gets, and the node's other VMs make the
-    difference. A transfer of a single VM has nobody to send to: it sleeps for
-    as long as it would send.
+    A VM of n cores uses n times as much, at most one processor. A process that
+    uses a whole core is not paced: its node's quota and the node's other VMs
+    limit it. A transfer of a single VM has nobody to send to: for as long as it
+    would send it uses its ``cpu_share``, or next to nothing.
     """
     demand = job.demand
     true_s = job.true_s
-    if granted_bps > 0 and (demand.network or demand.profile is not None):
+    if granted_bps > 0:
         true_s = demand.duration_s(job, granted_bps)
     core_share = demand.cpu_share or 1.0
     uses = job.cpu_uses
@@ -147,9 +149,9 @@ def _burners(
         share = min(1.0, core_share * use * scale.cpu * demand.cores)
         cpu_s = share * true_s / scale.time
         pace = 1.0
-        if core_share * use < ALL_OF_IT:
+        if core_share * use < WHOLE_CORE:
             pace = share
-        plans.append(ComputePlan(vm.index, cpu_s, pace))
+        plans.append(ComputePlan(vm.index, cpu_s=cpu_s, share=pace))
     return tuple(plans)
 
 
@@ -174,7 +176,7 @@ def agent_plans(
         return _commands(job, demand, tenant)
     if not demand.network or job.n_vms == 1:
         return _burners(job, tenant, scale, granted_bps)
-    # By the job, so that another job in the file changes no other's pairs.
+    # Seeded by the job, so that one more job changes no other job's pairs.
     stream = Random(f"{seed}/{job.id}")  # noqa: S311 reproducible, not secret
     size_bytes = volume_payload_bytes(
         job, scale, granted_bps, offloads=offloads
@@ -224,7 +226,7 @@ def _paced_curve(
     curve = []
     for progress, bandwidth_bps in demand.steps:
         rate_bps = 0
-        # A step without demand sends nothing: no trickle of scaled_bps.
+        # A step without demand sends nothing; scaled_bps would let it trickle.
         if bandwidth_bps:
             rate_bps = payload_rate_bps(
                 scaled_bps(bandwidth_bps, scale.rate)
@@ -263,8 +265,7 @@ def _measurements(
 
     iperf3 counts whole seconds: the job's time is rounded up to them.
     """
-    # A whole number of seconds that the division has made a little larger
-    # stays what it was.
+    # Less a little, so that 60 s stay 60 where the division gave 60.0000001.
     seconds = max(1, math.ceil(job.true_s / scale.time - ROUNDING_S))
     plans = []
     for vm in tenant.vms:
@@ -287,7 +288,7 @@ def _commands(
 ) -> tuple[Plan, ...]:
     """Plans of the application's own command in every VM.
 
-    It has its rank, its peers and its bandwidth by its environment.
+    Its environment tells it its rank, its peers and its bandwidth.
     """
     peers = _peers(tenant)
     environment = _variables(job, tenant)
@@ -311,7 +312,7 @@ def _peers(tenant: TenantPlan) -> tuple[str, ...]:
 def _variables(
     job: JobRequest, tenant: TenantPlan
 ) -> tuple[tuple[str, str], ...]:
-    """A program's environment by its job."""
+    """Environment variables that are the same in all VMs of a job."""
     return (
         ("HOSENET_JOB", job.id),
         ("HOSENET_BANDWIDTH_BPS", str(tenant.rate_bps)),
@@ -322,8 +323,8 @@ def _programs(
     job: JobRequest, demand: Program, tenant: TenantPlan
 ) -> tuple[Plan, ...]:
     """Plans of a launched program; the first VM runs its launcher."""
-    # The same in all VMs, each of which has a /tmp of its own: launchers
-    # start ranks in their own working folder.
+    # One path in all VMs, each of which has a /tmp of its own: a launcher starts
+    # ranks below the path of its own working folder.
     folder = f"/tmp/{job.id}"  # noqa: S108 - in the VM
     counts = [ranks_in(demand, vm.index) for vm in tenant.vms]
     peers = _peers(tenant)

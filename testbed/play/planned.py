@@ -11,7 +11,7 @@ from typing import Any
 
 from testbed import events
 from testbed.embedding.placement import Placement
-from testbed.plan.agent_plans import sending
+from testbed.plan.agent_plans import with_volume
 from testbed.plan.installation import network_text, tenant_text
 from testbed.plan.network_plan import (
     NetworkPlan,
@@ -186,7 +186,7 @@ class _Plans:
             job_id=job.id,
             rate_bps=scaled_bps(rate_bps, experiment.scale.rate),
         )
-        tenant = sending(tenant, job, experiment.scale, rate_bps)
+        tenant = with_volume(tenant, job, experiment.scale, rate_bps)
         if not job.is_best_effort(rate_bps):
             tenant = enforced(self._network, tenant, experiment.enforcement)
         self._taken[job.id] = rate_bps, tenant

@@ -213,7 +213,8 @@ def _cost_s(value: object, _: float) -> float:
 
 def _wake_time(value: object, now_s: float) -> float:
     at_s = _number(value)
-    # With tolerance, as the sum of a policy may round below ``now_s``.
+    # With tolerance, as the sum of a policy may round below ``now_s``; it takes
+    # no negative time.
     if with_tolerance_s(max(at_s, 0.0)) < now_s:
         raise Nonsense(f"{at_s:.10g}, which is past")
     return at_s
@@ -274,7 +275,8 @@ def _placement(value: object, _: float) -> Placement:
         raise Nonsense(f"a placement that holds {fault}") from None
     except (TypeError, ValueError):
         raise Nonsense(
-            "a placement whose vms_on are no (server, VMs) pairs"
+            "a placement whose vms_on are no (server, VMs) pairs, or whose"
+            " processes are no list"
         ) from None
     return Placement(root, vms_on, processes)
 

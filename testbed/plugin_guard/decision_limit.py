@@ -23,9 +23,6 @@ from typing import Any, TypeVar
 
 from testbed.compiled import LazyLoop
 
-OURS = frozenset({"testbed", "jobs", "topologies", "controller"})
-"""Top-level packages of this program."""
-
 AGAIN_S = 0.02
 """Time between interrupts, in s, for a plug-in that catches the first one."""
 
@@ -36,9 +33,9 @@ class TimeOver(BaseException):
     """The time of a decision is over.
 
     Not an ``Exception``, so that a plug-in's ``except Exception`` does not
-    catch it. ``call`` is the function that took too long: calls of
-    :func:`within` may be nested. ``place`` is the plug-in's line at that
-    moment, as `` (mine.py:12)``.
+    catch it. ``call`` is the function that took too long; it tells nested calls
+    of :func:`within` apart. ``place`` is the plug-in's line at that moment, as
+    `` (mine.py:12)``.
     """
 
     def __init__(
@@ -70,8 +67,8 @@ def within(
             signal.setitimer(signal.ITIMER_REAL, limit_s, AGAIN_S)
         elif not _collects_garbage(frame):
             places.append(_place_above(caller, frame))
-            # A later interrupt may replace the first while that one unwinds
-            # the stack: it names the same line.
+            # An interrupt while an earlier TimeOver unwinds the stack replaces
+            # it, and names the same line.
             raise TimeOver(call, limit_s, places[0])
 
     began_s = time.monotonic()
@@ -125,8 +122,8 @@ def _place_above(caller: FrameType, frame: FrameType | None) -> str:
 
 
 def _collects_garbage(frame: FrameType | None) -> bool:
-    """True in a callback of the garbage collector or of a weak reference, and in
-    ``__del__``.
+    """True in a callback of the garbage collector, in the module ``weakref``,
+    and in ``__del__``.
 
     Python only prints an exception that is raised there. The next interrupt,
     after :data:`AGAIN_S`, will be in the plug-in's own code.

@@ -33,10 +33,13 @@ from testbed.plugin_guard.action_checks import (
     kind_of,
     shown,
 )
-from testbed.plugin_guard.decision_limit import OURS, TimeOver, within
+from testbed.plugin_guard.decision_limit import TimeOver, within
 from testbed.plugin_guard.plug_in_view import PlugInView
 from testbed.schedulers import actions as act
 from testbed.schedulers.policy import Charging, Policy, View
+
+OURS = frozenset({"testbed", "jobs", "topologies", "controller"})
+"""Top-level packages of this program."""
 
 LIMIT_S = 10.0
 """Wall time for one decision: a live run's jobs end meanwhile, unseen."""

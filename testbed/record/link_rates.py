@@ -39,12 +39,12 @@ LINK_COLUMNS = tuple(f.name for f in fields(LinkRow))
 def described_links(topology: dict[str, Any]) -> dict[int, tuple[str, int]]:
     """Name (``rack 3 -> aggregation 1``) and capacity of each directed link.
 
-    Of a link between unknown nodes, in a damaged folder, there is nothing to
-    show; the audit names it.
+    A damaged folder's links between unknown nodes are left out.
     """
     names = topology["names"]
     links = topology["links"]
-    ends = zip(
+    # Not strict: a damaged folder may have lists of unequal lengths.
+    columns = zip(
         links["lower"],
         links["upper"],
         links["capacity_bps"],
@@ -52,7 +52,7 @@ def described_links(topology: dict[str, Any]) -> dict[int, tuple[str, int]]:
         strict=False,
     )
     described = {}
-    for link, (lower, upper, up_bps, down_bps) in enumerate(ends):
+    for link, (lower, upper, up_bps, down_bps) in enumerate(columns):
         if 0 <= lower < len(names) and 0 <= upper < len(names):
             upward = f"{names[lower]} -> {names[upper]}"
             downward = f"{names[upper]} -> {names[lower]}"
@@ -81,13 +81,13 @@ def sampled_rows(
                 )
 
 
-def shares(
+def seconds_in_intervals(
     start_s: float, end_s: float, step_s: float, n: int
 ) -> Iterator[tuple[int, float]]:
-    """Intervals, of ``n`` equal ones, that a stretch of time touches, each with
-    the stretch's time in it, in s.
+    """Each of ``n`` intervals of ``step_s`` that a stretch of time touches, with
+    the seconds of the stretch in it.
     """
-    # Rounding may put the end of the run into an interval after the last.
+    # The end of the run itself would be in one more interval.
     last = min(n - 1, int(end_s / step_s))
     for i in range(int(start_s / step_s), last + 1):
         begin_s = max(start_s, i * step_s)
@@ -132,7 +132,9 @@ def _bits_in_intervals(
     bits = {link: [0.0] * n for link in links}
     for hold in holds:
         # Once for all of a hold's links, which may be hundreds.
-        intervals = list(shares(hold.start_s, hold.end_s, step_s, n))
+        intervals = list(
+            seconds_in_intervals(hold.start_s, hold.end_s, step_s, n)
+        )
         for link, bps in hold.links:
             sums = bits.get(link)
             if sums is not None:

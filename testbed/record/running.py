@@ -50,9 +50,9 @@ class RunningRun:
 
 @dataclass(frozen=True)
 class HowFar:
-    """Progress of a run: its policy and that one's number from 1 (0: before
-    the first), its jobs that have ended, and the time on the experiment's
-    clock.
+    """Progress of a run: the present policy and its number from 1 (None and 0
+    before the first), the jobs that have ended under it, and the time on the
+    experiment's clock.
     """
 
     number: int
@@ -63,7 +63,7 @@ class HowFar:
 
 @cache
 def _note() -> TypeAdapter[RunningRun]:
-    # Made when the first note is read: short commands find none.
+    # Made for the first note that is read: most short commands find none.
     return TypeAdapter(RunningRun)
 
 
@@ -112,7 +112,7 @@ def noted_among_others(
     state: Path,
     run: RunningRun,
 ) -> AbstractContextManager[None]:
-    """The same in a folder of the whole machine's runs."""
+    """Notes a run in ``state``, the folder for all runs of this machine."""
     return noted(RunFolder(state), run, f".running-{run.pid}.json")
 
 
@@ -133,7 +133,7 @@ def read_note(path: Path) -> RunningRun | None:
 
 
 def running_in(folder: Path) -> RunningRun | None:
-    """The run in progress that writes into a folder, a policy's too."""
+    """The run in progress whose folder this is, or the folder of a policy."""
     return _first_run([folder / NOTE, folder.parent / NOTE])
 
 
@@ -150,7 +150,7 @@ def how_far(run: RunningRun) -> HowFar:
     top = Path(run.folder)
     folders = [top]
     if len(run.policies) > 1:
-        folders = sorted(path for path in top.iterdir() if path.is_dir())
+        folders = list(top.iterdir())
     begun = [
         folder / EVENTS for folder in folders if (folder / EVENTS).is_file()
     ]
@@ -162,6 +162,7 @@ def how_far(run: RunningRun) -> HowFar:
     for event in stream_events(max(begun, key=_written_s)):
         ended += isinstance(event, JobEnded)
         at_s = max(at_s, event.t)
+    # Policies are played in order: as many have begun as have events.
     return HowFar(len(begun), run.policies[len(begun) - 1], ended, at_s)
 
 
@@ -177,19 +178,20 @@ def sentences(run: RunningRun) -> list[str]:
     ]
 
 
-def _progress_sentence(run: RunningRun, far: HowFar) -> str:
-    if far.policy is None:
+def _progress_sentence(run: RunningRun, progress: HowFar) -> str:
+    policy = progress.policy
+    if policy is None:
         return "its network is being built and tested: no job has begun"
-    which = far.policy
     if len(run.policies) > 1:
-        which += f" ({far.number} of {len(run.policies)} policies)"
-    # By the dry run before it: when each policy's last job will end.
-    of = ""
-    if len(run.ends_s) >= far.number:
-        of = f" of about {human_duration(run.ends_s[far.number - 1])}"
+        policy += f" ({progress.number} of {len(run.policies)} policies)"
+    # When the policy's dry run ended, if there was one.
+    expected = ""
+    if len(run.ends_s) >= progress.number:
+        ends_s = run.ends_s[progress.number - 1]
+        expected = f" of about {human_duration(ends_s)}"
     return (
-        f"policy {which}: {far.ended:,} of {number_of(run.jobs, 'job')} ended,"
-        f" at {human_duration(far.at_s)}{of}"
+        f"policy {policy}: {progress.ended:,} of {number_of(run.jobs, 'job')} "
+        f"ended, at {human_duration(progress.at_s)}{expected}"
     )
 
 
@@ -198,10 +200,13 @@ def _written_s(path: Path) -> float:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in ticks since boot; None where there is none."""
+    """When a process started, in ticks since boot; None where it cannot be
+    read.
+    """
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return None
-    # The name before it, in brackets, may hold anything.
+    # Field 22 of proc(5), counted from the last bracket: the command's name
+    # before it may hold any.
     return int(stat.rpartition(b")")[2].split()[19])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from testbed.foreign_text import plain_text
 from testbed.record.failure_times import Outage
 from testbed.record.job_lives import Stretch
-from testbed.record.link_rates import shares
+from testbed.record.link_rates import seconds_in_intervals
 from testbed.record.metrics import JobRow
 from testbed.report.failure_bands import band_labels, draw
 from testbed.report.labels import seconds_text
@@ -339,7 +339,9 @@ def _means(
             amount = row.n_vms
         # Means include every job. Values at the middles would miss a short
         # job between two of them.
-        for i, inside_s in shares(span.start_s, span.end_s, step_s, POINTS):
+        for i, inside_s in seconds_in_intervals(
+            span.start_s, span.end_s, step_s, POINTS
+        ):
             series[i] += amount * inside_s / step_s
     times_s = [(point + 0.5) * step_s for point in range(POINTS)]
     return _Means(times_s, labels, use, waiting)

@@ -66,12 +66,12 @@ def write_report(
     """Builds ``report.html`` from what lies in the folder.
 
     Several policies get a page each, and an overview above. ``checked`` and
-    ``file``: the audit and the parsed events of a single run, where they are
-    there already. Raises BadInput where the folder is no run folder or damaged.
+    ``file``: the audit and the parsed events of a single run, if the caller has
+    them. Raises BadInput where the folder is no run folder or damaged.
     """
     folders = policy_folders(folder.path)
-    # Before its files are read: it may end meanwhile. A run with an audit has
-    # ended.
+    # Asked before the files are read, as the run may end meanwhile. A run whose
+    # audit is passed has ended.
     in_progress = running_in(folder.path) if checked is None else None
     if folders == [folder.path]:
         run = load_run(folder.path, file)
@@ -95,8 +95,8 @@ def run_page(
         checked = audit(run.path, run.file)
     results = Results.of(run)
     verdicts = results.verdicts
-    # Of thousands of jobs a page shows the first of those that matter, so
-    # that a browser opens it; jobs.csv has all.
+    # A browser does not open thousands of rows; jobs.csv has all. Where there
+    # are more, the bad ones come first, and the others are cut off.
     n_rows = len(verdicts.rows)
     table = in_order(verdicts.rows, MAX_TABLE_ROWS)[:MAX_TABLE_ROWS]
     files = _files(run.path)
@@ -190,8 +190,8 @@ OverviewEntry = tuple[PlayedPolicy, Headline]
 def _overview(
     entries: Sequence[OverviewEntry], planned: int, above: Audit | None
 ) -> str:
-    """The page above several policies. ``planned``: the number of policies in the
-    end; ``above``: the audit of their list.
+    """The page above several policies. ``planned``: how many policies the run
+    plays; ``above``: the audit of their list.
     """
     runs = [run for run, _ in entries]
     summaries = [run.summary for run in runs]
@@ -292,7 +292,7 @@ def _code(commit: str | None, dirty: bool | None) -> str | None:
 
 
 def _processor(cpus: int | None, model: str | None) -> str:
-    return f"{cpus} × {model or 'unknown'}"
+    return f"{cpus or 'unknown'} × {model or 'unknown'}"
 
 
 def _loads(averages: list[float] | None) -> str:
@@ -307,7 +307,7 @@ def _memory(size_bytes: int | None) -> str | None:
 
 def _of_live_run(run: RecordedRun) -> dict[str, str]:
     """Scale and congestion control of a live run."""
-    # Each job says its own: a person's program may choose another one.
+    # By job: a user's program may choose another one.
     controls: dict[str, None] = {}
     for event in run.file.events:
         if isinstance(event, JobEnded):

@@ -46,10 +46,9 @@ def max_min_rates(
     whose offer is the level of each of its units. That is safe because shares
     never fall from round to round. A dozen rounds are usual.
 
-    With equal priorities every round has a bottleneck. With others it may have
-    none; then the unit with the lowest level is fixed alone, the first of equal
-    ones. No unit gets less than the least offer of its links in the first
-    round, or its cap.
+    With equal priorities every round fixes a unit. With others it may fix none;
+    then the unit with the lowest level is fixed alone, the first of equal ones.
+    Every unit gets at least its level of the first round.
     """
     if priority is None:
         priority = np.ones(len(link))
@@ -69,7 +68,7 @@ def even_rates(
     cap: FloatArray,
 ) -> FloatArray:
     """Rates of all units, shape ``cap``, if every link offers the same rate to
-    all its units: the least of a unit's links, at most its cap.
+    all its units: a unit gets the least offer of its links, at most its cap.
 
     What a unit does not use of an offer is wasted. Arguments: see
     :func:`max_min_rates`.
@@ -120,8 +119,8 @@ def fill_loop(
             units, start, link, weight, level, at_cap, slack, left, rate
         )
         if n_active == len(units):
-            # There was no bottleneck: the unit with the lowest level is fixed
-            # alone, by being marked as one at its cap.
+            # Nothing was fixed: the unit with the lowest level is fixed alone,
+            # by being marked as one at its cap.
             least = 0
             for place in range(1, n_active):
                 if level[units[place]] < level[units[least]]:
@@ -211,6 +210,7 @@ def _fix_rates(
             for e in range(start[unit], start[unit + 1]):
                 used[link[e]] += weight[e] * level[unit]
         else:
+            # Never behind the unit that is being read.
             units[kept] = unit
             kept += 1
     left -= used

@@ -12,8 +12,8 @@ what it has done; it waits again, at its old place by arrival. It resumes by
 that is preempted within that time resumes later from the progress it had, and
 pays again.
 
-Actions and events of every job are named tuples, which are made in a third of
-the time that a frozen dataclass takes.
+What every job has (:class:`Start`, :class:`Arrived`, :class:`Ended`) is a named
+tuple, made in a third of the time that a frozen dataclass takes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ class Start(NamedTuple):
     """Start the job now at ``rate_bps`` per VM; hold its reservation until
     ``reserve_until_s``.
 
-    ``reserve_until_s`` None holds until the job ends. ``kill_at_end``: the job
-    is killed when the reservation ends, whatever it has done by then; with
-    ``ask_at_end`` the policy is asked first (:class:`Outlasted`).
+    ``reserve_until_s`` None holds until the job ends; any other wants
+    ``kill_at_end``, as the job may run on with nothing reserved. ``kill_at_end``:
+    the job is killed when the reservation ends, whatever it has done by then;
+    with ``ask_at_end``, too, the policy is asked first (:class:`Outlasted`).
     """
 
     job_id: str
@@ -61,6 +62,8 @@ class Reserve:
 
 @dataclass(frozen=True)
 class Rescale:
+    """Give a running job another rate per VM; refused in the background."""
+
     job_id: str
     rate_bps: int
 
@@ -70,8 +73,9 @@ class Shorten:
     """The running job gives its nodes back at ``until_s``, before its
     reservation's end.
 
-    If it has not ended by then it is preempted, and the policy is asked
-    (:class:`Preempted`). From then on its nodes can be reserved for others.
+    Its nodes can be reserved at once for times from ``until_s`` on. A job that
+    has not ended by then is preempted, and the policy is asked
+    (:class:`Preempted`).
     """
 
     job_id: str
@@ -84,7 +88,7 @@ class Preempt:
     """Take a running job off its nodes; its capacity is free at once, its
     progress is kept.
 
-    ``reason`` is text for people: the job that needs the nodes.
+    ``reason``: text for people, such as the job that needs the nodes.
     """
 
     job_id: str
@@ -93,7 +97,7 @@ class Preempt:
 
 @dataclass(frozen=True)
 class Resume:
-    """Resume a preempted job where it was, at the rate it had, until it ends.
+    """Resume a preempted job where it was, at the rate it had.
 
     ``reserve_until_s`` and ``kill_at_end`` are those of :class:`Start`.
     """
@@ -108,7 +112,7 @@ class Resume:
 @dataclass(frozen=True)
 class Migrate:
     """Let a preempted or a running job resume at ``placement``, at the rate it
-    had, until it ends.
+    had.
 
     What a running job holds is given back before the new placement is checked,
     so that the two may overlap. ``cost_s``: for so long it holds its new nodes

@@ -1,10 +1,10 @@
-"""The search of DCloud's Algorithm 1: where a job fits on the grid, and what
-each place does to U.
+"""The search of DCloud's Algorithm 1: the points of the grid at which a job
+fits, and by how much each raises U (:mod:`testbed.schedulers.dru`).
 
-On any data centre with any embedder: a residual, an embedding and a difference
-of U for every point. On a single tree with Oktopus, the same decisions by loops
-that make neither residuals nor placements for each point (a test compares
-them): 5 ms in place of 130 at 8,000 servers.
+:class:`Search`, for any data centre and embedder, makes a residual, an embedding
+and a difference of U for every point. :class:`TreeSearch`, for a single tree
+with Oktopus, decides the same (a test compares them) by loops without residuals
+and placements: 5 ms in place of 130 at 8,000 servers.
 """
 
 from __future__ import annotations
@@ -40,16 +40,14 @@ from testbed.schedulers.dru import (
 from topologies.datacentre import DataCentre, IntArray
 
 STEPS_PER_SERVER = 20
-"""Steps of a loop in Python for each server and starting time, for
+"""Estimated steps of the loop for each server and starting time, for
 :class:`LazyLoop`.
 """
 
 
 @dataclass(frozen=True)
 class Shape:
-    """One point of the grid: start ``delay_s`` (t') after submission, at b' for
-    p'.
-    """
+    """One point of the grid: the paper's t' (after submission), b' and p'."""
 
     delay_s: float
     rate_bps: int
@@ -73,7 +71,7 @@ class Choice:
 class Search:
     """Finds the best point; one for a data centre and an embedder.
 
-    Servers from number ``n_open`` on, where it is given, take no reservation.
+    With ``n_open``, it chooses no server from that number on.
     """
 
     def __init__(
@@ -108,12 +106,11 @@ class Search:
     def best(
         self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
     ) -> Choice | None:
-        """The point that raises U least; the first of equals in the grid's
-        order; None: none.
+        """The point that raises U least, of equals the first; None if no point
+        fits.
         """
         placed = self._placed(ledger, now_s, n_vms, grid)
-        # The residuals above moved the cursor; differences of U are counted
-        # from it.
+        # _placed moved the cursor; differences of U are counted from it.
         ledger.timeline.seek(now_s)
         candidates = []
         for shape, placement in placed:
@@ -126,7 +123,8 @@ class Search:
         at = _least(raised)
         if at is None:
             return None
-        return Choice(*placed[at], tuple(raised[at].tolist()))
+        shape, placement = placed[at]
+        return Choice(shape, placement, tuple(raised[at].tolist()))
 
     def _placed(
         self, ledger: Ledger, now_s: float, n_vms: int, grid: Rows
@@ -147,7 +145,7 @@ class Search:
 
 
 def _least(raised: FloatArray) -> int | None:
-    """The first row that no later one is less than."""
+    """The index of the least row, of equals the first; None without rows."""
     best: int | None = None
     rows = raised.tolist()
     for k, row in enumerate(rows):
@@ -162,8 +160,9 @@ def search_of(
     datacentre: DataCentre, embedder: Embedder, n_open: int | None = None
 ) -> Search:
     """The compiled search where there is one."""
-    fast = len(datacentre.trees) == 1 and isinstance(embedder, Oktopus)
-    return (TreeSearch if fast else Search)(datacentre, embedder, n_open)
+    if len(datacentre.trees) == 1 and isinstance(embedder, Oktopus):
+        return TreeSearch(datacentre, embedder, n_open)
+    return Search(datacentre, embedder, n_open)
 
 
 class TreeSearch(Search):
@@ -185,13 +184,15 @@ class TreeSearch(Search):
         timeline.seek(now_s)
         changes = timeline.upcoming(float(points.end.max()))
         tree = self._tree
-        # Nothing is reserved on the others: what is free there never changes.
+        # Servers that are not open count as full. Best-effort jobs hold slots
+        # there without an end, so that no upcoming change frees any.
         free = timeline.free.copy()
         free[self.n_open : tree.n_servers] = 0
         # No job is on more servers than it has VMs.
         room = min(n_vms, tree.n_servers)
+        steps = STEPS_PER_SERVER * tree.n_servers * len(grid)
         status, width, servers, counts = PLACE(
-            STEPS_PER_SERVER * tree.n_servers * len(grid),
+            steps,
             tree,
             timeline.record(),
             free,
@@ -200,24 +201,22 @@ class TreeSearch(Search):
             points,
         )
         offset = np.arange(len(shapes), dtype=np.int64) * room
-        repaired: dict[int, Placement] = {}
         # Where the greedy filling breaks the hose's rule the embedder is asked.
         for k in np.flatnonzero(status == UNSOUND).tolist():
             answer = self.place(ledger, now_s, n_vms, shapes[k])
             if isinstance(answer, Placement):
-                repaired[k] = answer
                 width[k] = len(answer.vms_on)
                 span = slice(offset[k], offset[k] + width[k])
-                servers[span], counts[span] = zip(
-                    *answer.vms_on, strict=True
-                )
+                servers[span], counts[span] = np.array(answer.vms_on).T
+        # Points that do not fit have no width.
         fitting = np.flatnonzero(width)
         if not len(fitting):
             return None
         # The residuals for the embedder have moved the cursor.
         timeline.seek(now_s)
-        start = np.repeat(points.begin, np.diff(points.row))
+        begin = np.repeat(points.begin, np.diff(points.row))
         placed = Points(
+            # All are pinned to the only tree.
             tree=np.zeros(len(fitting), dtype=np.int64),
             n_vms=np.full(len(fitting), n_vms),
             offset=offset[fitting],
@@ -225,7 +224,7 @@ class TreeSearch(Search):
             servers=servers,
             counts=counts,
             rate=points.rate[fitting],
-            begin=start[fitting],
+            begin=begin[fitting],
             end=points.end[fitting],
         )
         raised = increases_of(self._utilisation, timeline, placed)
@@ -233,29 +232,29 @@ class TreeSearch(Search):
         if least is None:
             return None
         at = int(fitting[least])
-        placement = repaired.get(at)
-        if placement is None:
-            # By breadth an uneven tree's servers are dealt out of order.
-            span = slice(offset[at], offset[at] + width[at])
-            placement = placement_below(
-                self.datacentre,
-                self.datacentre.trees[0].root,
-                servers[span],
-                counts[span],
-            )
+        span = slice(offset[at], offset[at] + width[at])
+        # It sorts: by breadth an uneven tree's servers are dealt out of order.
+        placement = placement_below(
+            self.datacentre,
+            self.datacentre.trees[0].root,
+            servers[span],
+            counts[span],
+        )
         return Choice(shapes[at], placement, tuple(raised[least].tolist()))
 
 
 def _grid(now_s: float, rows: Rows, shapes: Sequence[Shape]) -> Grid:
-    """The points as arrays."""
+    """The grid as arrays; ``shapes`` are the points of its rows, one row after
+    another.
+    """
     begin = now_s + np.array([row[0].delay_s for row in rows])
     lengths = list(map(len, rows))
     duration = np.array([shape.duration_s for shape in shapes])
     return Grid(
-        np.concatenate(([0], np.cumsum(lengths))),
-        begin,
-        np.array([shape.rate_bps for shape in shapes], dtype=np.int64),
-        np.repeat(begin, lengths) + duration,
+        row=np.concatenate(([0], np.cumsum(lengths))),
+        begin=begin,
+        rate=np.array([shape.rate_bps for shape in shapes], dtype=np.int64),
+        end=np.repeat(begin, lengths) + duration,
     )
 
 
@@ -272,7 +271,7 @@ PLACED = 1
 UNSOUND = 2
 """The greedy over-commits a link, and needs Oktopus' repair."""
 
-ANY = 1 << 62
+UNLIMITED = 1 << 62
 """The free rate of a link that is not there."""
 
 
@@ -280,10 +279,11 @@ class TreeArrays(NamedTuple):
     """A data centre that is one tree, as the flat arrays that the compiled loop
     takes.
 
-    Per node its ``parent`` and ``uplink``, the object above it (-1: none).
-    Children of v by id are ``child[child_start[v] : child_start[v + 1]]``,
-    those that are switches from ``switch_start[v]`` on. ``switches`` are all of
-    them, by level and id. ``lower`` is the lower end of every link.
+    Per node its ``parent``, and the number of its ``uplink`` among the ledger's
+    objects, which are servers, then links (-1: none). Children of v by id are
+    ``child[child_start[v] : child_start[v + 1]]``, those that are switches from
+    ``switch_start[v]`` on. ``switches`` are all switches, by level and id.
+    ``lower`` is the lower end of every link.
     """
 
     n_servers: int
@@ -302,14 +302,16 @@ def tree_arrays(dc: DataCentre) -> TreeArrays:
     (tree,) = dc.trees
     child_start = np.array(tree.child_start)
     child = np.array(tree.child_list)
-    is_server = np.concatenate(([0], np.cumsum(child < dc.n_servers)))
+    # Servers come first among a switch's children: their ids are lowest.
+    servers_before = np.concatenate(([0], np.cumsum(child < dc.n_servers)))
     return TreeArrays(
         n_servers=dc.n_servers,
         most_slots=int(dc.slots.max(initial=0)),
         parent=np.array(tree.parent),
         uplink=np.where(tree.uplink >= 0, tree.uplink + dc.n_servers, -1),
         child_start=child_start,
-        switch_start=child_start[:-1] + np.diff(is_server[child_start]),
+        switch_start=child_start[:-1]
+        + np.diff(servers_before[child_start]),
         child=child,
         switches=np.concatenate([layer.switches for layer in dc.layers]),
         lower=np.array(dc.link_lower),
@@ -332,11 +334,14 @@ class Grid(NamedTuple):
 class CountsOverTime(NamedTuple):
     """Counts of VMs that nodes may take, kept from point to point.
 
-    ``most`` per node, ``servers_sum`` its sum over the servers below each
-    switch. ``held_down`` lists, from 1 on and after its length, the servers
-    whose uplink holds them down; ``shrunk`` likewise those with less free than
-    at the last point. ``seen`` tells what is listed already. ``queue`` is
-    scratch: nodes whose VMs are to be dealt to their children, and how many.
+    - ``most``: per node; ``servers_sum``: per switch, the sum of ``most`` over
+      its children that are servers.
+    - ``held_down`` and ``shrunk``: lists of servers, behind their lengths: those
+      whose uplink holds their count down, and those with less free than at the
+      last point.
+    - ``seen``: per server, the point at which it was last listed as shrunk.
+    - ``queue``: scratch, nodes whose VMs are to be dealt to their children, and
+      how many.
     """
 
     most: IntArray
@@ -355,11 +360,12 @@ def place_loop(
     job: tuple[int, int],
     grid: Grid,
 ) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Places ``job``: n VMs, on at most so many servers.
+    """Places ``job`` (its VMs, the most servers that it may use) at every point.
 
-    ``free`` is what is free at the cursor, ``changes`` the range after it.
-    Returns per point its status and how many servers it uses; and, point k from
-    k times ``job[1]`` on, which servers and how many VMs there.
+    ``free`` is what is free at the cursor; ``changes``: the first change after
+    it, and the end of those that count. Returns per point its status and its
+    number of servers; then the servers and the VMs on each, those of point k
+    from place k · ``job[1]`` on.
     """
     n_vms, room = job
     n_points = len(grid.rate)
@@ -420,8 +426,7 @@ def _apply(
     counts: CountsOverTime,
     mark: int,
 ) -> None:
-    """One change of the timeline; the second array keeps the minima of the
-    first.
+    """Applies change ``k`` to the first array; the second keeps its minima.
 
     Unless ``mark`` is -1, servers with a new minimum are listed as shrunk.
     """
@@ -488,8 +493,8 @@ def _count_again(
     held_down[0] = 0
     for k in range(1, before + 1):
         _count(tree, low, n_vms, rate, counts, held_down[k])
+    # Of the shrunk ones, those that are held down were counted anew above.
     for k in range(1, shrunk[0] + 1):
-        # Held down: counted anew already.
         if counts.most[shrunk[k]] >= min(low[shrunk[k]], n_vms):
             _count(tree, low, n_vms, rate, counts, shrunk[k])
 
@@ -520,15 +525,15 @@ def _count(
 def _free_above(tree: TreeArrays, low: IntArray, node: int) -> int:
     """The free bit/s of a node's uplink."""
     uplink = tree.uplink[node]
-    return low[uplink] if uplink >= 0 else ANY
+    return low[uplink] if uplink >= 0 else UNLIMITED
 
 
 def _fitting(count: int, free: int, n_vms: int, rate: int) -> int:
     """The largest count, up to ``count``, that an uplink with ``free`` bit/s
     lets through.
 
-    Where ``count`` itself does not pass, no count of at least N - a does: a =
-    free // rate is it.
+    X VMs pass where min(X, N - X) is at most a = free // rate. If ``count`` does
+    not, it is above a and below N - a: a is the largest that does.
     """
     if min(count, n_vms - count) * rate <= free:
         return count
@@ -544,7 +549,9 @@ def _place(
     servers: IntArray,
     amounts: IntArray,
 ) -> tuple[int, int]:
-    """The lowest subtree whose counts let the hose in, filled greedily."""
+    """Fills the lowest subtree whose counts let the hose in, greedily, into
+    ``servers`` and ``amounts``. Returns the status and the number of servers.
+    """
     # Inside one server no link is used, at whatever rate.
     if n_vms <= tree.most_slots:
         for server in range(tree.n_servers):
@@ -558,8 +565,8 @@ def _place(
         # The sum over servers is kept up to date; switches below were
         # counted earlier in this loop.
         total = counts.servers_sum[switch]
-        last = tree.child_start[switch + 1]
-        for e in range(tree.switch_start[switch], last):
+        end = tree.child_start[switch + 1]
+        for e in range(tree.switch_start[switch], end):
             total += most[tree.child[e]]
         if total >= n_vms:
             counts.queue[0, 0] = switch
@@ -600,9 +607,8 @@ def _deal(
             left -= dealt
             carried = min(dealt, n_vms - dealt) * rate
             if carried > _free_above(tree, low, child):
-                # A child that takes fewer than its count may break the rule
-                # where the count did not: at N - X VMs the link needs X
-                # times the rate.
+                # The count passes, but fewer VMs need not: the nearer to N/2,
+                # the more a link carries.
                 return UNSOUND, 0
             if child < tree.n_servers:
                 servers[used] = child

@@ -252,7 +252,7 @@ class Parameter:
         if self.limits is not None and isinstance(value, int | float):
             low, high = self.limits
             if not low <= value <= high:
-                return f"must lie between {low:g} and {high:g}, not at {value:g}"
+                return f"must lie between {low:.10g} and {high:.10g}, not at {value:.10g}"
         return None
 
 

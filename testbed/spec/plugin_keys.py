@@ -34,11 +34,10 @@ def load_plugin(location: Location, example: str) -> Loaded | None:
     try:
         if not where.endswith(".py") and "/" not in where:
             return from_module(where, name, text)
-        path = _found(location, where)
-        beside = _found_beside(location, where)
+        path = _plugin_file(location, where)
         if path is None:
             return None
-        return from_file(path, name, text, beside)
+        return from_file(path, name, text, _finder_beside(location, where))
     except PluginError as error:
         report_plugin(location, error)
     except OSError as error:
@@ -59,32 +58,31 @@ def report_plugin(location: Location, error: PluginError) -> None:
     location.report_at(place, error.reason)
 
 
-def _found(location: Location, name: str) -> Path | None:
+def _plugin_file(location: Location, name: str) -> Path | None:
     """The file of that name; None, and reported, where there is none.
 
     It is looked for beside the experiment file and along the search path, then
     in ``plugins`` of a run folder whose ``spec.yaml`` is run again. A file that
     ``--set`` names is also looked for in the working directory.
     """
+    elsewhere = [location.document.folder / "plugins" / kept_name(name)]
     # A value of --set has no line: it was typed in the working directory.
-    at_work = [] if location.place.line else [Path.cwd() / name]
-    elsewhere = (
-        location.document.folder / "plugins" / kept_name(name),
-        *at_work,
-    )
+    if not location.place.line:
+        elsewhere.append(Path.cwd() / name)
     return file_at(location, name, elsewhere=elsewhere)
 
 
-def _found_beside(location: Location, name: str) -> FindFile:
-    """Finds modules that the file ``name`` imports, where that file itself is
-    looked for.
+def _finder_beside(location: Location, name: str) -> FindFile:
+    """A finder of the modules that the file ``name`` imports, in all places
+    where that file itself is looked for.
     """
 
-    def find(module: str) -> Path | None:
-        # Most are of Python's library: a missing file is no problem.
+    def find(file: str) -> Path | None:
+        # Most imports are of Python's library: that there is no file is not
+        # reported.
         problems = location.document.problems
         before = len(problems)
-        path = _found(location, str(Path(name).parent / module))
+        path = _plugin_file(location, str(Path(name).parent / file))
         del problems[before:]
         return path
 

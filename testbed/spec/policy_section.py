@@ -75,13 +75,13 @@ def read_policies(
         if policy is None:
             continue
         _check_workload(entry, policy, workload)
-        _check_made(entry, policy)
+        _check_constructed(entry, policy)
         # The label names a folder of the run. It lacks unreadable parameters,
         # so that an entry with a problem may seem to repeat another one.
         if policy.label not in policies:
             policies[policy.label] = policy
         elif entry.is_sound():
-            entry.report(_twice(policy, policies[policy.label]))
+            entry.report(_repetition(policy, policies[policy.label]))
     return tuple(policies.values())
 
 
@@ -94,7 +94,7 @@ def _default_policies(workload: str) -> tuple[PolicySpec, ...]:
     return DEFAULT_POLICIES
 
 
-def _check_made(location: Location, policy: PolicySpec) -> None:
+def _check_constructed(location: Location, policy: PolicySpec) -> None:
     """Reports a plug-in policy that cannot be constructed, or whose claims are
     unknown or raise.
     """
@@ -117,7 +117,8 @@ def _check_made(location: Location, policy: PolicySpec) -> None:
         )
 
 
-def _twice(policy: PolicySpec, other: PolicySpec) -> str:
+def _repetition(policy: PolicySpec, other: PolicySpec) -> str:
+    """The objection to a second policy of one name."""
     source = other.kind.source
     if policy.kind.source == source:
         return f"{policy.label} is named twice"
@@ -134,8 +135,8 @@ def _check_workload(
             if kind.leases:
                 able.append(name)
         location.report(
-            f"{policy.name} schedules no leases, with cores and start times:"
-            f" {', '.join(able)} do"
+            f"{policy.name} does not schedule leases (jobs with cores and start"
+            f" times): {', '.join(able)} do"
         )
     if workload == SWEEP_WORKLOAD and policy not in SWEEP_POLICIES:
         location.report(
@@ -226,25 +227,26 @@ def policy_from(text: str, beside: Path) -> PolicySpec:
     kind = _kind_of_class(location)
     if kind is not None:
         spec = PolicySpec(kind.name, plugin=kind)
-        _check_made(location, spec)
+        _check_constructed(location, spec)
         if not location.document.problems:
             return spec
     problem = location.document.problems[0]
-    # A place in the class's own file; the file of the key does not exist.
+    # A problem in the class's file says where. The key's file is made up, so
+    # that the text stands for it.
     if problem.place != location.place:
         raise BadInput(str(problem))
     raise BadInput(f"{text}: {problem.message}")
 
 
 def _parameters(
-    location: Location, but: str, kind: PolicyKind
+    location: Location, name_key: str, kind: PolicyKind
 ) -> tuple[tuple[str, Scalar], ...]:
-    """The parameters of an entry: its keys apart from ``but``. Reports those
+    """The parameters of an entry: all its keys but ``name_key``. Reports those
     that are wrong.
     """
     parameters = []
     for key in location.value:
-        if key == but or not (location / key).is_readable:
+        if key == name_key or not (location / key).is_readable:
             continue
         value = _parameter(location / key, kind)
         if value is not None:
@@ -317,13 +319,13 @@ def _parsed(location: Location, parameter: Parameter) -> Scalar | None:
     try:
         if parameter.unit == "s":
             return parse_duration(value)
-        # True is a number to Python, and no share.
+        # A bool, which Python takes for a number, is reported below.
         if parameter.unit == "share" and not isinstance(value, bool):
             return parse_share(value)
     except UnitError as error:
         location.report(str(error))
         return None
-    # By the exact type: true is an int to Python.
+    # By the exact type, for the same reason.
     if isinstance(parameter.default, float) and type(value) in (int, float):
         return float(value)
     if type(value) is type(parameter.default) and isinstance(
@@ -364,7 +366,7 @@ def read_embedder(location: Location) -> str | None:
     if "class" not in written:
         location.report(
             "has no class, as {class: ./mine.py:MyEmbedder};"
-            " one of the testbed's is its name alone, as oktopus"
+            " for one of the testbed's write its name alone, as oktopus"
         )
         return None
     return _embedder_of_class(location / "class")
@@ -418,11 +420,9 @@ def check_policies(
     centre: DataCentre,
     jobs: Sequence[JobRequest],
 ) -> None:
-    """Reports the sizes that policies build for these jobs, each at its entry
-    in ``policies``.
-
-    Looks at all jobs only for policies whose sizes depend on them. O(jobs) for
-    each of those.
+    """Reports policies whose tables or flows are too many for these jobs, each
+    at its entry in ``policies``. O(jobs) for each policy whose sizes depend on
+    jobs.
     """
     for index, policy in enumerate(policies):
         where = _policy_location(location, index, "workload")
@@ -438,8 +438,9 @@ def _check_leases(
     centre: DataCentre,
     jobs: Sequence[JobRequest],
 ) -> None:
-    """Checks the size of the calendar, which holds every host's slots up to the
-    end of the last lease that is booked.
+    """Checks the sizes of the table of availability, with a host's cores each,
+    and of the calendar, which holds every host's slots up to the end of the last
+    lease that is booked.
     """
     hosts = centre.n_servers
     most_cores = int(centre.slots.max())
@@ -464,8 +465,8 @@ def _check_leases(
 def _calendar_slots(
     slot_s: float, centre: DataCentre, jobs: Sequence[JobRequest]
 ) -> float:
-    """Slots of the calendar up to the last end, or in all bookings if those have
-    more.
+    """The greater number of the slots up to the last lease's end and of those
+    that all bookings take.
     """
     hosts = centre.n_servers
     ahead_s = 0.0
@@ -503,6 +504,7 @@ def _check_sharing(
         # Jobs that do not fit are rejected, and have no flows.
         if job.demand.network and job.n_vms <= centre.total_slots:
             flows_of_job = job.n_vms
+            # Flows between the same two servers are one unit.
             if job.demand.pattern == "all-to-all":
                 flows_of_job = min(job.n_vms, centre.n_servers) ** 2
             flows = max(flows, flows_of_job)
@@ -515,10 +517,13 @@ def _check_sharing(
     )
     model = policy.kind.sharing_of(dict(policy.parameters))
     if model.flow_dependency == "independent" and model.recompute_s:
-        every = f"each {model.recompute_s:g} s of {human_duration(last_s)}"
+        hint = (
+            f"each {model.recompute_s:g} s of {human_duration(last_s)}:"
+            " take shorter jobs, or another coupling"
+        )
         within(
             location,
             last_s / model.recompute_s,
             "times that rates are computed anew",
-            f"{every}: take shorter jobs, or another coupling",
+            hint,
         )

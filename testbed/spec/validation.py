@@ -38,9 +38,7 @@ from testbed.spec.document import Location, did_you_mean, near, unknown_name
 _ErrorPath = tuple[int | str, ...]
 """Keys and indices of a pydantic error, with the tags of unions."""
 INSTALLED: Final = "installed"
-"""Tag, in a union of sections, of the section that reads every kind of an
-installed package.
-"""
+"""In a union of sections, the tag of the one for kinds of installed packages."""
 
 
 class SpecModel(BaseModel):
@@ -63,8 +61,8 @@ class SpecModel(BaseModel):
 
 @cache
 def descriptions(model: type[SpecModel]) -> Mapping[str, str]:
-    """A model's fields that have a description: their own, or the docstring
-    below them in the model's source.
+    """Descriptions of a model's fields, by name: the field's own, or the
+    docstring below it in the model's source.
     """
     described: dict[str, str] = {}
     # From the base down, so that a subclass's own descriptions win.
@@ -182,7 +180,7 @@ def _partial_section(model: type[Section], location: Location) -> Section:
             fields[name] = field.get_default(call_default_factory=True)
     unreadable = frozenset(model.model_fields) - frozenset(fields)
     fields |= dict.fromkeys(unreadable)
-    # Each field was validated by itself.
+    # Without validation, as each field was validated by itself.
     section = model.model_construct(
         _fields_set=set(mapping) & set(model.model_fields), **fields
     )
@@ -218,6 +216,7 @@ def _field_value(
             key: _partial_section(sections[0], location / key)
             for key in value
         }
+    # Neither the list nor the mapping that the field wants.
     if origin is not None:
         raise _UnreadableError
     return _section_of_kind(sections, location)
@@ -378,14 +377,15 @@ def _fewest_faults(
 ) -> str | None:
     """The kind that a mapping's keys fit best; None where that is uncertain."""
     faults: dict[str, int] = {}
+    keys = value.keys() - {"kind"}
     for kind, model in by_kind.items():
         # Without a key in common a section fits no better than any other.
-        if value.keys() & model.model_fields.keys() - {"kind"}:
-            faults[kind] = _own_faults(model, {**value, "kind": kind})
+        if keys & model.model_fields.keys():
+            faults[kind] = _key_faults(model, {**value, "kind": kind})
     if not faults:
         return None
     best = min(faults, key=faults.__getitem__)
-    common = value.keys() & by_kind[best].model_fields.keys() - {"kind"}
+    common = keys & by_kind[best].model_fields.keys()
     # With a fault for each key in common the fit may be chance.
     if faults[best] >= len(common):
         return None
@@ -395,9 +395,9 @@ def _fewest_faults(
     return best
 
 
-def _own_faults(model: type[SpecModel], value: Mapping[str, Any]) -> int:
-    """The number of faults of a mapping's own keys, without those inside their
-    values.
+def _key_faults(model: type[SpecModel], value: Mapping[str, Any]) -> int:
+    """The number of faults of a mapping's keys; those inside their values do not
+    count.
     """
     try:
         model.model_validate(value)
@@ -414,7 +414,7 @@ def _report(
 ) -> None:
     """Adds pydantic's errors to the document, each at its place."""
     details = error.errors(include_url=False, include_context=True)
-    # Collected first, since one of them may be a missing key, misspelt.
+    # Unknown keys first: a missing key may be one of them, misspelt.
     unknown: dict[_ErrorPath, list[str]] = {}
     for detail in details:
         if detail["type"] == "extra_forbidden":
@@ -435,22 +435,22 @@ def _report_detail(
     unknown: Sequence[str],
 ) -> None:
     """Adds one error; ``unknown`` are the unknown keys of the same mapping."""
-    kind = detail["type"]
+    error_type = detail["type"]
     # The path is empty for a key that is no valid text, as a lone surrogate.
     key = str(detail["loc"][-1]) if detail["loc"] else ""
-    if kind == "missing":
+    if error_type == "missing":
         # If it is misspelt, it is reported as an unknown key.
         if not any(near(name, [key]) for name in unknown):
             location.report(f"is required{_description_after(owner, key)}")
-    elif kind == "extra_forbidden":
+    elif error_type == "extra_forbidden":
         known = [] if owner is None else list(owner.model_fields)
         hint = (
             did_you_mean(key, known) or f"; known keys: {', '.join(known)}"
         )
         location.report(f"is an unknown key{hint}", at_key=True)
-    elif kind in _UNION and owner is not None:
+    elif error_type in _UNION and owner is not None:
         _report_kind(owner.model_fields[key], location)
-    elif kind == "model_type" and len(detail["loc"]) == 1 and owner:
+    elif error_type == "model_type" and len(detail["loc"]) == 1 and owner:
         section = next(_models(owner.model_fields[key].annotation))
         location.report(_no_mapping_message(section, detail["input"]))
     else:
@@ -507,7 +507,7 @@ def _no_mapping_message(model: type[SpecModel], value: object) -> str:
 
 def _report_kind(field: FieldInfo, location: Location) -> None:
     """Reports a value for a union of sections: it is no mapping, or its
-    ``kind`` is missing or unknown.
+    ``kind`` is missing or unknown. The other keys are checked by the likely kind.
     """
     models = tuple(_models(field.annotation))
     value = location.value
@@ -534,7 +534,6 @@ def _report_kind(field: FieldInfo, location: Location) -> None:
     guess = guessed_kind(models, value)
     if guess is None:
         return
-    # The other keys are checked as keys of the likely kind.
     likely, model = guess
     try:
         model.model_validate({**value, "kind": likely})
@@ -547,7 +546,8 @@ def value_in_words(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return f"the text {value if len(value) <= 40 else value[:37] + '...'!r}"
+        text = value if len(value) <= 40 else f"{value[:37]}..."
+        return f"the text {text!r}"
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list):
@@ -559,24 +559,25 @@ def _message(detail: ErrorDetails) -> str:
     """One of pydantic's errors as a sentence."""
     context = detail.get("ctx", {})
     value = detail["input"]
-    kind = detail["type"]
+    error_type = detail["type"]
     shown = value_in_words(value)
-    if kind == "quantity":
+    if error_type == "quantity":
         return str(context["message"])
-    if kind == "literal_error":
-        # pydantic has the values only in its message.
+    if error_type == "literal_error":
+        # pydantic lists the values in one text.
         known = re.findall(r"'([^']+)'", str(context["expected"]))
         hint = did_you_mean(value, known) if isinstance(value, str) else ""
         return f"must be one of {', '.join(known)}, not {shown}{hint}"
-    if kind == "string_pattern_mismatch":
+    if error_type == "string_pattern_mismatch":
         # Only names have a pattern.
         return (
             f"must consist of letters, digits, '.', '_' and '-' and begin with a letter or a digit"
             f" (64 characters at most), not {shown}"
         )
-    if kind in _WANTED:
-        return f"must be {_WANTED[kind]}, not {shown}{_hint(kind, value)}"
-    if kind in (*_BOUNDS, *_LENGTHS):
+    if error_type in _WANTED:
+        hint = _hint(error_type, value)
+        return f"must be {_WANTED[error_type]}, not {shown}{hint}"
+    if error_type in (*_BOUNDS, *_LENGTHS):
         return _limit_message(detail)
     # Any other error has pydantic's message, in lower case at the start.
     return f"{detail['msg'][0].lower()}{detail['msg'][1:]}"
@@ -585,23 +586,23 @@ def _message(detail: ErrorDetails) -> str:
 def _limit_message(detail: ErrorDetails) -> str:
     """A number or a length beyond its limit, as a sentence."""
     context = detail.get("ctx", {})
-    kind = detail["type"]
-    if kind in _BOUNDS:
-        name, word = _BOUNDS[kind]
+    error_type = detail["type"]
+    if error_type in _BOUNDS:
+        name, word = _BOUNDS[error_type]
         shown = value_in_words(detail["input"])
-        return f"must be {word} {context[name]:g}, not {shown}"
-    name, word = _LENGTHS[kind]
+        return f"must be {word} {context[name]:.10g}, not {shown}"
+    name, word = _LENGTHS[error_type]
     return (
         f"needs at {word} {context[name]}, not {context['actual_length']}"
     )
 
 
-def _hint(kind: str, value: object) -> str:
+def _hint(error_type: str, value: object) -> str:
     """The correction where a number has quotes, or a text lacks them."""
     if isinstance(value, str):
-        if kind.startswith(("int", "float")) and _numeric(value):
+        if error_type.startswith(("int", "float")) and _numeric(value):
             return ": remove the quotes"
-    elif kind == "string_type" and isinstance(value, int | float):
+    elif error_type == "string_type" and isinstance(value, int | float):
         return f": write '{value_in_words(value)}' if that is the text"
     return ""
 

@@ -84,13 +84,16 @@ class WorkloadSection(Section):
 
 
 class BandwidthRule(SpecModel):
-    """The bandwidth that each VM requests, unless the workload states it."""
+    """The bandwidth that each VM requests, unless the workload states it.
+
+    Max_B: see :class:`HoseDemand`.
+    """
 
     rule: HoseRule = "clip"
-    """clip: normal around 0.55 of Max_B, clipped to a tenth of it and
-    the whole (default); printed: the paper's formula as it is printed,
-    which always gives Max_B; mean: as clip for one size of job, scaled
-    to exactly that mean
+    """clip: normal around 0.55 of Max_B, clipped to between Max_B/10 and
+    Max_B (default); printed: the paper's formula as it is printed, which
+    always gives Max_B; mean: as clip with one Max_B for all jobs, scaled
+    to a mean of exactly ``mean``
     """
     # Without the cap the rule gives means above 10 Gbit/s on logs for which
     # AdaBa's Table 1 has 250 Mbit/s (decision 27).
@@ -114,12 +117,12 @@ class CpuRule(SpecModel):
     high: Share = 1.0
     """the greatest (default 100 %)"""
     error: Share | None = None
-    """schedulers are told it with a uniform error of at most so much of
-    a node (default: they are told the truth)
+    """schedulers are told the true share with a uniform error of at most
+    this much (default: without one)
     """
     told: Share | None = None
-    """schedulers know nothing of it: they are told this share of every
-    process
+    """schedulers are told this share of every process in place of the
+    true one
     """
 
 
@@ -164,33 +167,33 @@ class ParallelWorkload(WorkloadSection):
             return NO_JOBS
         jobs = jobs.in_vms(self.processes_per_vm)
         slots = datacentre.total_slots
-        natural: float | None = None
+        natural_load: float | None = None
         # Jobs that all arrive at once have no load: they are kept as they are
         # unless the section asks for a load.
         try:
-            natural = jobs.load(slots)
+            natural_load = jobs.load(slots)
         except NoSpan as objection:
             if self.load is not None:
                 location.report(
                     f"{objection}, which nothing can stretch", "load"
                 )
                 return NO_JOBS
-        # Distances between arrivals are multiplied: order and bursts stay.
         scaled = jobs.from_zero()
         if self.load is not None:
+            # Distances between arrivals are multiplied: order and bursts stay.
             scaled = jobs.at_load(self.load, slots)
         # After scaling: a low load stretches the arrivals.
         if not self._countable(location, scaled):
             return NO_JOBS
-        demand = self._demand(datacentre)
-        if demand is not None:
+        hose = self._hose_demand(datacentre)
+        if hose is not None:
             scaled = replace(
                 scaled,
-                bandwidth_bps=demand.draw(context.seed, scaled.processes),
+                bandwidth_bps=hose.draw(context.seed, scaled.processes),
             )
         if self.cpu is not None:
             scaled = _with_cpu(scaled, self.cpu, context.seed)
-        facts = self._job_facts(scaled, slots, natural, demand)
+        facts = self._job_facts(scaled, slots, natural_load, hose)
         # Requests are made from the columns when they are accessed.
         requests = Requests(scaled, pattern=self.pattern)
         return LoadedWorkload(
@@ -227,7 +230,7 @@ class ParallelWorkload(WorkloadSection):
         """True unless arrivals last too long, or too many processes have a CPU use
         of their own.
         """
-        good = within(
+        spans = within(
             location / "load",
             jobs.span_s,
             "seconds of arrivals",
@@ -237,15 +240,16 @@ class ParallelWorkload(WorkloadSection):
         if self.cpu is not None:
             processes = int(jobs.processes.sum(dtype=np.int64))
         # Both are checked, so that both are reported.
-        few = within(
+        counts = within(
             location / "cpu",
             processes,
             "processes with a CPU use of their own",
             "take fewer jobs, smaller ones, or more processes_per_vm",
         )
-        return good and few
+        return spans and counts
 
-    def _demand(self, datacentre: DataCentre) -> HoseDemand | None:
+    def _hose_demand(self, datacentre: DataCentre) -> HoseDemand | None:
+        """How bandwidth is drawn; None without links."""
         if datacentre.n_links == 0:
             return None
         rule = self.bandwidth or BandwidthRule()

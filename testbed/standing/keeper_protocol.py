@@ -1,7 +1,7 @@
 """Requests to the keeper of a standing network and its replies, over a socket.
 
-One line of JSON a request, ``{"ShowTenant": {"name": "a"}}``, and one a reply,
-then the connection ends. Only root can open the unix socket. Errors travel as
+A request is one line of JSON, ``{"ShowTenant": {"name": "a"}}``, and so is its
+reply; then the connection ends. Only root can open the unix socket. Errors travel as
 message, hint and exit code, and are raised again where the request was made.
 """
 
@@ -47,7 +47,9 @@ Watched = Mapping[int, Callable[[], object]]
 
 
 class NothingUp(BadInput):
-    """There is no network to ask about; ``run``: one in progress has its own."""
+    """No standing network is up. ``run``: the run in progress, if any, which has
+    a network of its own.
+    """
 
     def __init__(self) -> None:
         # Types of events are a third of what a short command imports.
@@ -89,7 +91,9 @@ Way = Literal["both", "up", "down"]
 
 @dataclass(frozen=True)
 class SetLink(KeeperRequest):
-    """Takes a cable up or down; ``names``: of both its ends, or the link's."""
+    """Brings a cable up, or takes it down. ``names``: its two ends, or the name
+    of the link alone.
+    """
 
     names: tuple[str, ...]
     up: bool
@@ -113,9 +117,8 @@ class ShowSwitches(KeeperRequest):
 
 @dataclass(frozen=True)
 class RestartSwitch(KeeperRequest):
-    """Restarts the switch called ``name``, or the one of that bridge or node.
-
-    ``all`` restarts every switch.
+    """Restarts the switch of this name, or that of a bridge or node of this
+    name; ``all``: every one.
     """
 
     name: str
@@ -181,7 +184,9 @@ def ask(
     kind: type[Reply],
     path: Path | None = None,
 ) -> Reply:
-    """The keeper's reply. Raises the error that it carries; NothingUp."""
+    """The keeper's reply. Raises the error in it, NothingUp without a network,
+    or RunFailed.
+    """
     try:
         text = _exchange(request, path or standing_dir() / "socket")
     except FileNotFoundError:
@@ -217,7 +222,7 @@ def _exchange(request: KeeperRequest, path: Path) -> bytes:
 
 
 def read_reply(text: bytes, kind: type[Reply]) -> Reply:
-    """The value of a reply; raises the error that it carries."""
+    """The value of a reply. Raises the error in it."""
     record = json.loads(text)
     if "error" in record:
         raise error_of(record)
@@ -228,7 +233,9 @@ def read_reply(text: bytes, kind: type[Reply]) -> Reply:
 
 
 def error_of(record: dict[str, Any]) -> TestbedError:
-    """An error by its exit code, as a reply or ``--json`` carries it."""
+    """The error in a reply or in the output of ``--json``; its exit code tells
+    the class.
+    """
     kind: type[TestbedError] = RunFailed
     for candidate in (DoesNotFit, BadInput, MachineCannot):
         if candidate.exit_code == record["exit_code"]:
@@ -248,13 +255,12 @@ def reply_line(value: object) -> bytes:
             "hint": value.hint,
             "exit_code": value.exit_code,
         }
-    # By its end a client tells a whole reply from one that the keeper's
-    # death cut short.
+    # The line end shows that the keeper's death did not cut the reply short.
     return json.dumps(record, default=_plain).encode() + b"\n"
 
 
 def _plain(value: Any) -> object:
-    """The fields of a dataclass; the text of an address.
+    """The fields of a dataclass; any other value, such as an address, as text.
 
     ``asdict`` would copy values in depth; ``vars`` would include the
     properties that a plan has cached.
@@ -272,11 +278,11 @@ def serve(
     timeout_s: float = REQUEST_TIMEOUT_S,
     watched: Callable[[], Watched] = dict,
 ) -> socket.socket:
-    """Serves one request after the other until one asks for the end.
+    """Serves one request after the other until a :class:`TakeDown`, whose
+    connection it returns without a reply.
 
-    Returns that one's connection, still without a reply. Nothing that a client
-    sends, or leaves out, ends this loop. ``watched``: files, and what to call
-    between requests when one becomes readable.
+    Nothing else that a client sends, or leaves out, ends this loop. ``watched``
+    gives files, and what to call when one becomes readable.
     """
     while True:
         # One client at a time: no two requests change the network at once.
@@ -299,7 +305,7 @@ def serve(
 def send(connection: socket.socket, reply: object) -> None:
     """Replies and hangs up; a client that is gone is no error."""
     with connection, suppress(OSError):
-        # One that does not read holds up the others no longer than that.
+        # A client that does not read holds up the others no longer than this.
         connection.settimeout(REQUEST_TIMEOUT_S)
         connection.sendall(reply_line(reply))
 
@@ -338,7 +344,7 @@ def _wait_for(
             try:
                 callback()
             except Exception:
-                logging.exception("between requests")
+                logging.exception("a watched file's callback failed")
         if sock.fileno() in readable:
             return
         if time.monotonic() > until_s:
@@ -356,7 +362,7 @@ def _readable(
         poll.register(descriptor, select.POLLIN)
     timeout_ms = None
     if until_s != math.inf:
-        # A negative time-out is one without end.
+        # With a negative time-out it would wait for ever.
         timeout_ms = max(0.0, until_s - time.monotonic()) * 1000
     return {descriptor for descriptor, _ in poll.poll(timeout_ms)}
 
@@ -368,7 +374,7 @@ def _received(
 ) -> KeeperRequest:
     """One request.
 
-    Raises BadInput for what is none, OSError for a client that hangs or is
+    Raises BadInput for anything else, OSError for a client that hangs or is
     gone.
     """
     text = b""
@@ -387,12 +393,11 @@ def _received(
 
 def _parsed(text: bytes) -> KeeperRequest:
     """A request from its line. Raises BadInput."""
-    # Subclasses that exist, and not a list: those of network_layout are known
-    # as soon as the keeper, which serves them, has imported that module.
+    # No fixed list: network_layout, which the keeper imports, has more kinds.
     kinds = {kind.__name__: kind for kind in KeeperRequest.__subclasses__()}
     try:
         [(name, arguments)] = json.loads(text).items()
-        # In JSON again: strict, pydantic takes a list for a tuple only there.
+        # JSON again: strict pydantic takes a list for a tuple only from JSON.
         return TypeAdapter(kinds[name]).validate_json(json.dumps(arguments))
     except ValidationError as error:
         reason = error.errors()[0]["msg"]

@@ -17,8 +17,8 @@ END_S = 120.0
 
 _running: set[subprocess.Popen[str]] = set()
 _interrupted: set[subprocess.Popen[str]] = set()
-"""Those of them that were sent SIGINT: a second one may cut their cleaning
-short.
+"""Running programs that were sent SIGINT: a second one may stop them from
+cleaning up.
 """
 
 
@@ -26,8 +26,9 @@ def run_child(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     """Runs a program to its end and returns its output and its exit code, which
     the caller judges.
 
-    It is sent SIGINT once: when this process ends, however that ends, when it
-    is interrupted, and by :func:`interrupt`.
+    The program is sent SIGINT when the caller is interrupted or
+    :func:`interrupt` is called, once in all; and by the kernel when this process
+    ends, however that ends.
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(

@@ -40,9 +40,9 @@ def executor(cluster: str | None, processes: int, say: Say) -> Executor:
     """The executor that ``--cluster`` names; ``processes`` are the workers that
     it starts.
 
-    Raises BadInput for what is no cluster, MachineCannot where its package is
-    missing; entering it raises BadInput if no scheduler replies, or if no
-    worker's code is the driver's.
+    Raises BadInput for what is no cluster, MachineCannot where the package of
+    its launcher is missing; entering it raises BadInput if no scheduler replies,
+    or if no worker runs the driver's code.
     """
     if cluster is None:
         if processes == 1:
@@ -57,7 +57,7 @@ def executor(cluster: str | None, processes: int, say: Say) -> Executor:
 
 
 def _address(cluster: str) -> str:
-    # Dask's client finds a wrong address only when it is half made, and then
+    # Dask's client finds an address wrong only when it is half made, and then
     # takes long to end.
     parts = urlsplit(cluster)
     try:
@@ -73,8 +73,8 @@ def _address(cluster: str) -> str:
 
 
 def _check(cluster: str) -> None:
-    """Raises BadInput where keys are missing, or something else than a
-    scheduler listens there.
+    """Raises BadInput where keys are missing, or something else than a scheduler
+    listens there, for whose reply Dask's client would wait for ever.
     """
     security = importlib.import_module("distributed.security").Security()
     if (
@@ -85,8 +85,7 @@ def _check(cluster: str) -> None:
             f"{cluster} needs keys, and Dask's configuration has none for clients",
             "set distributed.comm.tls there; docs/clusters.md says how",
         )
-    # In a thread: a notebook has an event loop of its own in this one. Dask's
-    # client would wait for the reply of any server for ever.
+    # In another thread: in a notebook this one has an event loop already.
     with futures.ThreadPoolExecutor(1) as apart:
         try:
             apart.submit(asyncio.run, _ask(cluster, security)).result()
@@ -156,8 +155,7 @@ def _client_of(opened: AbstractContextManager[Any]) -> Iterator[Any]:
 
 
 def _distributed() -> Any:
-    # Half of its functions are typed; what is not would be an error at every
-    # call.
+    # As Any: the type checker would object to each call of an untyped function.
     try:
         return importlib.import_module("distributed")
     except ImportError:
@@ -165,7 +163,7 @@ def _distributed() -> Any:
     except Exception as error:
         # It reads its settings when it is imported.
         raise BadInput(
-            f"Dask does not start: {_first_line(error)}",
+            f"Dask does not start: {str(error) or type(error).__name__}",
             "correct or remove the files in ~/.config/dask and DASK_CONFIG",
         ) from error
 

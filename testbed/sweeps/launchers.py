@@ -1,7 +1,7 @@
 """Clusters that Dask's own launchers start for a sweep: SLURM, Kubernetes, SSH.
 
-Each gets no more than it must have: its settings stand in Dask's configuration
-files.
+They get only the arguments that they must have: users' settings stand in Dask's
+configuration files.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ SETTINGS = (
 
 @dataclass(frozen=True)
 class Launcher:
-    """A cluster class, and the packages that it needs; ``extra`` installs them."""
+    """A cluster class, and the packages that it needs. ``extra``: its name for
+    ``--cluster``, and the extra of the package that installs them.
+    """
 
     extra: str
     needs: tuple[str, ...]
     module: str
-    cluster: str
+    class_name: str
 
     def imported(self) -> Any:
         """The class. Raises MachineCannot where a package is missing."""
@@ -36,7 +38,7 @@ class Launcher:
             for name in self.needs:
                 importlib.import_module(name)
             return getattr(
-                importlib.import_module(self.module), self.cluster
+                importlib.import_module(self.module), self.class_name
             )
         except ModuleNotFoundError as error:
             raise MachineCannot(
@@ -69,14 +71,14 @@ def scaled(launcher: Launcher, workers: int) -> Iterator[Any]:
 
 @contextmanager
 def on_hosts(hosts: tuple[str, ...], workers: int) -> Iterator[Any]:
-    """A scheduler on the first host, and workers shared out among all; closed
-    at the end.
+    """A scheduler on the first host, and at least ``workers`` workers, equally
+    many on each host; closed at the end.
 
-    The interpreter and the product are where they are here.
+    The interpreter and the product have the same paths on all hosts as here.
     """
     per_host = math.ceil(workers / len(hosts))
     options = {"nthreads": 1, "n_workers": per_host}
-    # Every line that a worker writes, otherwise.
+    # It would log every line that a worker writes.
     logging.getLogger("distributed.deploy.ssh").setLevel(logging.WARNING)
     # The first is the scheduler's host; the list after it has the workers.
     with _started(
@@ -106,11 +108,12 @@ def _started(
     kind = launcher.imported()
     try:
         cluster = kind(*arguments, **options)
-    except Exception as error:  # each launcher has its own
+    except Exception as error:  # each launcher raises some of its own
         lines = str(error).splitlines() or [type(error).__name__]
         first = lines[0].rstrip(",:")
         raise MachineCannot(
-            f"Dask's {launcher.cluster} does not start: {first}", SETTINGS
+            f"Dask's {launcher.class_name} does not start: {first}",
+            SETTINGS,
         ) from error
     with cluster:
         yield cluster

@@ -36,15 +36,13 @@ class ResultStore:
         return f"{key[:2]}/{key[2:]}.jsonl"
 
     def get(self, key: str) -> Record | None:
-        """The stored result; None where there is none, a damaged one, or
-        another's.
-        """
+        """The stored result; None if it is missing, damaged, or of another key."""
         try:
             path = self._folder.path / self.name(key)
             text = regular_bytes(path).decode()
             first, _, second = text.partition("\n")
             record: Any = json.loads(first)
-            # Without its last line end it was torn, since it is not synced.
+            # Files are not synced: a torn one lacks its last line end.
             if not second.endswith("\n") or record["key"] != key:
                 return None
             result: Any = record["result"]
@@ -66,7 +64,7 @@ class ResultStore:
 
 
 def _digest(result: Record) -> str:
-    """Guards against edits by mistake; whoever means to can make another."""
+    """A checksum against edits by mistake; it protects from no forgery."""
     return hashlib.sha256(_line(result).encode()).hexdigest()
 
 
@@ -78,11 +76,11 @@ def _line(value: Record) -> str:
 
 @dataclass(frozen=True)
 class SweepProgress:
-    """Runs done, and their cost; ``kept`` of them were found stored.
+    """Runs done, of which ``kept`` were found stored; ``cost`` is of the others.
 
-    ``in_seconds``: the costs are the seconds that the runs are expected to
-    take, one after another. ``stage``: work beside the runs, whose progress
-    this is; what it makes is not kept.
+    ``in_seconds``: costs are the seconds that runs are expected to take, one
+    after another. ``stage``: if set, this is the progress of other work, whose
+    results are not stored.
     """
 
     done: int
@@ -98,7 +96,9 @@ Report = Callable[[SweepProgress], None]
 
 
 def number(record: Record, metric: str) -> float | None:
-    """A metric of a cell's result; None where there is nothing to average."""
+    """A cell's metric by its dotted path in the summary; None where it is no
+    number.
+    """
     value: Any = record["summary"]
     for part in metric.split("."):
         value = value.get(part) if isinstance(value, dict) else None
@@ -134,8 +134,8 @@ def cell_result(
     failed: list[str],
     events_sha256: str,
 ) -> dict[str, Any]:
-    """A cell's result. ``exit_code`` is that of the run: 1 outside what was
-    expected.
+    """A cell's result. ``exit_code``: as the run's, 1 if an expectation or the
+    audit failed.
     """
     summary = dict(summary)
     # A result is the same to the byte wherever it was computed.

@@ -22,8 +22,9 @@ from testbed.web.page_layout import PageLayout, page_layout
 from testbed.web.run_state import SlotUse, shown
 
 KEPT_SAMPLES = 900
-"""Seconds of history of each link."""
+"""Samples kept of each link, about one a second."""
 KEPT_TOTALS = 3_600
+"""Samples kept of the curves of the whole network, about one a second."""
 ENDED = "the network is no longer up"
 NO_JOBS: dict[str, Any] = {
     "ended": {},
@@ -33,12 +34,12 @@ NO_JOBS: dict[str, Any] = {
     "rejections": [],
     "fidelity": {"verdict": None, "notes": []},
 }
-"""A run's part of a frame, empty: the page has one form for both."""
+"""A run's part of a frame, empty: the page reads runs and networks in one form."""
 
 
 @dataclass(frozen=True)
 class LinkRates:
-    """Rates of all directed links in a second, in bit/s of the experiment."""
+    """Rates of all directed links over a sample, in bit/s of the experiment."""
 
     t: float
     reserved_bps: NDArray[np.float32]
@@ -48,8 +49,8 @@ class LinkRates:
 class FollowedNetwork:
     """A standing network up to the last line of its feed.
 
-    Seconds count from the first sample on. ``trouble``: why there is no further
-    line, or empty.
+    Seconds are the time that its samples cover. ``trouble``: why there is no
+    further line, or empty.
     """
 
     def __init__(self, lines: Iterable[str]) -> None:
@@ -64,9 +65,9 @@ class FollowedNetwork:
         # Without a lock: appending to a deque and taking from its other end
         # are atomic in Python.
         self._waiting: deque[str] = deque()
-        # A pipe holds less than a large network's sample: read in the
-        # server's own loop, such a line would stop it until its end is there.
-        # A daemon: the page ends while the feed waits for its next second.
+        # In a thread: a pipe does not hold a large network's whole line, and
+        # reading one would block the server's loop until it is complete. A
+        # daemon, so that the page can end while the thread waits for a line.
         self._reader = threading.Thread(
             target=self._read, args=(lines,), daemon=True
         )
@@ -74,9 +75,10 @@ class FollowedNetwork:
 
     def _read(self, lines: Iterable[str]) -> None:
         """Queues the feed's lines, from a thread of its own."""
+        # The feed can be killed before its own last line, or within a line.
         for line in lines:
-            self._waiting.append(line)
-        # The feed can be killed before it writes its own last line.
+            if line.endswith("\n"):
+                self._waiting.append(line)
         self._waiting.append(json.dumps({"end": ENDED}))
 
     def wait(self) -> None:
@@ -257,12 +259,13 @@ class FollowedNetwork:
         }
 
     def _link(self, layout: PageLayout, number: int) -> dict[str, Any]:
+        # Of several links that are drawn as one, the first is described.
         link = layout.links[number]
         # Directed links: that of link n upward is 2n, downward 2n + 1.
         upward = 2 * link.number
-        both = slice(upward, upward + 2)
-        queued_bytes = sum(self.last.get("queued_bytes", ())[both])
-        dropped = sum(self.last.get("dropped", ())[both])
+        directions = slice(upward, upward + 2)
+        queued_bytes = sum(self.last.get("queued_bytes", ())[directions])
+        dropped = sum(self.last.get("dropped", ())[directions])
         return {
             "title": f"link {shown(link.name)}",
             "facts": [

@@ -12,6 +12,7 @@ import pytest
 import testbed
 from testbed import compiled
 from testbed.compiled import LazyLoop
+from testbed.plugin_guard.decision_limit import TimeOver
 
 
 def _doubled(number: int) -> int:
@@ -77,11 +78,20 @@ def test_an_interrupt_during_machine_code_is_one() -> None:
     def broken() -> None:
         raise SystemError("a fault")
 
+    def over() -> None:
+        # What ends a plug-in's decision is no Exception either.
+        raise SystemError("a result with an exception set") from TimeOver(
+            over, 10.0, " (mine.py:12)"
+        )
+
     loop = LazyLoop(_doubled)
     for run in (interrupted, interrupted_deeply):
         loop._run = run
         with pytest.raises(KeyboardInterrupt):
             loop(0)
+    loop._run = over
+    with pytest.raises(TimeOver, match="within 10 s"):
+        loop(0)
     loop._run = broken
     with pytest.raises(SystemError, match="a fault"):
         loop(0)

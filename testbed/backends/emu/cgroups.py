@@ -2,9 +2,8 @@
 
 Below ``hosenet/RUN`` each node has a group with quotas of processors and
 memory, and in it each VM a group with a weight and a freezer. The run's own
-process is in ``hosenet-main/RUN``: the cleanup finds all that it started in
-that group, and VMs, whose group is another, cannot take its share of the
-processors.
+process is in ``hosenet-main/RUN``: there the cleanup finds all that it started,
+and VMs, being in another group, cannot take its share of the processors.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +31,7 @@ LEAST_QUOTA_US = 1_000
 # The longest period that the kernel takes.
 MAX_PERIOD_US = 1_000_000
 SOCKETS_LIMIT = "memory.kmem.tcp.limit_in_bytes"
-"""Of all sockets of a group, whatever its name says."""
+"""Limits all sockets of a group, not TCP's alone."""
 SOCKETS_PART = 2
 """Divisor of a group's memory limit, for the limit of its sockets' memory."""
 MAX_WEIGHT = 10_000
@@ -41,7 +40,7 @@ MAX_WEIGHT = 10_000
 SHARES_PER_WEIGHT = 2
 # Weight of a process outside all groups, and of a group by default.
 USUAL_SHARES, USUAL_WEIGHT = 1024, 100
-WANTED_V1 = ("cpu", "cpuacct", "freezer")
+NEEDED = ("cpu", "cpuacct", "freezer")
 # Time for the kernel to freeze, thaw or kill; long, as the machine may be busy.
 TIMEOUT_S = 30.0
 FREEZE_S = 5.0
@@ -95,18 +94,19 @@ def read_layout(mountinfo: str) -> CgroupLayout:
         with suppress(OSError):
             controllers = unified / "cgroup.controllers"
             offered = controllers.read_text(encoding="ascii").split()
-        # Both may be mounted: a controller is in one hierarchy, and systemd's
-        # own is without any.
+        # Beside version 1's hierarchies that of version 2 may be mounted without
+        # controllers, as systemd's own.
         if "cpu" in offered:
-            names = [*WANTED_V1]
+            # Every group of version 2 has the files of cpuacct and freezer.
+            names = [*NEEDED]
             names += [name for name in OPTIONAL if name in offered]
             return CgroupLayout(2, dict.fromkeys(names, unified))
-    missing = [name for name in WANTED_V1 if name not in first]
+    missing = [name for name in NEEDED if name not in first]
     if missing:
         why = f"no control group controller {', '.join(missing)} is mounted"
         return CgroupLayout(0, {}, why)
     mounts = {}
-    for name in (*WANTED_V1, *OPTIONAL):
+    for name in (*NEEDED, *OPTIONAL):
         if name in first:
             mounts[name] = first[name]
     return CgroupLayout(1, mounts)
@@ -147,10 +147,10 @@ class RunCgroup:
             # A leaf: version 2 has no processes in a group that hands
             # controllers to groups below it.
             self._make(path, leaf=path in self._main_paths)
-        top = self.layout.mounts["cpu"]
+        root = self.layout.mounts["cpu"]
         weights = processor_weights(os.cpu_count() or 1)
-        self._set_processes_weight(top / MAIN_TOP, weights.main)
-        self._set_processes_weight(top / TOP, weights.vms)
+        self._set_processes_weight(root / MAIN_TOP, weights.main)
+        self._set_processes_weight(root / TOP, weights.vms)
 
     def _set_processes_weight(self, group: Path, n: int) -> None:
         """Gives a group the weight of ``n`` processes outside of all groups."""
@@ -162,7 +162,8 @@ class RunCgroup:
         """Moves this process, and with it its later children, into the run's
         group.
         """
-        # Several controllers may be mounted together: any of them names it.
+        # The first of controllers that are mounted together: cpu in version 2,
+        # where freezer may be version 1's.
         controller_of = {
             path: name
             for name, path in reversed(self.layout.mounts.items())
@@ -192,7 +193,7 @@ class RunCgroup:
 
     def add_vm(self, server: int, vm: int) -> tuple[Path, ...]:
         """Makes a VM's groups; returns the files by which processes join them."""
-        groups = self._everywhere(server, vm)
+        groups = self._vm_groups(server, vm)
         for group in groups:
             self._make(group.parent)
             self._make(group, leaf=True)
@@ -202,15 +203,15 @@ class RunCgroup:
         """Waits until processes can join groups at once.
 
         The first move after a pause waits for an RCU grace period, some 15 ms;
-        others within some more milliseconds do not. Here this process moves
-        into the group that it is in.
+        others within some more milliseconds do not. Here this process, once it
+        has entered the run's group, moves into it again.
         """
         if self._home:
-            _write(self._way_out, "0")
+            _write(self._main_processes, "0")
 
     def remove_vm(self, server: int, vm: int) -> None:
         """Removes a VM's groups, whose processes have ended."""
-        for group in self._everywhere(server, vm):
+        for group in self._vm_groups(server, vm):
             _remove_group(group)
 
     def set_quota(
@@ -230,8 +231,8 @@ class RunCgroup:
         if self.layout.version == 2:
             _write(group / "cpu.max", f"{quota} {period}")
         else:
-            # The kernel refuses a group a larger share than its parent's, also
-            # for the moment between the two writes: without a quota meanwhile.
+            # The kernel refuses a group a larger share than its parent's, even
+            # between these writes: the quota goes first.
             _write(group / "cpu.cfs_quota_us", "-1")
             _write(group / "cpu.cfs_period_us", str(period))
             _write(group / "cpu.cfs_quota_us", str(quota))
@@ -275,7 +276,7 @@ class RunCgroup:
         return True
 
     def limits_reached(self, server: int, vm: int) -> tuple[str, ...]:
-        """Limits by which a VM was stopped: ``processes``, ``memory``."""
+        """Limits that a VM has reached: ``processes``, ``memory``."""
         kills = {1: "memory.oom_control", 2: "memory.events"}
         watched = (
             ("pids", "processes", "pids.events", "max"),
@@ -295,7 +296,9 @@ class RunCgroup:
         server: int,
         vm: int | None,
     ) -> Path | None:
-        """The group to limit; None where the machine has no such limits."""
+        """The group to limit, its node's made if missing; None where the machine
+        has no such limits.
+        """
         if controller not in self.layout.mounts:
             return None
         self._make(self._path(controller, server))
@@ -319,20 +322,21 @@ class RunCgroup:
     def end_vm(self, server: int, vm: int) -> None:
         """Kills every process of a VM, frozen or not. Raises TimeoutError."""
         killed: set[int] = set()
-        for group in _freezers_first(self._everywhere(server, vm)):
-            killed |= _empty(group, self._way_out)
+        for group in _freezers_first(self._vm_groups(server, vm)):
+            killed |= _empty(group, self._main_processes)
 
-        # They have left the group by the way out: an empty one says nothing.
-        def left() -> str:
+        # They were moved out of the group: that it is empty does not mean that
+        # they have ended.
+        def unended() -> str:
             killed.difference_update(
                 [pid for pid in killed if not lives(pid)]
             )
             if not killed:
                 return ""
-            noun = number_of(len(killed), "process does", "processes do")
-            return f"{noun} not end"
+            subject = number_of(len(killed), "process does", "processes do")
+            return f"{subject} not end"
 
-        _wait_while(left)
+        _wait_while(unended)
 
     def raise_priority(self, server: int, vm: int) -> None:
         """Moves a VM's processes, which are to end, into the run's own group.
@@ -345,7 +349,7 @@ class RunCgroup:
         for pid in processes.read_text("ascii").split():
             # A process that has ended meanwhile cannot be moved.
             with suppress(OSError):
-                _write(self._way_out, pid)
+                _write(self._main_processes, pid)
 
     def freeze(
         self,
@@ -365,7 +369,8 @@ class RunCgroup:
             state = "FROZEN" if frozen else "THAWED"
             _write(group / FREEZER_V1, state)
         trouble = f"{group} did not {'freeze' if frozen else 'thaw'}"
-        # The write begins it: a process in a system call freezes at its end.
+        # The write only begins it: a process in a system call freezes when that
+        # ends.
         _wait_while(
             lambda: "" if self.is_frozen(server, vm) is frozen else trouble
         )
@@ -374,10 +379,9 @@ class RunCgroup:
         return _is_frozen(self._path("freezer", server, vm))
 
     @property
-    def _way_out(self) -> Path:
-        """File that moves killed processes to the run's own group.
-
-        A process needs processor time to exit, too.
+    def _main_processes(self) -> Path:
+        """File that moves a process to the run's own group: a killed one needs
+        processor time to exit, too.
         """
         main = self.layout.mounts["cpu"] / MAIN_TOP / self._run_tag
         return main / "cgroup.procs"
@@ -403,7 +407,7 @@ class RunCgroup:
         """The group that counts the processor time of a node, or of one VM."""
         return self._path("cpuacct", server, vm)
 
-    def _everywhere(self, server: int, vm: int) -> list[Path]:
+    def _vm_groups(self, server: int, vm: int) -> list[Path]:
         """A VM's group in every hierarchy."""
         return [
             path / f"node{server}" / f"vm{vm}" for path in self._vm_paths
@@ -448,17 +452,16 @@ def group_of(process: Path, controller: str) -> str:
         _, controllers, place = line.split(":", 2)
         if controller in controllers.split(","):
             return place
-        # Version 2's line has no controllers; beside it there may be those of
-        # version 1, which then have this one.
+        # Version 2's line has no controllers; it counts where no line of version
+        # 1 has this one.
         if not controllers:
             unified = place
     return unified
 
 
 def groups_of_run(main: str) -> tuple[str, ...]:
-    """Groups of a run's own processes and of its VMs.
-
-    ``main``: the former. Empty if that is no run's group.
+    """A run's group of its own processes, ``main``, and that of its VMs. Empty
+    if ``main`` is no run's.
     """
     top, _, run = main.rpartition(f"/{MAIN_TOP}/")
     if not run or "/" in run:
@@ -469,7 +472,7 @@ def groups_of_run(main: str) -> tuple[str, ...]:
 def counts(file: Path) -> dict[str, int]:
     """Numbers in a control group's file, such as ``cpu.stat``, by name.
 
-    Empty for a group that is gone. Raises ValueError for any other line.
+    Empty for a group that is gone. Raises ValueError for a line of another form.
     """
     numbers = {}
     with suppress(OSError):
@@ -497,19 +500,19 @@ def _write(path: Path, text: str) -> None:
 
 
 def release(pid: int) -> None:
-    """Moves a process that outlives the run from its groups to the top ones."""
-    place = Path(f"/proc/{pid}/cgroup")
+    """Moves a process that outlives the run from its groups to the root ones."""
+    file = Path(f"/proc/{pid}/cgroup")
     with suppress(FileNotFoundError, ProcessLookupError):
-        groups = place.read_text(encoding="utf-8")
+        groups = file.read_text(encoding="utf-8")
         if f"/{TOP}/" in groups or f"/{MAIN_TOP}/" in groups:
             for root in probe_layout().roots:
                 _write_outside(root, pid)
 
 
 def _write_outside(root: Path, pid: int) -> None:
-    """Moves a process to the top group, or to that of process 1.
+    """Moves a process to the root group, or to that of process 1.
 
-    In a container the top group may hand out controllers, and then has no
+    In a container the root group may hand out controllers, and then has no
     processes of its own (version 2).
     """
     try:
@@ -517,24 +520,24 @@ def _write_outside(root: Path, pid: int) -> None:
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
-        first = group_of(Path("/proc/1"), "").lstrip("/")
+        # The line of version 2 names no controller.
+        first = group_of(Path("/proc/1"), controller="").lstrip("/")
         _write(root / first / "cgroup.procs", str(pid))
 
 
 # ------------------------------------------------------------------------------------- removal
 
 
-def remove_groups(paths: Iterable[Path]) -> None:
+def remove_groups(paths: Sequence[Path]) -> None:
     """Kills everything in these groups, and removes them.
 
     This process must not be in them. The common folder is removed after the
     last run's group.
     """
-    roots = list(paths)
     # From the leaves up: a group that has groups in it cannot be removed.
     groups = [
         Path(folder)
-        for path in roots
+        for path in paths
         for folder, _, _ in os.walk(path, topdown=False)
     ]
     # All of them empty before the first is removed: a process is in a group of
@@ -543,7 +546,7 @@ def remove_groups(paths: Iterable[Path]) -> None:
         _empty(group)
     for group in _freezers_first(groups):
         _remove_group(group)
-    for path in roots:
+    for path in paths:
         with suppress(OSError):
             path.parent.rmdir()
 
@@ -568,7 +571,7 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
     """
     killed: set[int] = set()
 
-    def left() -> str:
+    def kill_members() -> str:
         listed = _other_members(group)
         if not listed:
             return ""
@@ -581,7 +584,7 @@ def _empty(group: Path, way_out: Path | None = None) -> set[int]:
         _set_freezer(group, "THAWED", "0")
         return f"processes of {group} do not end: {len(listed)}"
 
-    _wait_while(left)
+    _wait_while(kill_members)
     return killed
 
 
@@ -650,7 +653,7 @@ def _remove_group(group: Path) -> None:
     TimeoutError.
     """
 
-    def left() -> str:
+    def remove() -> str:
         try:
             group.rmdir()
         except FileNotFoundError:
@@ -663,11 +666,13 @@ def _remove_group(group: Path) -> None:
             return str(error)
         return ""
 
-    _wait_while(left)
+    _wait_while(remove)
 
 
 def _wait_while(trouble: Callable[[], str]) -> None:
-    """Polls until ``trouble`` returns an empty text. Raises TimeoutError."""
+    """Calls ``trouble`` again and again until it returns an empty text. Raises
+    TimeoutError with the text that it returned last.
+    """
     deadline = time.monotonic() + TIMEOUT_S
     while left := trouble():
         if time.monotonic() > deadline:

@@ -1,12 +1,11 @@
 """Removal of what a run has made, by its journal, even after a reboot.
 
-A thing is removed only if the journal names it *and* it bears a mark of the
-run. The marks are a bridge's ``external_ids``, a veth's device group, a
-namespace's inode, the name of a control group or of a switch part's folder, and
-a process's start time. A thing that no longer exists is no error. The journal
-itself is deleted last, so that a removal that was cut short is repeated.
-
-``state``: the folder with the journals; None for the machine's.
+A thing that the journal names is removed only if it also bears a mark of the
+run; files go by name alone. The marks are a bridge's ``external_ids``, a veth's
+device group, a namespace's inode, the name of a control group or of a switch
+part's folder, and a process's start time. A thing that no longer exists is no
+error. The journal itself is deleted last, so that a removal that was cut short
+is repeated.
 """
 
 from __future__ import annotations
@@ -70,14 +69,15 @@ def clean(
     """Removes everything that dead runs and killed doctors left behind.
 
     Sets damaged journals aside, and removes what their readable entries name.
-    Raises MachineCannot while a run is alive.
+    ``state``: the folder with the journals; None for the machine's. Raises
+    MachineCannot while a run is alive.
     """
     with machine_lock("testbed clean", state):
         removed = []
         for path, aside in set_damaged_aside(state, dry_run=dry_run):
             name = f"{path} (set aside as {aside.name})"
             removed.append(Removed("damaged journal", name))
-        # Damaged journals are still in place after a dry run alone.
+        # Only a dry run leaves damaged journals in place.
         for journal in journals(state, damaged=dry_run):
             removed += remove_run(journal, dry_run=dry_run)
         return removed + _remove_doctor_namespaces(dry_run=dry_run)
@@ -121,7 +121,7 @@ def _remove_doctor_namespaces(*, dry_run: bool) -> list[Removed]:
 
 
 def _is_in_use(namespace: str) -> bool:
-    """True while the doctor lives that made a namespace of this name."""
+    """True while the doctor that made this namespace lives."""
     parts = namespace.removeprefix(DOCTOR_PREFIX).split("-")
     if len(parts) != 3 or not parts[0].isdecimal():
         return False
@@ -205,12 +205,12 @@ class _Removal:
                 stack.enter_context(expedited_rcu(self._journal))
             self._parts()
             bridges = self._bridges() if self._names("bridge") else []
-            # Of these only bridges survive a reboot, in the switch's database.
-            # Devices and namespaces with these names are of somebody else.
+            # Only bridges survive a reboot, in the switch's database. After one,
+            # devices and namespaces with these names are somebody else's.
             if self._same_boot:
                 named = self._names("bridge", "veth")
-                # A bridge's device has gone with the bridge. After a dry run
-                # it is still in place, and must not be listed beside it.
+                # A bridge's device goes with it. A dry run has left it, and has
+                # listed the bridge.
                 if self._dry_run:
                     named -= set(bridges)
                 self._devices(named)
@@ -222,12 +222,12 @@ class _Removal:
         """Ends the daemons of the switch's parts and deletes their folders."""
         parts = [Path(name) for name in sorted(self._names("part"))]
         for part in parts:
-            # Another entry of this kind is the controller's state, which has no
+            # One entry of this kind is the controller's state, which has no
             # database.
             if (part / "conf.db").is_file():
                 self._add("switch part", [part.name])
-        # They are in a folder with the run's name, which a run that was killed
-        # early may have made without them.
+        # Their folder is the run's, which exists without them if the run was
+        # killed early.
         run_folders = set()
         for part in parts:
             folder = part.parent
@@ -339,11 +339,14 @@ class _Removal:
             return
         alive = []
         for entry in self._entries("process"):
+            # Never this process, even if the journal names it.
+            if entry.pid == os.getpid():
+                continue
             # Process numbers are reused; start times tell the processes apart.
             if start_ticks(entry.pid) == entry.start_ticks:
                 alive.append(entry)
         paths = [Path(entry.name) for entry in self._entries("cgroup")]
-        # Groups of another name are not this run's: the journal was changed.
+        # A group of another name is not this run's: somebody edited the journal.
         groups = [
             path
             for path in paths
@@ -351,9 +354,7 @@ class _Removal:
         ]
         if not self._dry_run:
             for entry in alive:
-                # Never this process, even if the journal names it.
-                if entry.pid != os.getpid():
-                    _kill(entry)
+                _kill(entry)
             try:
                 remove_groups(groups)
             except TimeoutError as error:

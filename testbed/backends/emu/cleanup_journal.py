@@ -36,7 +36,7 @@ the entries that remain.
 
 
 def state_dir() -> Path:
-    """The state folder, created if missing; readable by root alone.
+    """The state folder, created if missing, for its owner alone.
 
     Raises MachineCannot if it cannot be made, or this user cannot write to it.
     """
@@ -144,7 +144,8 @@ def start_ticks(pid: int) -> int | None:
 class CleanupJournal:
     """A journal in memory and on disk. Not for use by several threads at once.
 
-    ``damage``: the first line that could not be read, in words, or empty.
+    ``damage``: the first line that is JSON, but not of a journal, in words; or
+    empty.
     """
 
     def __init__(
@@ -182,8 +183,8 @@ class CleanupJournal:
     def read(cls, path: Path) -> CleanupJournal:
         """Reads a journal from disk. Raises RunFailed if no line names its run.
 
-        Lines that are not of a journal are left out; the first is named in the
-        result's ``damage``.
+        Lines that are not of a journal are left out. The first that is JSON is
+        named in the result's ``damage``; others were cut short by a crash.
         """
         tag: OwnershipTag | None = None
         entries: dict[tuple[str, str], JournalEntry] = {}
@@ -193,8 +194,8 @@ class CleanupJournal:
                 record = json.loads(line)
                 content = _content(line, record)
             except json.JSONDecodeError:
-                # A crash cut the line short. It is written before the things
-                # that it names are made: there are none of them.
+                # A crash cut the line short. A line is on disk before the
+                # things that it names are made, so that there are none.
                 continue
             except (
                 ValueError,
@@ -214,7 +215,7 @@ class CleanupJournal:
                 for key in content:
                     entries.pop(key, None)
         if tag is None:
-            why = damage or "its first line does not name a run"
+            why = damage or "no line names its run"
             raise RunFailed(f"{path} is not a cleanup journal: {why}")
         journal = cls(path, tag, entries.values())
         journal.damage = damage
@@ -361,8 +362,8 @@ def journals(
 ) -> list[CleanupJournal]:
     """All journals on disk, oldest first; deletes those without a whole line.
 
-    For holders of the machine lock. Raises RunFailed for a damaged journal;
-    ``damaged``: leaves out its unreadable lines, or all of it without a tag.
+    For holders of the machine lock. Raises RunFailed for a damaged journal; with
+    ``damaged`` it takes its readable lines, or skips it if none names its run.
     """
     on_disk = []
     for path in journal_paths(state):
@@ -406,6 +407,7 @@ def set_damaged_aside(
             journal = CleanupJournal.read(path)
             if not journal.damage:
                 continue
+        # Not damaged: ``journals`` deletes it.
         if _is_without_line(path):
             continue
         aside = path.with_suffix(f".damaged-{time.time_ns()}")
@@ -456,7 +458,7 @@ def machine_lock(name: str, state: Path | None = None) -> Iterator[None]:
         try:
             yield
         finally:
-            # Another process must not take this holder for the next one.
+            # A process that finds the lock taken again must not read this name.
             file.truncate(0)
 
 
@@ -514,7 +516,7 @@ def setting(
     A value that somebody else writes meanwhile stays. Without the setting's file
     nothing happens.
     """
-    # As if it had the new value already, if there is no file.
+    # Without a file there is nothing to set.
     old = new
     if path.exists():
         old = path.read_text(encoding="ascii").strip()

@@ -22,8 +22,8 @@ from testbed.errors import BadInput, MachineCannot
 def held_ports(
     openflow_port: int, api_port: int | None
 ) -> Iterator[dict[str, int]]:
-    """Holds both ports for the block; gives it the sockets' descriptors, each
-    by the controller's option that takes it.
+    """Holds both ports for the block; yields the sockets' descriptors, by the
+    controller's options for them.
 
     Port 0 is any free port; ``api_port`` is None for a controller without an
     API. Raises BadInput if both ports are the same, and MachineCannot if one is
@@ -46,7 +46,7 @@ def held_ports(
 
 
 def _listening(port: int, option: str) -> socket.socket:
-    """A listening socket. ``option`` of the command line takes another port."""
+    """A listening socket. ``option``: sets another port on the command line."""
     try:
         return socket.create_server((LOOPBACK, port), backlog=BACKLOG)
     except OSError as error:
@@ -64,7 +64,7 @@ def port_user(port: int) -> str:
     Only root sees other users' processes.
     """
     # Listeners at other addresses of the machine leave the port free.
-    addresses = (LOOPBACK, f"::ffff:{LOOPBACK}", "0.0.0.0", "::")  # noqa: S104 - compared alone
+    addresses = (LOOPBACK, f"::ffff:{LOOPBACK}", "0.0.0.0", "::")  # noqa: S104 - only compared
     taking = [(address, port) for address in addresses]
     with suppress(psutil.Error):
         for connection in psutil.net_connections("tcp"):

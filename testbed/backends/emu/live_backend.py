@@ -50,8 +50,8 @@ from testbed.plan.agent_plans import (
     agent_plans,
     payload_bps,
     remaining,
-    sending,
     time_limit_s,
+    with_volume,
 )
 from testbed.plan.crowded_links import (
     Placed,
@@ -438,7 +438,7 @@ class LiveBackend:
                 f"not done after {limit_s:g} s of wall time, several times its estimate"
             )
         # TCP itself waits for a week: a preempted job's connections have to.
-        stalled_s = (now_ns - max(job.moved_ns, job.begin_ns)) / 1e9
+        stalled_s = (now_ns - max(job.progress_ns, job.begin_ns)) / 1e9
         always_moves = job.volume_bytes and not job.request.demand.pauses
         if always_moves and stalled_s > STALL_S:
             job.fail(
@@ -454,7 +454,7 @@ class LiveBackend:
         now_ns = time.monotonic_ns()
         # Bytes sent before a freeze may arrive after it: not shown, as the job
         # is off its nodes.
-        if job.since_ns is None or job.moved_ns <= max(
+        if job.since_ns is None or job.progress_ns <= max(
             job.shown_ns, job.begin_ns
         ):
             return
@@ -598,7 +598,7 @@ class LiveBackend:
             job_id=live.request.id,
             rate_bps=scaled_bps(self._cap_bps(live), self._scale.rate),
         )
-        tenant = sending(
+        tenant = with_volume(
             tenant,
             live.request,
             self._scale,
@@ -909,7 +909,7 @@ class LiveBackend:
         if live.cut_ns is None:
             return
         # It stood still by design: from here on it is to move.
-        live.moved_ns = now_ns
+        live.progress_ns = now_ns
         cut_s = (now_ns - live.cut_ns) / 1e9
         live.cut_ns = None
         self._disturb(live, cut_s)
@@ -983,7 +983,7 @@ class LiveBackend:
         if live.tenant is None:
             self._restore(live, since_ns=now_ns, cost_s=cost_s, tier=tier)
             return
-        away_s = (now_ns - live.left_ns) / 1e9
+        away_s = (now_ns - live.off_nodes_ns) / 1e9
         # While it is still off its nodes: what its queues sent meanwhile is
         # counted against the time of the freeze.
         self._count_drained(live)

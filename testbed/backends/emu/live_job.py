@@ -4,7 +4,6 @@ nodes.
 
 from __future__ import annotations
 
-import signal
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from jobs.demand import DemandCurve, Program
+from jobs.linux import signal_name
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -53,11 +53,16 @@ class LiveJob:
       this generation's agents, by VM; ``plans``: their work.
     - ``delivered_bytes``, ``used_cpu_s``: of earlier generations.
     - ``ran_ns``: time on nodes before ``since_ns``; ``since_ns`` is None while
-      the job is off its nodes, which it left at ``left_ns``.
-    - ``moving_ns``: time on nodes that ending and resuming elsewhere took, beyond
-      its cost by the policy and what placing it usually takes.
+      the job is off its nodes, which it left at ``off_nodes_ns``.
+    - ``limit_s``: wall time on nodes after which it fails; None: never.
+    - ``decided_ns``: instant of the decision to start it; ``first_begin_ns``: of
+      its agents' first start, ``begin_ns``: of their last; ``progress_ns``: of
+      its last progress, ``shown_ns``: of the last event on it.
+    - ``moving_ns``: time on nodes that moves took, beyond the policy's cost and
+      the usual time of placing.
     - ``thaw_ns``: instant of a due thaw; ``cut_ns``: instant at which a failure
       cut its network, None while connected.
+    - ``sent_when_frozen``: bytes that its VMs had sent at the freeze.
     """
 
     request: JobRequest
@@ -80,7 +85,7 @@ class LiveJob:
     frozen: bool = False
     stopping: bool = False
     received: dict[str, int] = field(default_factory=dict)
-    moved_ns: int = 0
+    progress_ns: int = 0
     reports: dict[str, AgentReport] = field(default_factory=dict)
     exits: dict[str, int] = field(default_factory=dict)
     pids: dict[str, int] = field(default_factory=dict)
@@ -93,7 +98,7 @@ class LiveJob:
     shown_ns: int = 0
     thaw_ns: int | None = None
     cut_ns: int | None = None
-    left_ns: int = 0
+    off_nodes_ns: int = 0
     sent_when_frozen: list[int] = field(default_factory=list)
     decided_ns: int = 0
 
@@ -140,12 +145,12 @@ class LiveJob:
                 self.waiting_for.discard(agent)
             case AgentProgress(received_bytes=received_bytes):
                 if received_bytes > self.received.get(agent, 0):
-                    self.moved_ns = time.monotonic_ns()
+                    self.progress_ns = time.monotonic_ns()
                 self.received[agent] = received_bytes
                 self.pace.receive(message)
             case AgentReport(index=index, error=error):
                 self.reports[agent] = message
-                self.moved_ns = time.monotonic_ns()
+                self.progress_ns = time.monotonic_ns()
                 if error is not None and not self.stopping:
                     self.fail(f"VM {index}: {error}")
             # While the job is being stopped, a signal may be refused because
@@ -163,7 +168,7 @@ class LiveJob:
         code = message.code
         how = f"exit code {code}"
         if message.signum is not None:
-            how = signal.Signals(message.signum).name
+            how = signal_name(message.signum)
         if code is None:
             # As shells count.
             code = 128 + (message.signum or 0)
@@ -181,7 +186,7 @@ class LiveJob:
         """
         self.since_ns = at_ns
         self.begin_ns = progress_from_ns
-        self.moved_ns = progress_from_ns
+        self.progress_ns = progress_from_ns
         # A new pace: samples from before a pause would show too low a speed.
         self.pace = Pace(self.plans)
         if not self.begun:
@@ -212,18 +217,20 @@ class LiveJob:
     ) -> Followed:
         """The job's description for the collection of evidence.
 
-        ``groups``: control groups of the VMs of a person's program; ``claims``:
-        processors that they use whenever they get them; ``nodes``: their nodes
-        with background VMs that use all they leave; ``enforced``: reservations
-        have limits; ``band``: the share of its time by which it may be late,
-        None where its file says none; ``offloads``: VMs leave segmentation to
-        the switch.
+        ``groups``: control groups of the VMs of a user's program; ``claims``:
+        processors that the job's VMs use whenever they get them; ``nodes``:
+        processors of its nodes whose background VMs use all that the job leaves;
+        ``enforced``: reservations have limits; ``band``: the share of its time
+        by which the job may be late, None: the default; ``offloads``: VMs leave
+        segmentation to the switch.
         """
         request = self.request
         kind = self._evidence_kind
         if not enforced and request.demand.network and kind != "one VM":
             kind = "best effort"
         length_s = request.duration_s
+        # A best-effort job of one VM is of the kind "one VM"; and enforcement
+        # may be off.
         if kind != "best effort" and not self.best_effort:
             length_s = request.demand.estimate_s(request, self.rate_bps)
         is_reserved = self.tier == "foreground"
@@ -344,7 +351,7 @@ class LiveJob:
     def pause(self, at_ns: int) -> None:
         """Stops counting time on nodes: the job left them or is frozen."""
         if self.since_ns is not None:
-            self.left_ns = at_ns
+            self.off_nodes_ns = at_ns
         self.ran_ns = self.ran_until_ns(at_ns)
         self.since_ns = None
 
@@ -358,10 +365,10 @@ class LiveJob:
 
         The freezer stops processes, but data in the kernel's queues still
         leaves at the job's rate, which is progress on its nodes. HTB may send a
-        full bucket faster: the counted time is at most that since the freeze.
-        A transfer has come as far as the VM that is furthest behind, which will
-        end last; how much a program has to send nobody knows. A second call
-        counts from the first.
+        full bucket faster: no more is counted than the time since the freeze. A
+        transfer's progress is that of the VM furthest behind. A program's volume
+        is unknown: its VM that sent most counts. A second call counts from the
+        first.
         """
         if self.request.demand.own_program:
             drained_bytes = max(
@@ -375,9 +382,9 @@ class LiveJob:
             drained_bytes = left_bytes - self._left_to_send(sent_bytes)
         drained_bytes = max(0, drained_bytes)
         drained_ns = round(drained_bytes * 8e9 / rate_bps)
-        self.ran_ns += min(drained_ns, at_ns - self.left_ns)
+        self.ran_ns += min(drained_ns, at_ns - self.off_nodes_ns)
         self.sent_when_frozen = sent_bytes
-        self.left_ns = at_ns
+        self.off_nodes_ns = at_ns
 
     def _left_to_send(self, sent_bytes: Sequence[int]) -> int:
         """Wire bytes that the VM which is furthest behind has still to send."""
@@ -394,10 +401,10 @@ class LiveJob:
         return self.ran_ns + max(0, at_ns - self.since_ns)
 
     def end_ns(self) -> int:
-        """Instant of the job's end: the last byte at any receiver.
+        """Instant of the job's end: the last byte at any VM.
 
-        Jobs that compute after their last byte, or receive none, end with their
-        last agent.
+        An agent's end stands in for a VM without one, and for all VMs of a job
+        that computes after its last byte.
         """
         reports = self.reports.values()
         if self.request.demand.ends_computing:
@@ -408,7 +415,9 @@ class LiveJob:
 
     @property
     def arrivals(self) -> dict[int, Arrival]:
-        """Arrivals of VMs that have received all of their volume."""
+        """Arrivals, by VM, of VMs that have received all of their volume; none
+        for a user's program, whose volume is unknown.
+        """
         result: dict[int, Arrival] = {}
         if self.request.demand.own_program:
             return result
@@ -421,9 +430,8 @@ class LiveJob:
 
     @property
     def resent(self) -> int | None:
-        """Segments that the VM which repeated most sent again.
-
-        None where a program of its own did not say.
+        """The most segments that one VM sent again; None if a VM reports no
+        flows, as a user's program does not.
         """
         counts = []
         for report in self.reports.values():
@@ -545,9 +553,11 @@ class LiveJob:
     def detail(self) -> dict[str, object]:
         """Raw metrics for ``events.jsonl``."""
         reports = list(self.reports.values())
-        received = sum(map(_received_bytes, reports))
-        sent = [flow for report in reports for flow in report.sent]
-        acknowledged = sum(flow.acknowledged_bytes for flow in sent)
+        received_bytes = sum(map(_received_bytes, reports))
+        sent_flows = [flow for report in reports for flow in report.sent]
+        acknowledged_bytes = sum(
+            flow.acknowledged_bytes for flow in sent_flows
+        )
         used_cpu_s = sum(report.cpu_s for report in reports)
         rate_bps = 0
         vms: tuple[TenantVm, ...] = ()
@@ -556,9 +566,10 @@ class LiveJob:
             vms = self.tenant.vms
         out: dict[str, object] = {
             "volume_bytes_raw": self.volume_bytes,
-            "received_bytes_raw": self.delivered_bytes + received,
-            "acknowledged_bytes_raw": self.delivered_bytes + acknowledged,
-            "retransmits": sum(flow.retransmits for flow in sent),
+            "received_bytes_raw": self.delivered_bytes + received_bytes,
+            "acknowledged_bytes_raw": self.delivered_bytes
+            + acknowledged_bytes,
+            "retransmits": sum(flow.retransmits for flow in sent_flows),
             "cpu_s_raw": self.used_cpu_s + used_cpu_s,
             "rate_bps_raw": rate_bps,
             "congestion_control": _congestion_controls(reports),
@@ -621,10 +632,12 @@ class Pace:
                 continue
             # One that stands still, or was not heard of, may end at any time.
             seen = self._seen.get(index)
-            if seen is None or seen[-1][1] <= seen[0][1]:
+            if seen is None:
                 return None
             from_ns, had = seen[0]
             at_ns, has = seen[-1]
-            left_ns = (1.0 - has) * (at_ns - from_ns) / (has - had)
-            latest = max(latest, at_ns + left_ns)
+            if has <= had:
+                return None
+            rest_ns = (1.0 - has) * (at_ns - from_ns) / (has - had)
+            latest = max(latest, at_ns + rest_ns)
         return latest

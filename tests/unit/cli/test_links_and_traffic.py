@@ -115,7 +115,7 @@ def test_parts_of_the_switch_are_listed_and_restarted(
         for row in rows
     ] == [
         ["hn-part0", "4711", "server 0, edge 0"],
-        ["hn-part1", "ENDED", "core 0"],
+        ["hn-part1", "ENDED", "", "core 0"],
     ]
     assert main.run(["switch", "restart", "core 0"]) == 0
     assert asked[-1] == RestartSwitch("core 0")

@@ -245,6 +245,10 @@ def test_hosts_of_an_open_network_are_vms(
     (up_folder / "socket").unlink()
     with served(up_folder, lambda _: a_network()):
         assert in_vm._vm("h2", "exec") is None  # it can be a tenant's name
+    (up_folder / "socket").unlink()
+    # VMs without named hosts, and a variable that the shell left empty.
+    with served(up_folder, lambda _: a_network(a_tenant("a", "a.0"))):
+        assert in_vm._vm("", "exec") is None
 
 
 @pytest.mark.needs("mininet")

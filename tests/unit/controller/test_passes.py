@@ -36,7 +36,7 @@ def test_a_standstill_is_neither_a_sleep_nor_a_wait(
     after_s: float, waited_s: float, more_s: float
 ) -> None:
     now_ns = round((10 + after_s) * S)
-    stood_ns = PASS.until(now_ns, round((5 + waited_s) * S))
+    stood_ns = PASS.stood_until(now_ns, round((5 + waited_s) * S))
     assert stood_ns == pytest.approx((1 + more_s) * S)
 
 

@@ -82,6 +82,17 @@ def test_a_file_that_makes_no_sense_is_named(
         store.load()
 
 
+def test_a_tenant_in_another_ones_file_is_named(tmp_path: Path) -> None:
+    store = StateStore.at(tmp_path)
+    store.save_network(DATACENTRE.switches)
+    store.save_tenant(a_tenant(7))
+    (tmp_path / "tenant-7.json").rename(tmp_path / "tenant-5.json")
+    with pytest.raises(
+        InvalidValues, match=r"tenant-5\.json: it holds tenant 7; remove"
+    ):
+        store.load()
+
+
 def test_files_that_contradict_each_other_are_named(tmp_path: Path) -> None:
     store = StateStore.at(tmp_path)
     store.save_network(DATACENTRE.switches[:1])

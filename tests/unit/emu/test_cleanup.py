@@ -61,6 +61,21 @@ def test_a_listed_process_is_ended(
     assert journals(tmp_path) == []
 
 
+def test_this_process_is_not_ended_and_not_listed(tmp_path: Path) -> None:
+    journal = CleanupJournal.create("a", tmp_path)
+    journal.add(
+        [
+            JournalEntry(
+                "process",
+                "a run",
+                pid=os.getpid(),
+                start_ticks=start_ticks(os.getpid()) or 0,
+            )
+        ]
+    )
+    assert remove_run(journal) == []
+
+
 def test_a_number_used_again_is_not_ours(
     tmp_path: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:

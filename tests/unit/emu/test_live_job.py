@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from jobs.demand import (
     Iperf3,
     Transfer,
 )
+from jobs.live.agent_protocol import AgentExited
 from jobs.live.transfer_plan import Outgoing, TransferPlan
 from jobs.request import JobRequest
 from testbed.backends.emu.job_evidence import Followed
@@ -58,6 +60,19 @@ def a_job() -> LiveJob:
         best_effort=False,
         limit_s=None,
     )
+
+
+def test_an_agent_that_a_real_time_signal_ends_fails_its_job_alone() -> (
+    None
+):
+    """Most of these signals have no name; a job's program may send them."""
+    job = a_job()
+    number = signal.SIGRTMIN + 1
+    job.receive("vm0", AgentExited(code=None, signum=number))
+    assert (
+        job.trouble == f"agent vm0 ended with signal {number} and no report"
+    )
+    assert job.exits == {"vm0": 128 + number}
 
 
 def test_time_off_nodes_does_not_count() -> None:

@@ -97,6 +97,27 @@ def test_profiles_take_the_longer_of_computing_and_sending(
     assert (job.at_s, job.vms) == (2.5, 4)
 
 
+def test_the_parts_of_a_sequence_take_their_times_together(
+    imported: Import,
+) -> None:
+    """A part that waits and one that sends do not overlap: 20 s and 20 s."""
+    content = workload({"type": "composed", "seq": ["wait", "send"]}, res=2)
+    content["profiles"] |= {
+        "wait": {"type": "delay", "delay": 20},
+        "send": {"type": "parallel_homogeneous", "cpu": 0, "com": 2.5e9},
+    }
+    (job,) = imported(content).jobs
+    assert job.duration_s == pytest.approx(40)
+    assert job.bandwidth_bps == pytest.approx(5e8)
+
+
+def test_no_rounding_asks_for_more_than_the_link(imported: Import) -> None:
+    """1.15e9 bits over 1.15 s, as floats, are a little more than 1 Gbit/s."""
+    profile = {"type": "parallel_homogeneous", "cpu": 0, "com": 143_750_000}
+    (job,) = imported(workload(profile, res=2)).jobs
+    assert job.bandwidth_bps == 10**9
+
+
 @pytest.mark.parametrize("kind", ["parallel", "msg_par"])
 def test_of_a_matrix_the_vm_that_sends_or_receives_most_counts(
     kind: str, imported: Import

@@ -7,7 +7,9 @@ import os
 import shutil
 import signal
 import socket
+import struct
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +19,7 @@ import pytest
 
 from jobs.demand import Launch, Program
 from jobs.linux import C_COMPILERS
+from jobs.live import remote_shell
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -261,6 +264,30 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     (outcome,) = watch.until(["vm0"], AgentReport)
     assert outcome.report.error is None
     end(pool, watch)
+
+
+def test_a_shell_that_is_hung_up_on_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            connection, _ = server.accept()
+            # With a reset, as a process that ends with unread data.
+            linger = struct.pack("ii", 1, 0)
+            connection.setsockopt(
+                socket.SOL_SOCKET, socket.SO_LINGER, linger
+            )
+            connection.close()
+
+        monkeypatch.setenv(remote_shell.PORT, str(server.getsockname()[1]))
+        monkeypatch.setenv(remote_shell.ADDRESS, "127.0.0.1")
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        code = remote_shell.main(["127.0.0.1", "true"])
+        thread.join()
+    assert code == remote_shell.UNREACHABLE
+    assert "remote-shell: 127.0.0.1" in capsys.readouterr().err
 
 
 @pytest.mark.slow

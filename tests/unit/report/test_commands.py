@@ -391,6 +391,8 @@ def test_a_provenance_of_a_wrong_shape_is_left_out(tmp_path: Path) -> None:
         {"code": {"dirty": []}, "machine": machine, "live": 3},
     )
     assert run(["report", str(folder.path)]) == 0
+    page = (folder.path / "report.html").read_text(encoding="utf-8")
+    assert "unknown × unknown" in page
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_a_bare_number_has_the_unit_of_its_key(
         ("per_hour: -1/h", "per_hour: -1/h is negative"),
         (
             "per_hour: 1000/s",
-            "per_hour: must be at most 1e+06, not the text '1000/s'",
+            "per_hour: must be at most 1000000, not the text '1000/s'",
         ),
     ],
 )

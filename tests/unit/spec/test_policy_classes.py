@@ -560,7 +560,7 @@ def test_two_files_embedders_of_one_name_stay_apart(tmp_path: Path) -> None:
         ),
         (
             "{name: oktopus}",
-            "one of the testbed's is its name alone, as oktopus",
+            "for one of the testbed's write its name alone, as oktopus",
         ),
         ("[greedy]", "must be a name, or a mapping such as"),
         ("gredy", "did you mean 'greedy'?"),

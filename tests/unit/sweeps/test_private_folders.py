@@ -107,6 +107,22 @@ def test_a_folder_is_its_users(shared: Path, entered: bool) -> None:
     assert not folder.exists()
 
 
+@pytest.mark.usefixtures("shared")
+def test_a_user_without_a_home_has_the_shared_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_home(path: Path) -> Path:
+        if path.parts[:1] == ("~",):
+            raise RuntimeError("could not determine home directory")
+        return path
+
+    monkeypatch.setattr(os, "geteuid", lambda: NOBODY)
+    monkeypatch.setattr(Path, "expanduser", no_home)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/proc/none")
+    with private_folder("mine-") as folder:
+        assert folder.parent == tmp_path / "shared"
+
+
 def may_read(file: Path) -> bool:
     """True where nobody may read a file, as far as the temporary base decides."""
     base = private_folders.ROOTS_BASE

@@ -27,3 +27,9 @@ def test_problems() -> None:
         ("nodes",),
         ("slots",),
     ]
+    with pytest.raises(TopologyError) as caught:
+        flat(3, [1, 2], memory_mib=[1, 2])
+    assert [path for path, _ in caught.value.problems] == [
+        ("slots",),
+        ("memory_mib",),
+    ]

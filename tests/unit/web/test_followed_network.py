@@ -101,7 +101,7 @@ def lines(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(network_feed, "ask", asked)
     monkeypatch.setattr(network_feed, "samples", samples)
     first = network_feed._first_line()
-    return [json.dumps(line) for line in network_feed._lines(first)]
+    return [f"{json.dumps(line)}\n" for line in network_feed._lines(first)]
 
 
 @pytest.fixture
@@ -135,6 +135,15 @@ def test_the_end_is_told(network: FollowedNetwork) -> None:
 
 def test_a_feed_that_breaks_off_is_told(lines: list[str]) -> None:
     followed = FollowedNetwork(lines[:-1])
+    followed.wait()
+    followed.refresh()
+    assert followed.trouble == ENDED
+
+
+def test_a_feed_that_breaks_off_within_a_line_is_told(
+    lines: list[str],
+) -> None:
+    followed = FollowedNetwork([*lines[:-1], lines[-1][:9]])
     followed.wait()
     followed.refresh()
     assert followed.trouble == ENDED
