@@ -69,9 +69,10 @@ def resolved_for_root(path: Path) -> Path:
 
     Commands resolve the paths of their command line by this function, once, at
     their start: links that exist by then are intended by the user. Root follows
-    no link that is made later. Raises RuntimeError for a loop of links.
+    no link that is made later. A loop of links is found when the path is opened.
     """
-    target = path.resolve()
+    # Path.resolve raises RuntimeError for a loop (Python 3.11, 3.12).
+    target = Path(os.path.realpath(path))
     # A path without links is returned as it was typed, for messages.
     if os.geteuid() != 0 or target == path.absolute():
         return path

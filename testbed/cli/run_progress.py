@@ -153,6 +153,9 @@ class RunProgress:
                 | events.JobReconnected(job_id=job_id)
             ):
                 self._say(f"{job_id} {event_sentence(event)}")
+                # It holds nothing; it gets another bar when it starts anew.
+                if isinstance(event, events.JobRequeued):
+                    self._remove_bar(job_id)
         self._update(event.t)
 
     def _job_reserved(self, event: events.JobReserved) -> None:
@@ -179,7 +182,10 @@ class RunProgress:
             measured = f", measured {event.measured_s:.2f} s"
         reason = f": {event.reason}" if event.reason else ""
         self._say(f"{event.job_id}: {event.outcome}{measured}{reason}")
-        task = self._tasks.pop(event.job_id, None)
+        self._remove_bar(event.job_id)
+
+    def _remove_bar(self, job_id: str) -> None:
+        task = self._tasks.pop(job_id, None)
         if task is not None:
             self._bars.remove_task(task)
 

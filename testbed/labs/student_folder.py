@@ -54,7 +54,8 @@ def opened(path: Path, number: int | None = None) -> StudentFolder:
 
     Raises BadInput.
     """
-    hint = f"testbed lab start {number or 'N'} --out {path}"
+    # Not this path: it may be taken.
+    hint = f"testbed lab start {number or 'N'} --out FOLDER makes a new one"
     try:
         folder = _read(path)
     except CodeFailed as error:

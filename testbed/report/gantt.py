@@ -137,17 +137,18 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
-            axes.plot(
-                [estimated, estimated],
-                [lane - 0.42, lane + 0.42],
-                color=TEXT,
-                linewidth=1.6,
-            )
-            label = "estimated end"
-            shown[label] = legend_key("|", TEXT, label, 9)
+            # The axis is extended neither for this nor for a deadline: one days
+            # after the end would leave the run little room.
+            if estimated <= last:
+                axes.plot(
+                    [estimated, estimated],
+                    [lane - 0.42, lane + 0.42],
+                    color=TEXT,
+                    linewidth=1.6,
+                )
+                label = "estimated end"
+                shown[label] = legend_key("|", TEXT, label, 9)
         if row.deadline_s is not None:
-            # The axis is not extended for a deadline: one days after the end
-            # would leave the run little room.
             due = (row.submit_s + row.deadline_s) / unit_s
             if due <= last:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)

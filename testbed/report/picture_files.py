@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from testbed.owned_files import caller
 from testbed.record.folder import RunFolder
+from testbed.record.metrics import cell_of
 from testbed.record.reading import (
     in_order_of_list,
     load_run,
@@ -58,7 +60,8 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
 
 def picture_folder(to: Path) -> RunFolder:
     """A folder for pictures, made where there is none. Raises BadInput."""
-    folder = RunFolder(to.resolve(), caller())
+    # Path.resolve raises RuntimeError for a loop of links (Python 3.11, 3.12).
+    folder = RunFolder(Path(os.path.realpath(to)), caller())
     folder.make()
     return folder
 
@@ -70,11 +73,12 @@ def picture_files(
 ) -> list[Path]:
     """Writes a picture as SVG and PNG, and its values as CSV; their files."""
     table = io.StringIO(newline="")
-    csv.writer(table, lineterminator="\n").writerows(picture.rows())
+    writer = csv.writer(table, lineterminator="\n")
+    # Names may be another's, of which a spreadsheet would make formulas.
+    for row in picture.rows():
+        writer.writerow(map(cell_of, row))
     contents = on_paper(picture.draw())
-    # A name from a foreign file may hold half of a surrogate pair, which
-    # has no UTF-8.
-    contents["csv"] = table.getvalue().encode("utf-8", "backslashreplace")
+    contents["csv"] = table.getvalue().encode()
     files = []
     for kind, content in contents.items():
         # Without waiting for the disk: a picture that a power cut takes is

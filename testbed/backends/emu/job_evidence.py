@@ -166,6 +166,7 @@ class Waits:
     def __init__(self, group: Path) -> None:
         self._pressure = group / "cpu.pressure"
         self._first_us = self._stalled_us()
+        self._stalled_s = 0.0
         self._by_process: dict[int, float] = {}
         self._agents: set[int] = set()
         self._group = group
@@ -194,9 +195,12 @@ class Waits:
 
     def _all_s(self, agents: Collection[int]) -> float:
         """Seconds of waiting so far, with those caused by quotas."""
-        now_us = self._stalled_us()
-        if now_us is not None and self._first_us is not None:
-            return (now_us - self._first_us) / 1e6
+        if self._first_us is not None:
+            now_us = self._stalled_us()
+            # A group that is gone has no count: its last one stays.
+            if now_us is not None:
+                self._stalled_s = (now_us - self._first_us) / 1e6
+            return self._stalled_s
         # An agent that has reported is no longer in agents, but may still run.
         self._agents.update(agents)
         for pid in members(self._group):

@@ -140,6 +140,23 @@ def test_a_jobs_name_is_no_markup_in_a_bar(name: str) -> None:
     assert shown.count(name) >= 3
 
 
+def test_a_job_that_starts_anew_has_one_bar() -> None:
+    terminal = Console(
+        file=io.StringIO(), force_terminal=True, width=120, emoji=False
+    )
+    reserved = events.JobReserved(
+        0.0, "a", 0.0, None, 5, 5.0, 0, [[0, 1]], []
+    )
+    with RunProgress(terminal, {"a": 5.0}) as bar:
+        bar(reserved)
+        bar(events.JobRequeued(1.0, "a", "a link failed"))
+        assert [task.description for task in bar._bars.tasks] == ["run"]
+        bar(reserved)
+        assert len(bar._bars.tasks) == 2
+        bar(events.JobEnded(5.0, "a", "finished", "", 5.0, {}))
+        assert [task.description for task in bar._bars.tasks] == ["run"]
+
+
 def test_an_interrupt_is_130(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

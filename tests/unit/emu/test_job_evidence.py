@@ -692,6 +692,9 @@ def test_programs_wait_by_their_group_s_own_count(tmp_path: Path) -> None:
     assert waits.look([]) == 0
     group_with(tmp_path, cpu_pressure=line.format(1_250_000))
     assert waits.look([]) == 0.25
+    # The group is gone.
+    (group / "cpu.pressure").unlink()
+    assert waits.look([]) == 0.25
 
 
 def test_programs_wait_by_their_processes_where_stalls_are_not_counted(

@@ -175,6 +175,11 @@ def test_the_folder_one_is_in_is_meant(
         ),
         (["start", "1", "--out", "other"], "other is there already"),
         (["check", "1", "--in", "damaged"], "damaged/.lab.json is damaged"),
+        (
+            ["check", "1", "--in", "loop"],
+            "loop is no folder of a lab (.lab.json: cannot be read",
+        ),
+        (["start", "1", "--out", "loop"], "loop: "),
         (["check", "x"], "Invalid value for 'N'"),
         (["grade", "nowhere"], "nowhere: No such file or directory"),
         (["grade", "empty"], "empty: no student's folder holds a lab"),
@@ -190,11 +195,14 @@ def test_what_is_wrong_is_a_sentence_and_exit_code_2(
     lab_catalogue.labs.cache_clear()
     run(capsys, "start", "2", "--out", "other")
     Path("empty").mkdir()
+    Path("loop").symlink_to("loop")
     Path("damaged").mkdir()
     Path("damaged/.lab.json").write_text('{"lab": []}')
     code, out, err = run(capsys, *arguments)
     assert (code, out) == (2, "")
     assert sentence in err
+    # No hint leads to a folder that is taken.
+    assert "--out damaged" not in err
 
 
 def test_a_missing_file_is_named(

@@ -10,15 +10,19 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 
 from testbed.cli.main import run
+from testbed.errors import BadInput
 from testbed.record.job_lives import Stretch
 from testbed.record.metrics import JobRow
 from testbed.record.reading import load_run
 from testbed.record.server_use import ServerUse
 from testbed.record.verdicts import stored_verdicts
 from testbed.report.gantt import gantt_figure
+from testbed.report.picture_files import picture_files, picture_folder
 from testbed.report.pictures import pictures
+from testbed.report.plot_style import figure
 from testbed.report.server_rows import MAX_SERVERS, server_lanes
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
@@ -90,6 +94,31 @@ def test_tables_have_the_values_of_jobs_csv(
     assert used_s == pytest.approx(held_s)
 
 
+class NamedByAnother:
+    """A picture with names from a run folder of another's."""
+
+    def draw(self) -> Figure:
+        with figure(2.0, 1.0) as made:
+            return made
+
+    def rows(self) -> list[list[object]]:
+        return [["job_id", "end_s"], ["=1+1", -2.5], ["a\udcff", None]]
+
+
+def test_a_name_is_no_formula(tmp_path: Path) -> None:
+    to = picture_folder(tmp_path)
+    picture_files(to, "x", NamedByAnother())
+    text = (tmp_path / "x.csv").read_text("utf-8")
+    assert text == "job_id,end_s\n'=1+1,-2.5\na\\udcff,\n"
+
+
+def test_a_loop_of_links_is_no_folder(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(BadInput, match="cannot be made"):
+        picture_folder(loop)
+
+
 @pytest.mark.parametrize("n", [6, 8])
 def test_applications_that_share_a_colour_are_others_in_the_legend(
     folder: Path, n: int
@@ -132,6 +161,10 @@ def test_a_legend_has_what_the_picture_shows_alone(folder: Path) -> None:
     assert legend_labels([rejected, killed], ()) == ["rejected", "killed"]
     due = replace(runs, deadline_s=9.0)
     assert legend_labels([due], ()) == ["deadline"]
+    estimated = replace(runs, start_s=1.0, estimate_s=9.0)
+    assert legend_labels([estimated], ()) == ["estimated end"]
+    later = replace(estimated, estimate_s=200.0)
+    assert legend_labels([later], ()) == []
 
 
 def test_of_many_servers_the_busiest_are_shown() -> None:
