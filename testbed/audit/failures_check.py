@@ -155,8 +155,8 @@ class _OutageState:
         elif isinstance(event, events.JobRequeued | events.JobEnded):
             # The job is gone after this event: whether a failure hit it is
             # decided by the nodes and links that it leaves.
-            left = self.jobs.pop(job_id, None)
-            was_hit = left is None or self.disconnection(left)
+            stopped = self.jobs.pop(job_id, None)
+            was_hit = stopped is None or self.disconnection(stopped)
             if _blames_failure(event) and not was_hit:
                 yield f"{job_id} is stopped by a failure, and nothing of it is lost"
         job = self.jobs.get(job_id)
@@ -299,8 +299,8 @@ def _differences_from_declared(history: History) -> Findings:
         if due is None:
             yield event, f"{RESOLVED} has no more failures here"
             return
-        is_kind = event.name == due.get("kind")
-        if not is_kind or _part_number(event) != due.get("part"):
+        same_kind = event.name == due.get("kind")
+        if not same_kind or _part_number(event) != due.get("part"):
             yield event, f"{RESOLVED} has {due} here"
             return
         yield from _untimely(history, event, due["at_s"])

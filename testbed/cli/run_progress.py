@@ -99,7 +99,7 @@ class RunProgress:
     ``expected_end_s`` maps job ids to the times at which a dry run ended them
     (experiment seconds); the time left follows it, corrected by how late the
     last job ended really was. ``time_scale``: experiment seconds per wall
-    second. ``several``: lines name the policy, ``label``, too.
+    second. ``several``: lines also name the policy, by ``label``.
     """
 
     def __init__(
@@ -159,12 +159,13 @@ class RunProgress:
         self._update(event.t)
 
     def _job_reserved(self, event: events.JobReserved) -> None:
-        servers = ", ".join(f"{s}:{n}" for s, n in event.vms_on)
+        servers = ", ".join(
+            f"{server}:{n_vms}" for server, n_vms in event.vms_on
+        )
         rate = "best effort"
-        if event.estimate_s:
-            rate = f"{event.rate_bps / 1e6:g} Mbit/s per VM"
         estimate = "none"
         if event.estimate_s is not None:
+            rate = f"{event.rate_bps / 1e6:g} Mbit/s per VM"
             estimate = f"{event.estimate_s:.2f} s"
         self._say(
             f"{event.job_id}: {rate} on servers {servers}, estimate {estimate}",

@@ -86,9 +86,10 @@ def _read(path: Path) -> StudentFolder:
 
 
 def chosen(number: int, path: Path | None) -> StudentFolder:
-    """The folder of a lab: at ``path``, else this one, else the usual one here.
+    """The folder of a lab: at ``path`` if given, else the working directory if it
+    is a lab's folder, else :func:`default_path` in it.
 
-    The usual one is as :func:`default_path` names it. Raises BadInput.
+    Raises BadInput.
     """
     if path is None:
         path = Path()
@@ -102,7 +103,9 @@ def default_path(started: Lab) -> Path:
 
 
 def reset(folder: StudentFolder) -> Path:
-    """Puts the starting point back; moves the rest to the folder returned."""
+    """Puts the starting point back, and forgets which hints were read. Moves
+    the student's files into a subfolder; returns its path.
+    """
     aside = set_aside(
         folder.path, prefix=ASIDE, kept=RECORD, owner=caller()
     )
@@ -114,7 +117,7 @@ def reset(folder: StudentFolder) -> Path:
 def next_hint(folder: StudentFolder) -> tuple[int, int, str]:
     """The next hint: its number, how many there are, its text.
 
-    After the last one, that one again.
+    After the last hint, the last one again.
     """
     texts = hints(folder.lab)
     number = min(folder.hints + 1, len(texts))

@@ -86,8 +86,8 @@ def small_text(folder: Path, file: str) -> str:
             raise CodeFailed(file, "is no regular file")
         # In between, a program of the student's may have exchanged the file.
         with open_regular(path, follow_link=False) as opened:
-            # One more than may be: a larger file is told without reading it
-            # whole.
+            # One byte above the limit: a larger file is noticed without
+            # reading all of it.
             content = opened.read(MOST_FILE_BYTES + 1)
     except FileNotFoundError:
         raise CodeFailed(file, "is not in the folder") from None
@@ -107,7 +107,8 @@ def small_text(folder: Path, file: str) -> str:
 class Submission:
     """The files of a student's answer, read once from ``folder``, and no other.
 
-    ``confined``: in namespaces of its own, which ``grade`` insists on.
+    ``confined``: their code runs in namespaces of its own, without which
+    ``grade`` runs nothing.
     """
 
     folder: Path
@@ -150,9 +151,9 @@ class Submission:
                 self._process = None
 
     def _copy_files(self, folder: Path) -> dict[str, CodeFailed]:
-        """Files that could not be copied, and why.
+        """Copies the files. Returns those that could not be copied, and why.
 
-        They fail the calls that need them, and not the others.
+        Only calls that need these fail.
         """
         missing: dict[str, CodeFailed] = {}
         for file in self.files:
@@ -226,12 +227,12 @@ class _Process:
             self._folder, self._limits, confined=self._confined
         )
         output = _pipe(child.stdout)
-        # The time to start is no call's.
+        # The time to start counts for no call.
         readable, _, _ = select.select([output], [], [], START_S)
         if readable and os.read(output.fileno(), len(READY)) == READY:
             return child
         self._child = child
-        # Before its errors are read: they end when it has ended.
+        # Before its errors are read: they end when the process does.
         _kill(child)
         errors = _pipe(child.stderr).read(MOST_MESSAGE)
         self.end()
@@ -253,24 +254,24 @@ class _Process:
         function = request["function"]
         # Slow answers to many calls are as bad as one that hangs.
         until_s = time.monotonic() + min(CALL_S, self._left_s)
-        into = _pipe(child.stdin).fileno()
-        out = _pipe(child.stdout).fileno()
+        requests_fd = _pipe(child.stdin).fileno()
+        replies_fd = _pipe(child.stdout).fileno()
         # Never blocked in a write: the student's code may not read, and may
         # have written more than fits in its own pipe.
-        os.set_blocking(into, False)
+        os.set_blocking(requests_fd, False)
         unsent = memoryview(json.dumps(request).encode() + b"\n")
         reply = bytearray()
         while not reply.endswith(b"\n"):
             writing = []
             if unsent:
-                writing.append(into)
-            readable, writable = _ready([out], writing, until_s)
+                writing.append(requests_fd)
+            readable, writable = _ready([replies_fd], writing, until_s)
             if not readable and not writable:
                 raise CodeFailed("", self._late_text(function))
             if writable:
-                unsent = _sent(into, unsent)
+                unsent = _sent(requests_fd, unsent)
             if readable:
-                chunk = os.read(out, 1 << 16)
+                chunk = os.read(replies_fd, 1 << 16)
                 if not chunk:
                     raise CodeFailed("", self._end_text(child, function))
                 reply += chunk
@@ -287,8 +288,8 @@ class _Process:
     ) -> dict[str, Any]:
         try:
             record = json.loads(reply)
-            # Here again: by now the process may be any program of the
-            # student's.
+            # The program has checked it, but by now the process may be another
+            # program, of the student's.
             check_levels(record)
         except RecursionError:
             why = f"{function} returned a value that is nested too deeply"
@@ -317,7 +318,8 @@ class _Process:
             code = child.wait(timeout=CALL_S)
         except subprocess.TimeoutExpired:
             return f"{function} closed the checker's pipe"
-        # bubblewrap names a signal as a shell does; without it, it is negative.
+        # bubblewrap adds 128 to a signal's number, as a shell does; of a process
+        # without bubblewrap the number is negative.
         number = code - 128
         if code < 0:
             number = -code
@@ -364,7 +366,7 @@ def _ready(
 
 
 def _sent(descriptor: int, unsent: memoryview) -> memoryview:
-    """The rest of a text after as much of it as the pipe takes."""
+    """Writes what a pipe takes of a text now; returns the rest."""
     try:
         return unsent[os.write(descriptor, unsent) :]
     except BlockingIOError:
@@ -375,7 +377,7 @@ def _sent(descriptor: int, unsent: memoryview) -> memoryview:
 
 
 def _failure_of(file: str, reply: dict[str, Any]) -> CodeFailed:
-    """The failure that a process reports of itself: it may be any JSON."""
+    """The failure that a process reports; its values may be any JSON."""
     line = reply.get("line")
     if type(line) is not int:
         line = None

@@ -133,13 +133,13 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
     each kind that is drawn.
     """
     shown: dict[str, Any] = {}
-    last = axes.get_xlim()[1]
+    axis_end = axes.get_xlim()[1]
     for lane, row in enumerate(rows):
         if row.start_s is not None and row.estimate_s is not None:
             estimated = (row.start_s + row.estimate_s) / unit_s
             # The axis is extended neither for this nor for a deadline: one days
             # after the end would leave the run little room.
-            if estimated <= last:
+            if estimated <= axis_end:
                 axes.plot(
                     [estimated, estimated],
                     [lane - 0.42, lane + 0.42],
@@ -147,16 +147,18 @@ def _marks(axes: Axes, rows: Sequence[JobRow], unit_s: float) -> list[Any]:
                     linewidth=1.6,
                 )
                 label = "estimated end"
-                shown[label] = legend_key("|", TEXT, label, 9)
+                shown[label] = legend_key("|", TEXT, label, size=9)
         if row.deadline_s is not None:
             due = (row.submit_s + row.deadline_s) / unit_s
-            if due <= last:
+            if due <= axis_end:
                 axes.plot(due, lane, "d", markersize=5, color=MUTED)
-                shown["deadline"] = legend_key("d", MUTED, "deadline", 7)
+                shown["deadline"] = legend_key(
+                    "d", MUTED, "deadline", size=7
+                )
         if row.outcome != "finished" and row.end_s is not None:
             # If events are out of order, an end may lie beyond the axis. It
             # is then marked at the axis's edge.
-            ended = min(row.end_s / unit_s, last)
+            ended = min(row.end_s / unit_s, axis_end)
             shown[row.outcome] = _mark_end(axes, lane, ended, row.outcome)
     return list(shown.values())
 
@@ -167,7 +169,7 @@ def _mark_end(axes: Axes, lane: int, place: float, outcome: str) -> Any:
     axes.plot(
         place, lane, marker, markersize=7, color=colour, clip_on=False
     )
-    return legend_key(marker, colour, shortened(outcome), 7)
+    return legend_key(marker, colour, shortened(outcome), size=7)
 
 
 def legend_key(marker: str, colour: str, label: str, size: float) -> Any:
@@ -190,7 +192,9 @@ def _handles(
     all_spans: Sequence[Stretch],
     index_of: dict[str, int],
 ) -> list[Any]:
-    """Legend keys of the phases in the lanes, running by application."""
+    """Legend keys of the phases in the lanes, with one for each application that
+    runs.
+    """
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

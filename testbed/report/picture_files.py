@@ -35,11 +35,11 @@ class Drawable(Protocol):
 
 
 def write_pictures(run: Path, to: Path) -> list[Path]:
-    """Writes the pictures of a run's pages into a folder, which is made; their
-    files.
+    """Writes the pictures of a run's pages into a folder, which is made if it is
+    missing; returns the files.
 
-    Names begin with the policy where there are several. Raises BadInput where
-    the run is none or damaged, or the folder cannot be made.
+    With several policies, a file's name begins with the policy's. Raises BadInput
+    if ``run`` is no run folder or is damaged, or ``to`` cannot be made.
     """
     folder = picture_folder(to)
     paths = policy_folders(run)
@@ -71,7 +71,7 @@ def picture_files(
     name: str,
     picture: Drawable,
 ) -> list[Path]:
-    """Writes a picture as SVG and PNG, and its values as CSV; their files."""
+    """Writes a picture as SVG and PNG, and its values as CSV; returns the files."""
     table = io.StringIO(newline="")
     writer = csv.writer(table, lineterminator="\n")
     # Names may be another's, of which a spreadsheet would make formulas.

@@ -11,9 +11,9 @@ half-open ``[start, end)``; at equal times ends come before starts. Slots, MiB
 and bit/s are integers: a release gives back exactly what was reserved.
 
 Cost, with S servers, L links and C changes on the timeline: ``reserve``,
-``release`` and ``rerate`` move O(C) numbers. For what is free, ``reserve`` and
-``rerate`` read the reservations on the servers and links concerned if those are
-few, else they sweep the changes inside the interval. ``residual`` copies
+``release`` and ``rerate`` move O(C) numbers. To find what is free, ``reserve``
+and ``rerate`` read the reservations on the servers and links concerned; if those
+are many, they sweep the changes inside the interval. ``residual`` copies
 O(S + L) numbers and sweeps. If no reservation has an end, there is nothing to
 sweep.
 """
@@ -87,8 +87,9 @@ class Ledger:
         self.timeline = Timeline(self._capacity)
         self._holdings: dict[str, Holding] = {}
         # By number of their interval: reservations that were cut short or
-        # released, kept for check(), and the jobs of present reservations.
+        # released, kept for check().
         self._former: dict[int, Holding] = {}
+        # By the same number: jobs of present and future reservations.
         self._job_of: dict[int, str] = {}
         # Jobs to be released whose reservation has ended and is forgotten.
         self._ran_out: set[str] = set()
@@ -196,7 +197,8 @@ class Ledger:
     def shorten(self, job_id: str, end_s: float) -> None:
         """Moves the end of a job's reservation to an earlier ``end_s``.
 
-        Raises ValueError if ``end_s`` is not between its start and its end.
+        Raises ValueError if ``end_s`` is not between its start and its end,
+        KeyError for a job without one.
         """
         self._require_known(end_s)
         old = self._holdings[job_id]
@@ -356,9 +358,8 @@ class Ledger:
         return recorded
 
     def _check_instant(self, at_s: float, free: IntArray) -> None:
-        """Raises LedgerBroken unless the timeline has the same ``free`` at ``at_s``.
-
-        Also if a part of it is negative.
+        """Raises LedgerBroken if the timeline has another ``free`` at ``at_s``, or
+        if an amount in it is negative.
         """
         self.timeline.seek(at_s)
         if not np.array_equal(free, self.timeline.free):
@@ -376,7 +377,7 @@ class Ledger:
     def _cut(self, holding: Holding, at_s: float) -> None:
         """Takes a holding from its job, and ends its interval at ``at_s``.
 
-        It is a former holding then; without a trace if it has not begun.
+        It becomes a former holding; one that has not begun leaves no trace.
         """
         del self._job_of[holding.number]
         if at_s >= holding.until_s:
@@ -500,11 +501,13 @@ class Ledger:
 
 def _amounts_of(taken: Footprint, objects: IntArray) -> IntArray:
     """Amounts that a footprint takes of ``objects``; 0 of those not in it."""
-    at = np.searchsorted(taken.objects, objects)
+    places = np.searchsorted(taken.objects, objects)
     # Beyond the footprint's last object there is no entry. Any will do: the
     # comparison finds that it is another object's.
-    at[at == len(taken.objects)] = 0
-    return np.where(taken.objects[at] == objects, taken.amounts[at], 0)
+    places[places == len(taken.objects)] = 0
+    return np.where(
+        taken.objects[places] == objects, taken.amounts[places], 0
+    )
 
 
 def capacities(datacentre: DataCentre) -> IntArray:

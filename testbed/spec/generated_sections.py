@@ -67,7 +67,7 @@ class Distribution(SpecModel):
             return value
         keys = ", ".join(cls.model_fields)
         hint = ""
-        # The hint is a mapping that was tried.
+        # Only a mapping that is valid is a hint.
         if not isinstance(value, list):
             try:
                 cls.model_validate({"mean": value})
@@ -359,13 +359,13 @@ class SyntheticLeases(LeaseWorkload):
         )
         lead_s = self.mean_lead * self._exponential(seed, "lead")
         sizes = [SIZES[name] for name in self.sizes or SIZES]
-        size = stream(seed, self.kind, "size").integers(
+        size_index = stream(seed, self.kind, "size").integers(
             0, len(sizes), count
         )
-        cores = np.array([cores for cores, _ in sizes])[size]
+        cores = np.array([cores for cores, _ in sizes])[size_index]
         # By the running sum of the shares: 0 advance, 1 immediate, 2 best
         # effort.
-        type_ = np.searchsorted(
+        kind_index = np.searchsorted(
             np.cumsum(self.shares),
             stream(seed, self.kind, "type").random(count),
             side="right",
@@ -373,13 +373,13 @@ class SyntheticLeases(LeaseWorkload):
         work = float(cores @ duration_s)
         arrival_s = self._arrivals_s(seed, work / (slots * self.load))
         # Advance leases start after their lead time, immediate ones at once.
-        start_s = np.where(type_ == 0, arrival_s + lead_s, arrival_s)
+        start_s = np.where(kind_index == 0, arrival_s + lead_s, arrival_s)
         # Padded, so that names sort as numbers do.
         digits = max(5, len(str(count)))
         leases = []
         for k in range(count):
-            kind = LEASE_KINDS[type_[k]]
-            n_cores, memory_mb = sizes[size[k]]
+            kind = LEASE_KINDS[kind_index[k]]
+            n_cores, memory_mb = sizes[size_index[k]]
             lease = LeaseRecord(
                 name=f"lease-{k + 1:0{digits}}",
                 kind=kind,
@@ -394,7 +394,7 @@ class SyntheticLeases(LeaseWorkload):
         return tuple(leases)
 
     def _exponential(self, seed: int, name: str) -> Floats:
-        """A value a lease, with mean 1."""
+        """A value for each lease, exponential with mean 1."""
         return stream(seed, self.kind, name).standard_exponential(self.jobs)
 
     def _arrivals_s(self, seed: int, span_s: float) -> Floats:

@@ -29,10 +29,10 @@ class Measured(Protocol):
     """A source of metrics."""
 
     def label(self) -> dict[str, str]:
-        """Labels of all samples: ``run`` and ``policy``."""
+        """``run`` and ``policy``, labels of all samples; and the source's ``kind``."""
 
     def gauges(self) -> Iterable[Gauge]:
-        """The gauges as they are now, without these labels."""
+        """The gauges as they are now, without labels of :meth:`label`."""
 
 
 class _Sources(Collector):
@@ -42,7 +42,7 @@ class _Sources(Collector):
         self._sources = list(sources)
 
     def collect(self) -> Iterator[Metric]:
-        # A family may stand once in a text, with the samples of all sources.
+        # A text may have a family only once, with the samples of all sources.
         families: dict[str, GaugeMetricFamily] = {}
         info = InfoMetricFamily(
             "hosenet_source",

@@ -82,8 +82,8 @@ class Followed:
 
     - ``began_s``: its begin, on the counters' clock; ``length_s``: its planned
       time; ``pids``: processes of its agents that have not reported yet.
-    - ``is_reserved``: it is in the foreground; ``is_whole``: it is, and it has
-      never moved; ``was_paused``: it was preempted.
+    - ``is_reserved``: it is in the foreground; ``is_whole``: it is in the
+      foreground and has never moved; ``was_paused``: it was preempted.
     - ``groups``: control groups of the VMs in which a person's program runs.
     - ``is_paced``: its agents compute for a share of the time.
     - ``claims``: processors that its VMs use whenever they get them; ``nodes``:
@@ -356,9 +356,7 @@ class _ObservedJob:
 
     @property
     def all_watched_s(self) -> float:
-        """Watched time on all its nodes, there of the VM that was watched
-        least.
-        """
+        """Time watched on all its nodes: on each, that of the VM watched least."""
         times_s = [vm.watched_s for vm in self.received.values()]
         return self.watched_s + min(times_s, default=0.0)
 
@@ -387,7 +385,9 @@ class EvidenceTaker:
         self.ended: list[JobEvidence] = []
 
     def start(self, switch: SwitchEvidence | None) -> None:
-        """``switch``: the evidence on it; None: the kernel forwards packets."""
+        """``switch``: the evidence on the switch; None: the kernel forwards
+        packets.
+        """
         self._switch = switch
 
     def due_in_s(self) -> float:
@@ -404,9 +404,9 @@ class EvidenceTaker:
                 if self._sends_at_rate(job, now_s):
                     at_rate.append(job.tenant)
             self._switch.look(now_s, at_rate)
-        agents = sum(len(job.pids) for job in jobs)
+        n_agents = sum(len(job.pids) for job in jobs)
         look_at_agents = (
-            agents < MANY_AGENTS or now_s >= self._agents_next_s
+            n_agents < MANY_AGENTS or now_s >= self._agents_next_s
         )
         if look_at_agents:
             self._agents_next_s = now_s + AGENTS_EVERY_S
@@ -557,9 +557,9 @@ class EvidenceTaker:
         for row, counted in zip(
             rows.tolist(), counters.tolist(), strict=True
         ):
-            what, tenant, where, rate_bps, *_, most_bps = row
+            what, tenant_id, where, rate_bps, *_, most_bps = row
             at_s, sent_bytes, *_ = counted
-            job = self._jobs.get(tenant)
+            job = self._jobs.get(tenant_id)
             # The job or limiter is gone, or the time of its count is unknown.
             if job is None or sent_bytes < 0 or not isfinite(at_s):
                 continue
@@ -571,7 +571,7 @@ class EvidenceTaker:
                 )
             if what == LINK:
                 continue
-            disturbed = self._disturbed.get(tenant, NONE)
+            disturbed = self._disturbed.get(tenant_id, NONE)
             count = (at_s, sent_bytes, most_bps)
             if limiter in job.capped:
                 job.capped[limiter].counted.take(*count, disturbed)
@@ -685,7 +685,8 @@ class EvidenceTaker:
     def _end_traffic(self, job: _ObservedJob) -> None:
         """Ends the switch's evidence on a job.
 
-        If the job may pause, the time counts for which its packets waited.
+        For a job that may pause, the time for which its packets waited counts as
+        a standstill.
         """
         if self._switch is None:
             return
@@ -716,7 +717,7 @@ def _count_received(
     disturbed: Disturbance,
     links: Mapping[int, LinkUse],
 ) -> None:
-    """Counts the traffic that a VM has received, unless that may be all.
+    """Counts the traffic that a VM has received, until it may have all.
 
     Acknowledgements are counted too, so the count reaches the volume a little
     early. The rest is judged by the arrival of the last byte.
@@ -880,8 +881,8 @@ def _with_pace(
     if followed.is_paced:
         return replace(evidence, held_s=lost_s)
     if job.waits:
-        # Beside background VMs that use all it leaves a program waits by
-        # design. The machine causes at most the node's lack of processor time.
+        # A program waits by design beside background VMs that use all the time
+        # it leaves. The machine causes at most the node's lack of processor time.
         waited_s = job.programs_waited_s - job.shared_waited_s
         waited_s += min(job.shared_waited_s, job.nodes.lack_s)
         return replace(evidence, held_s=waited_s)

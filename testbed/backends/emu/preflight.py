@@ -50,6 +50,7 @@ FAR = 2.0
 TAKEN_SHARE = 0.1
 """Share of the processors withheld from the network in repeated load tests."""
 TAKE_S = 0.001
+"""Processor time that is withheld at once."""
 GIVE_UP_AFTER = 2.0
 """Time after which a test transfer is ended, in lengths of the load test."""
 PROGRESS_EVERY_S = 1.0
@@ -125,9 +126,8 @@ def passed_load_test(
     ``auto`` first tests a rate that leaves room, and takes it if it fits;
     ``largest`` always searches. A given rate that does not fit, or the first
     one of ``largest``, is tested once more unless its load is beyond
-    :data:`FAR`. The better of
-    several tests counts, as a switch that has just been started, or another
-    program, only adds load.
+    :data:`FAR`. The best of several tests counts, as a switch that has just been
+    started, or another program, only adds load.
 
     ``force``: nothing is refused, and there is no search for a given rate: it
     is tested twice at most, or once without ``repeat``. If the load test itself
@@ -190,12 +190,12 @@ class _Search:
         findings: list[Finding] = []
         for number, peak in enumerate(self._peaks):
             # Plans with the same busiest instant are tested once.
-            first = self._peaks.index(peak)
-            if first == number:
+            earliest = self._peaks.index(peak)
+            if earliest == number:
                 scale = replace(self._scale, rate=rate)
                 findings.append(self._test(peak, scale, again))
             else:
-                findings.append(findings[first])
+                findings.append(findings[earliest])
         tested = Preflight(rate, findings)
         self._tested.append(tested)
         self._narrate(f"preflight: {tested}")
@@ -240,7 +240,7 @@ class _Search:
         """
         if again:
             self._load(rate)
-        at_rate = [test for test in self._tested if test.rate == rate]
+        at_rate = [done for done in self._tested if done.rate == rate]
         return min(at_rate, key=attrgetter("load"))
 
     def _failed(self, tested: Preflight, *, force: bool) -> Preflight:
