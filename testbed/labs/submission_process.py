@@ -103,6 +103,8 @@ def _returned(name: str, value: Any) -> str:
         check_levels(value)
     except RecursionError:
         return _failed(f"{name} returned a value that is nested too deeply")
+    except MemoryError:
+        return _failed(f"{name} returned more than fits in its memory")
     except Exception as error:  # noqa: BLE001 - likewise what such a value does
         why = f"{name} returned what is no number, text, list or dict: {error}"
         return _failed(why[:MOST_MESSAGE])
@@ -164,7 +166,12 @@ def _failure(
         text = str(error).replace("\n", " ")[:MOST_MESSAGE]
     except BaseException:  # noqa: BLE001 - an exception of the student's own class
         return f"raised {kind}", None
-    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
+    # A mistake in a text for eval(), or in another file, has no line here.
+    if (
+        isinstance(error, SyntaxError)
+        and _is_of(file, error.filename)
+        and isinstance(error.lineno, int)
+    ):
         line = error.lineno
     if isinstance(error, ModuleNotFoundError):
         return (
@@ -177,6 +184,10 @@ def _failure(
     return f"raised {kind}", line
 
 
+def _is_of(file: str, path: object) -> bool:
+    return isinstance(path, str) and path.endswith("/" + file)
+
+
 def _last_line(file: str, error: BaseException) -> int | None:
     """The last line of a file that an exception has passed."""
     line = None
@@ -185,7 +196,7 @@ def _last_line(file: str, error: BaseException) -> int | None:
     for frame in traceback.extract_tb(
         error.__traceback__, limit=-MOST_FRAMES
     ):
-        if frame.filename.endswith("/" + file):
+        if _is_of(file, frame.filename):
             line = frame.lineno
     return line
 

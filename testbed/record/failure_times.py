@@ -78,8 +78,9 @@ def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
     names = topology["names"]
     if isinstance(event, events.LinkFailed | events.LinkRestored):
         nodes = _nodes_of(event.link, topology)
-        if nodes:
-            return " – ".join(_node(names, node) for node in nodes)
+        if not nodes:
+            return f"link {event.link}"
+        return " – ".join(_node(names, node) for node in nodes)
     for field in ("switch", "server"):
         node = getattr(event, field, None)
         if node is not None:

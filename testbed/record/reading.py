@@ -116,10 +116,10 @@ def _require_one_run(path: Path, below: list[Path]) -> None:
     if len(runs) <= 1 and not n_kept:
         return
     n_runs = number_of(max(len(runs), n_kept), "run")
-    raise BadInput(
-        f"{path} is not a run folder, it holds {n_runs}: {_listed(runs)}",
-        f"name one of them, as {below[0]}",
-    )
+    message = f"{path} is not a run folder, it holds {n_runs}"
+    if runs:
+        message += f": {_listed(runs)}"
+    raise BadInput(message, f"name one of them, as {below[0]}")
 
 
 def _listed(runs: Mapping[tuple[str, int, str], list[str]]) -> str:
@@ -191,9 +191,15 @@ def _stored_summary(path: Path) -> dict[str, Any] | None:
     return stored
 
 
+def _own_and_above(path: Path) -> tuple[Path, Path]:
+    """A policy's folder and the one that it lies in."""
+    # By the file system: the parent of the path `.` would be `.` itself.
+    return path, path.resolve().parent
+
+
 def _own_or_shared(path: Path, name: str) -> dict[str, Any] | None:
     """The object in a policy's JSON file, or in that of its run."""
-    for folder in (path, path.parent):
+    for folder in _own_and_above(path):
         value = read_json(folder / name)
         if isinstance(value, dict):
             return value
@@ -213,7 +219,7 @@ def claims_of(resolved: object) -> tuple[str, ...]:
 
 
 def _spec_text(path: Path) -> str | None:
-    for folder in (path, path.parent):
+    for folder in _own_and_above(path):
         file = folder / names.SPEC
         if file.is_file():
             return regular_bytes(file).decode("utf-8", "replace")

@@ -29,7 +29,7 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 REMOTE = re.compile(
     r"tcp:([\w-]+(?:\.[\w-]+)*|\[[0-9a-fA-F:]+\]):([1-9][0-9]{0,4})"
 )
-HELD = ("ofp-", "ctl-", "ca-certs")
+HELD = ("--ofp-", "--ctl-", "--ca-certs")
 """Prefixes of the library's options that are the testbed's to set: sockets for
 switches.
 """
@@ -153,7 +153,7 @@ def controller_choice(
         return ControllerChoice(remote=section.remote)
     options = tuple(section["options"] or ())
     for option in options:
-        if option.lstrip("-").startswith(HELD):
+        if option.startswith(HELD):
             location.report(
                 f"{option}: the testbed has the port for switches;"
                 " --openflow-port of its commands chooses another",

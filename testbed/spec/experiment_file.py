@@ -58,7 +58,11 @@ from testbed.spec.policy_section import (
     read_embedder,
     read_policies,
 )
-from testbed.spec.sweep_section import SweepSection, check_sweep
+from testbed.spec.sweep_section import (
+    SweepSection,
+    as_yaml,
+    check_sweep,
+)
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import (
     LoadContext,
@@ -282,9 +286,10 @@ def parse_experiment(
     document = read_document(text, str(path))
     document.supplied = files or {}
     # As text, as on the command line: both are read by the same rules.
-    texts = {key: str(value) for key, value in (overrides or {}).items()}
-    for key, value in texts.items():
-        _override(document, key, value)
+    texts = {}
+    for key, value in (overrides or {}).items():
+        texts[key] = value if isinstance(value, str) else as_yaml(value)
+        _override(document, key, texts[key])
     return _checked(document, text, path, texts)
 
 

@@ -33,6 +33,13 @@ from testbed.units import number_of
 from topologies.datacentre import DataCentre
 
 DEMANDS = (*KINDS.values(), Command, Lease)
+TIMES = (
+    "submit_s",
+    "duration_s",
+    "deadline_s",
+    "true_duration_s",
+    "estimate_s",
+)
 
 
 class InstalledWorkload(WorkloadSection):
@@ -150,9 +157,9 @@ def _objections(
     """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
-    if job.id in seen:
+    if str(job.id) in seen:
         yield "another one has this id"
-    for name in ("submit_s", "duration_s", "deadline_s", "value"):
+    for name in (*TIMES, "value"):
         value = getattr(job, name)
         if value is not None and not (math.isfinite(value) and value >= 0):
             yield f"{name} is {value!r}: it must be finite and at least 0"
@@ -173,13 +180,7 @@ def _plain(job: JobRequest) -> JobRequest:
     """The job with Python's numbers in place of numpy's."""
     # Neither JSON nor the engine takes numpy's numbers.
     plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
-    for name in (
-        "submit_s",
-        "duration_s",
-        "deadline_s",
-        "true_duration_s",
-        "estimate_s",
-    ):
+    for name in TIMES:
         value = getattr(job, name)
         plain[name] = None if value is None else float(value)
     plain |= {

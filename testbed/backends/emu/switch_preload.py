@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -73,14 +73,18 @@ class Preload:
 def preload() -> Iterator[Preload]:
     """Environment for daemons that are started in the block.
 
-    Without a C compiler it has the allocator alone.
+    Without a C compiler, or files in memory, it has the allocator alone.
     """
     with private_folder("preload-") as folder:
         compiled = _compiled(folder / SOURCE.stem)
-    if compiled is None:
+    file = None
+    if compiled is not None:
+        # A kernel may forbid such a file (vm.memfd_noexec=2).
+        with suppress(OSError):
+            file = os.memfd_create(FILE_NAME)
+    if compiled is None or file is None:
         yield Preload()
         return
-    file = os.memfd_create(FILE_NAME)
     with os.fdopen(file, "wb", buffering=0) as memory:
         memory.write(compiled)
         libraries = [f"/proc/self/fd/{file}"]
