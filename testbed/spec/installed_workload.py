@@ -103,7 +103,7 @@ def _made(
     """The jobs that a function makes, from a random stream of its own. Raises
     PluginError.
     """
-    # In the try: a generator runs as its jobs are read.
+    # Jobs are read inside the try, since a generator runs only then.
     try:
         jobs = plugin.function(
             datacentre,
@@ -122,8 +122,8 @@ class UnsoundJob(ValueError):
 
 
 def _checked(made: Any) -> Iterator[JobRequest]:
-    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot
-    be.
+    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot be
+    played.
     """
     if not isinstance(made, Iterable):
         raise UnsoundJob(f"{shown_value(made)}, not jobs one after another")
@@ -137,7 +137,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
             )
         if not isinstance(job, JobRequest):
             raise UnsoundJob(f"{shown_value(job)}, which is no JobRequest")
-        # Only the first objection, since the function is at fault.
+        # The first objection is enough to show the function's fault.
         for wrong in _objections(job, seen, last_s):
             raise UnsoundJob(f"job {job.id!r}: {wrong}")
         plain = _plain(job)
@@ -153,7 +153,7 @@ def _objections(
 ) -> Iterator[str]:
     """Objections to a job that its class does not raise.
 
-    ``seen`` are the ids of earlier jobs, ``last_s`` is the last one's time.
+    ``seen``: ids of the jobs before it. ``last_s``: submission of the last one.
     """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
