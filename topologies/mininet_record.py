@@ -1,7 +1,7 @@
 """A Mininet network as plain values: its nodes and links with their options.
 
-It can be written as JSON, since one process executes a Python file and another
-uses its network. Imports no other module of the project.
+One process executes a Python file and another uses its network: the record goes
+between them as JSON. This module imports no other of the project.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class MininetRecord:
             options["isSwitch"] = topo.isSwitch(name)
             record.nodes[name] = options
         for end, other, options in topo.iterLinks(withInfo=True):
-            # `cls=partial(TCLink, bw=10)` has options, which those of the
-            # link override.
+            # A class as `partial(TCLink, bw=10)` brings options, which the
+            # link's own override.
             of_class = getattr(options.get("cls"), "keywords", {})
             record.links.append((end, other, {**of_class, **options}))
         return record

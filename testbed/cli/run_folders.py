@@ -78,20 +78,23 @@ def _show_audit(checked: Audit) -> None:
             out.print(
                 Text(f"          {finding}", style="red"), soft_wrap=True
             )
-        left = result.n_findings - len(result.findings)
-        if left > 0:
-            out.print(Text(f"          and {left:,} more"))
+        unshown = result.n_findings - len(result.findings)
+        if unshown > 0:
+            out.print(Text(f"          and {unshown:,} more"))
 
 
 def _closing(audits: Sequence[Audit]) -> str:
-    """Sentence over all policies: checks that failed, where, and that passed."""
+    """The sentence over all policies: how many checks failed, in which, and how
+    many passed.
+    """
     statuses = []
     for checked in audits:
         statuses += [result.status for result in checked.results]
     passed = statuses.count("passed")
     failed = number_of(statuses.count("failed"), "check")
-    # With several policies, the last audit is of the list of their summaries.
-    *policies, above = audits
+    # A run of several policies has a last audit, of the list of their summaries.
+    # That of a single policy is all there is.
+    *policies, last = audits
     size = f"{len(policies)} policies"
     where = ""
     if "failed" not in statuses:
@@ -102,7 +105,7 @@ def _closing(audits: Sequence[Audit]) -> str:
     wrong = [checked.policy for checked in policies if not checked.passed]
     if wrong:
         places.append(f"{len(wrong)} of {size} ({', '.join(wrong)})")
-    if not above.passed:
+    if not last.passed:
         places.append(f"the list above the {size}")
     if policies:
         where = f" in {' and in '.join(places)}"
@@ -166,6 +169,7 @@ def _show_history(history: Explanation) -> None:
 
 
 def _first(names: Sequence[str]) -> str:
+    """The first of the names, and the number of the others."""
     text = ", ".join(names[:SHOWN_NAMES])
     more = len(names) - SHOWN_NAMES
     if more > 0:
@@ -174,7 +178,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _sentence(history: Explanation) -> str:
-    """Sentence about the time waited, later jobs that started, and outages."""
+    """The sentence about the job's waits, its cuts, and later jobs that started."""
     cut = ""
     if history.cut_s:
         cut = f" It was cut for {human_duration(history.cut_s)}."

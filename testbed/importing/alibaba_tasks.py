@@ -1,7 +1,7 @@
-"""Alibaba's cluster trace of 2018, ``batch_task.csv``: a task a line.
+"""Alibaba's cluster trace of 2018, ``batch_task.csv``: one task per line.
 
-A task becomes a job: its instances are VMs, its start in the trace is its
-arrival, and it follows the last of the tasks that it waited for.
+A task becomes a job. Its instances are the VMs, and its start in the trace is
+the arrival. Of the tasks that it waited for, it comes after the last to end.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class BatchTask:
 
     @property
     def objection(self) -> str:
-        """The reason for which a task is no job, as the noun of a count."""
+        """Why it becomes no job, as the noun of a count; empty if it is one."""
         if self.status != "Terminated":
             return "tasks that did not end as Terminated"
         # An unknown time is 0 or empty in the trace.
@@ -82,6 +82,7 @@ class BatchTask:
 
     @cached_property
     def _numbers(self) -> tuple[int, ...]:
+        """The task's own number, and those of the tasks that it waits for."""
         match = _DEPENDING.fullmatch(self.name)
         if match is None:
             return (0,)
@@ -101,7 +102,7 @@ class BatchTask:
 
 
 def is_alibaba(begin: str) -> bool:
-    """True if a text's first whole lines are tasks."""
+    """True if one of a text's first lines is a task."""
     for line in begin.splitlines()[:20]:
         words = line.split(",")
         if len(words) >= len(FIELDS) and words[4] in STATES:
@@ -126,7 +127,7 @@ def read_alibaba(
 
 
 class _Tasks:
-    """The wanted tasks of a file, and the number of others by reason."""
+    """The tasks of a file that are kept, and how many are left out, by kind."""
 
     def __init__(self, wanted: int) -> None:
         self.kept: list[BatchTask] = []
@@ -156,7 +157,7 @@ class _Tasks:
             self.kept.append(task)
 
     def note(self, notes: Notes) -> None:
-        """Notes the parts that are taken and not taken, and the choices."""
+        """Adds what is taken and not taken, and the choices, to the notes."""
         notes.taken.append(
             f"{number_of(len(self.kept), 'task')}, the first of the file that ended; a"
             " task's instances are VMs, its start is the arrival"
@@ -205,11 +206,11 @@ def _task(
 
 
 def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
-    """The tasks as jobs, in order of their starts from the first one on."""
+    """The tasks as jobs, in order of their starts; the first starts at 0 s."""
     ordered = sorted(tasks, key=lambda task: (task.start_s, task.line))
     numbered: dict[tuple[str, int], BatchTask] = {}
     for task in ordered:
-        # Names may occur twice in a job: others wait for the first of them.
+        # A number may occur twice in a job: others wait for its first task.
         numbered.setdefault((task.job, task.number), task)
     name_of = _names(ordered)
     labels = Names.of_jobs()
@@ -244,7 +245,8 @@ def _last_before(
 ) -> BatchTask | None:
     """The last to end of the tasks that a task waits for.
 
-    Its number is smaller than the task's, so that none waits for itself.
+    Only tasks of smaller numbers count, so that no job waits for itself, not
+    even through others.
     """
     before = []
     for number in task.waits_for:

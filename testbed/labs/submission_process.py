@@ -1,11 +1,11 @@
 """Program inside the sandbox: calls functions of a student's files.
 
 Runs as ``python -P -s -S -B program.py FOLDER`` with the standard library
-alone. It says READY. Then each line of standard input is a JSON object ``{"n",
-"file", "function", "arguments"}``; each gets one JSON line on the standard
-output that the program began with: ``{"n", "value"}`` or ``{"n", "failed",
-"line", "printed"}``. What the student's code prints is kept apart, and only its
-end.
+alone. It writes READY. Then each line of standard input is a request, a JSON
+object ``{"n", "file", "function", "arguments"}``. The reply is one JSON line on
+the standard output that the program was started with: ``{"n", "value"}`` or
+``{"n", "failed", "line", "printed"}``. ``printed`` is the end of what the
+student's code has printed in the call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MOST_LEVELS = 100
 READY = b"ready\n"
 
 
-class _End(io.TextIOBase):
+class _PrintedEnd(io.TextIOBase):
     """The end of what was written, at most MOST_PRINTED characters."""
 
     def __init__(self) -> None:
@@ -38,7 +38,7 @@ class _End(io.TextIOBase):
         return True
 
     def write(self, text: str) -> int:
-        # Cut before it is joined: one text may be all the memory there is.
+        # Cut before it is joined: a text may take nearly all memory.
         self.text = (self.text + text[-MOST_PRINTED:])[-MOST_PRINTED:]
         return len(text)
 
@@ -46,9 +46,9 @@ class _End(io.TextIOBase):
 def serve_calls(folder: str) -> None:
     """Serves calls until standard input ends."""
     server_pid = os.getpid()
-    # The same answers each time: marks can be computed again.
+    # Each run gives the same answers, so that marks can be computed again.
     random.seed(0)
-    # Out of the student's reach, who knows the numbers 0 to 2 only.
+    # Under other numbers: the student's code takes 0 to 2 for its streams.
     with (
         os.fdopen(os.dup(1), "wb") as replies,
         os.fdopen(os.dup(0), "rb") as requests,
@@ -78,7 +78,7 @@ def _called(
     request: dict[str, Any],
 ) -> str:
     """Members of the reply: the function's value, or why there is none."""
-    printed = _End()
+    printed = _PrintedEnd()
     file = request["file"]
     name = request["function"]
     try:
@@ -103,6 +103,8 @@ def _returned(name: str, value: Any) -> str:
         check_levels(value)
     except RecursionError:
         return _failed(f"{name} returned a value that is nested too deeply")
+    except MemoryError:
+        return _failed(f"{name} returned more than fits in its memory")
     except Exception as error:  # noqa: BLE001 - likewise what such a value does
         why = f"{name} returned what is no number, text, list or dict: {error}"
         return _failed(why[:MOST_MESSAGE])
@@ -112,9 +114,9 @@ def _returned(name: str, value: Any) -> str:
 def check_levels(value: Any) -> None:
     """Raises RecursionError for more than MOST_LEVELS of lists and dicts.
 
-    json's own limit is another on each Python.
+    json has a limit of its own, which differs between versions of Python.
     """
-    # By levels, and not recursively: the value may be deeper than the stack.
+    # Level by level, since the value may be nested deeper than the stack is.
     level = [value]
     for _ in range(MOST_LEVELS):
         below: list[Any] = []
@@ -157,14 +159,19 @@ def _failure(
     file: str,
     error: BaseException,
 ) -> tuple[str, int | None]:
-    """An exception as one sentence, with its last line in the student's file."""
+    """An exception as one sentence, and its last line in the student's file."""
     kind = type(error).__name__
     try:
         line = _last_line(file, error)
         text = str(error).replace("\n", " ")[:MOST_MESSAGE]
     except BaseException:  # noqa: BLE001 - an exception of the student's own class
         return f"raised {kind}", None
-    if isinstance(error, SyntaxError) and isinstance(error.lineno, int):
+    # A mistake in a text for eval(), or in another file, has no line here.
+    if (
+        isinstance(error, SyntaxError)
+        and _is_of(file, error.filename)
+        and isinstance(error.lineno, int)
+    ):
         line = error.lineno
     if isinstance(error, ModuleNotFoundError):
         return (
@@ -177,15 +184,20 @@ def _failure(
     return f"raised {kind}", line
 
 
+def _is_of(file: str, path: object) -> bool:
+    """True if ``path`` is that of the student's file."""
+    return isinstance(path, str) and path.endswith("/" + file)
+
+
 def _last_line(file: str, error: BaseException) -> int | None:
     """The last line of a file that an exception has passed."""
     line = None
-    # The last frames alone: an endless recursion has as many as Python lets
-    # it, and each one's line is read from the file.
+    # An endless recursion has as many frames as Python allows, and the text of
+    # each frame's line is read from its file: only the last ones are looked at.
     for frame in traceback.extract_tb(
         error.__traceback__, limit=-MOST_FRAMES
     ):
-        if frame.filename.endswith("/" + file):
+        if _is_of(file, frame.filename):
             line = frame.lineno
     return line
 

@@ -1,4 +1,4 @@
-"""Failures of a run as spans of time: links and servers that are lost, restarts."""
+"""Failures of a run as spans of time: lost links and servers, and restarts."""
 
 from __future__ import annotations
 
@@ -44,11 +44,12 @@ class Outage:
 
 def outages(file: EventFile) -> list[Outage]:
     """All failures of a run, in order of their begin. Raises BadInput where the
-    first event is none of a run's start.
+    first event is not the start of a run.
     """
     topology = file.started.topology
     failed: list[Outage] = []
     now_s = 0.0
+    # The place in ``failed`` of each part that is lost now.
     lasting: dict[tuple[str, str], int] = {}
     for event in file.events:
         now_s = event.t
@@ -57,12 +58,12 @@ def outages(file: EventFile) -> list[Outage]:
             continue
         part = _name(event, topology)
         if type(event) in _ENDS:
-            begun = lasting.pop((kind, part), None)
-            if begun is not None:
-                failed[begun] = replace(
-                    failed[begun], end_s=now_s, restored=True
+            index = lasting.pop((kind, part), None)
+            if index is not None:
+                failed[index] = replace(
+                    failed[index], end_s=now_s, restored=True
                 )
-        # A damaged folder's part may fail while it is lost.
+        # In a damaged folder a part may fail again while it is lost.
         elif (kind, part) not in lasting:
             outage = Outage(kind, part, now_s, now_s)
             if outage.lasting:
@@ -74,12 +75,15 @@ def outages(file: EventFile) -> list[Outage]:
 
 
 def _name(event: events.Event, topology: Mapping[str, Any]) -> str:
-    """The part that an event is about; a damaged folder has numbers of nothing."""
+    """The name of an event's part. In a damaged folder its number may be one that
+    the topology lacks.
+    """
     names = topology["names"]
     if isinstance(event, events.LinkFailed | events.LinkRestored):
         nodes = _nodes_of(event.link, topology)
-        if nodes:
-            return " – ".join(_node(names, node) for node in nodes)
+        if not nodes:
+            return f"link {event.link}"
+        return " – ".join(_node(names, node) for node in nodes)
     for field in ("switch", "server"):
         node = getattr(event, field, None)
         if node is not None:
@@ -92,6 +96,7 @@ def _nodes_of(link: int, topology: Mapping[str, Any]) -> list[int]:
     nodes: list[int] = []
     if link >= 0:
         for end in ("lower", "upper"):
+            # A slice, which is empty after the list's end.
             nodes += topology["links"][end][link : link + 1]
     return nodes
 

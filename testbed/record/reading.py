@@ -1,4 +1,4 @@
-"""A run folder back into typed values; an interrupted run is read as far as it
+"""Reads a run folder back into typed values; an interrupted run as far as it
 came.
 """
 
@@ -83,8 +83,8 @@ def policy_folders(path: Path) -> list[Path]:
 
 
 def in_order_of_list(path: Path, folders: list[Path]) -> list[Path]:
-    """Policies in the experiment file's order, as the list has it; by name
-    without one.
+    """Policies in the experiment file's order, which is that of the run's list of
+    summaries; without a list, by name.
     """
     listed = read_json(path / names.SUMMARY)
     order: dict[object, int] = {}
@@ -98,28 +98,27 @@ def in_order_of_list(path: Path, folders: list[Path]) -> list[Path]:
 
 
 def _require_one_run(path: Path, below: list[Path]) -> None:
-    """One run's policies agree in its name, seed and backend, and none is
-    called as a run is.
+    """Raises BadInput where the folders below ``path`` are several runs, or named
+    as runs are: then somebody keeps runs there.
 
-    Raises BadInput where it is otherwise: then this is where somebody keeps
-    runs. A policy that was killed before its first line says nothing, and
-    belongs to the others.
+    The policies of one run agree in its name, seed and backend. A policy that
+    was killed before its first line is taken to belong to the others.
     """
     runs: dict[tuple[str, int, str], list[str]] = {}
-    n_kept = 0
+    n_named = 0
     for folder in below:
-        n_kept += names.is_a_runs(folder.name)
+        n_named += names.is_a_runs(folder.name)
         first = next(stream_events(folder / names.EVENTS), None)
         if isinstance(first, RunStarted):
             key = (first.run, first.seed, first.backend)
             runs.setdefault(key, []).append(folder.name)
-    if len(runs) <= 1 and not n_kept:
+    if len(runs) <= 1 and not n_named:
         return
-    n_runs = number_of(max(len(runs), n_kept), "run")
-    raise BadInput(
-        f"{path} is not a run folder, it holds {n_runs}: {_listed(runs)}",
-        f"name one of them, as {below[0]}",
-    )
+    n_runs = number_of(max(len(runs), n_named), "run")
+    message = f"{path} is not a run folder, it holds {n_runs}"
+    if runs:
+        message += f": {_listed(runs)}"
+    raise BadInput(message, f"name one of them, as {below[0]}")
 
 
 def _listed(runs: Mapping[tuple[str, int, str], list[str]]) -> str:
@@ -136,11 +135,11 @@ def _listed(runs: Mapping[tuple[str, int, str], list[str]]) -> str:
 
 
 def policy_of(folder: Path) -> str | None:
-    """The policy of a run folder as recorded in the run: a folder's name may
-    not hold it.
+    """The policy of a run folder as its first event has it: the folder's name may
+    be another.
 
-    None where the run was killed before its first line. Raises BadInput on a
-    damaged one.
+    None where the run was killed before its first line. Raises BadInput where
+    the folder is damaged.
     """
     file = folder / names.EVENTS
     first = next(stream_events(file), None)
@@ -174,7 +173,7 @@ def load_run(path: Path, file: Recording | None = None) -> RecordedRun:
     )
 
 
-# What the events do not know: the experiment's name, and what the run took.
+# What the events lack: the experiment's name, and how long the run took.
 class _Stored(TypedDict, total=False):
     name: str | None
     wall_s: Number | None
@@ -191,9 +190,15 @@ def _stored_summary(path: Path) -> dict[str, Any] | None:
     return stored
 
 
+def _own_and_above(path: Path) -> tuple[Path, Path]:
+    """A policy's folder and the one that it lies in."""
+    # By the file system: the parent of the path `.` would be `.` itself.
+    return path, path.resolve().parent
+
+
 def _own_or_shared(path: Path, name: str) -> dict[str, Any] | None:
     """The object in a policy's JSON file, or in that of its run."""
-    for folder in (path, path.parent):
+    for folder in _own_and_above(path):
         value = read_json(folder / name)
         if isinstance(value, dict):
             return value
@@ -201,8 +206,8 @@ def _own_or_shared(path: Path, name: str) -> dict[str, Any] | None:
 
 
 def claims_of(resolved: object) -> tuple[str, ...]:
-    """Invariants that the policy declared in ``spec.resolved.json``; none where
-    it holds none.
+    """Invariants that the policy declared, from ``spec.resolved.json``; empty
+    where that has none.
     """
     if not isinstance(resolved, dict):
         return ()
@@ -213,7 +218,7 @@ def claims_of(resolved: object) -> tuple[str, ...]:
 
 
 def _spec_text(path: Path) -> str | None:
-    for folder in (path, path.parent):
+    for folder in _own_and_above(path):
         file = folder / names.SPEC
         if file.is_file():
             return regular_bytes(file).decode("utf-8", "replace")

@@ -65,10 +65,11 @@ class Baseline:
 
 
 class SlotsAlone:
-    """Embedder that looks at slots alone: the lowest subtree with enough,
-    filled in order of id.
+    """Embedder that looks at slots alone: it fills the lowest subtree with enough
+    of them, in order of id.
 
-    The first of its level by id. BL's and PS-P's placement; O(nodes).
+    Of several on a level, that of the lowest id. BL's and PS-P's placement;
+    O(nodes).
     """
 
     name = "slots-alone"
@@ -85,8 +86,8 @@ class SlotsAlone:
         alone = on_one_server(datacentre, residual, n_vms)
         if alone is not None:
             return alone
-        # At rate 0 no link holds a count down: slots alone decide, from the
-        # lowest level up.
+        # At rate 0 no link lowers a count: slots alone decide. The first
+        # candidate is of the lowest level.
         counts = Counts(datacentre, residual, n_vms, rate_bps=0)
         for switch in counts.candidates():
             servers = np.flatnonzero(servers_below(datacentre, switch))

@@ -29,9 +29,9 @@ MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
 REMOTE = re.compile(
     r"tcp:([\w-]+(?:\.[\w-]+)*|\[[0-9a-fA-F:]+\]):([1-9][0-9]{0,4})"
 )
-HELD = ("ofp-", "ctl-", "ca-certs")
-"""Prefixes of the library's options that are the testbed's to set: sockets for
-switches.
+HELD = ("--ofp-", "--ctl-", "--ca-certs")
+"""Prefixes of the library's options for its sockets to switches, which only the
+testbed may set.
 """
 
 
@@ -44,8 +44,8 @@ def _as_arguments(value: object) -> object:
     arguments = []
     for key, setting in value.items():
         name = str(key).lstrip("-").replace("_", "-")
-        # Ryu reads its options by oslo.config: `no` before the name of one
-        # turns it off.
+        # Ryu reads its options by oslo.config, where `no` before an option's
+        # name turns it off.
         if setting is True:
             arguments.append(f"--{name}")
         elif setting is False:
@@ -153,7 +153,7 @@ def controller_choice(
         return ControllerChoice(remote=section.remote)
     options = tuple(section["options"] or ())
     for option in options:
-        if option.lstrip("-").startswith(HELD):
+        if option.startswith(HELD):
             location.report(
                 f"{option}: the testbed has the port for switches;"
                 " --openflow-port of its commands chooses another",
@@ -186,7 +186,7 @@ def _applications(
     applications = []
     for index, name in enumerate(section.app):
         place = location / "app"
-        # An application that is no list's has the place of its key.
+        # A single application without a list has the place of its key.
         if isinstance(place.value, list):
             place /= index
         application = _application(name, place)

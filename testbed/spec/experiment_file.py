@@ -58,7 +58,11 @@ from testbed.spec.policy_section import (
     read_embedder,
     read_policies,
 )
-from testbed.spec.sweep_section import SweepSection, check_sweep
+from testbed.spec.sweep_section import (
+    SweepSection,
+    as_yaml,
+    check_sweep,
+)
 from testbed.spec.swim_section import SwimWorkload
 from testbed.spec.topology_section import (
     LoadContext,
@@ -106,8 +110,8 @@ def _number_or_search(
     value: object, read: Callable[[object], float | RateSearch]
 ) -> float | RateSearch:
     """The rate; a message about an unknown word names both forms."""
-    a_word = isinstance(value, str) and value.isalpha()
-    if a_word and value not in RATE_SEARCHES:
+    is_word = isinstance(value, str) and value.isalpha()
+    if is_word and value not in RATE_SEARCHES:
         raise refused_value(
             f"must be a number, auto or largest, not {value_in_words(value)}"
         )
@@ -273,18 +277,19 @@ def parse_experiment(
     overrides: Mapping[str, object] | None = None,
     files: Mapping[str, FilePath] | None = None,
 ) -> Experiment:
-    """The experiment in a text, as :func:`load_experiment`; ``path`` names it in
-    messages.
+    """The experiment in a text, as :func:`load_experiment`; messages call it
+    ``path``.
 
-    ``files`` are files by the names that the text has for them, used without a
-    search.
+    ``files``: paths of files by their names in the text; these are not searched
+    for.
     """
     document = read_document(text, str(path))
     document.supplied = files or {}
     # As text, as on the command line: both are read by the same rules.
-    texts = {key: str(value) for key, value in (overrides or {}).items()}
-    for key, value in texts.items():
-        _override(document, key, value)
+    texts = {}
+    for key, value in (overrides or {}).items():
+        texts[key] = value if isinstance(value, str) else as_yaml(value)
+        _override(document, key, texts[key])
     return _checked(document, text, path, texts)
 
 
@@ -486,7 +491,8 @@ def _check_band(band: BandSection | None, location: Location) -> None:
         location.report(
             f"min {band.min:g} is above max {band.max:g}", "min"
         )
-    # By the written value: an unreadable key is None too, and is reported.
+    # By the value as written: in the section, an unreadable key is None too,
+    # and has been reported.
     if location.value == {}:
         location.report("needs a min, a max, or both")
 
@@ -506,7 +512,7 @@ def _override(document: Document, key: str, text: str) -> None:
             Problem(source, key, "is not a place in this file")
         )
         return
-    # It no longer matters whether the replaced value was readable.
+    # From here on, places and readability are those of the new value.
     _forget(document, path)
     try:
         value = read_document(text, source.source)
@@ -525,7 +531,7 @@ def _take_places(
     document: Document, path: Path, value: Document, source: Place
 ) -> None:
     """Adds the keys and problems of an option's value below ``path``."""
-    # All get the place of the option, whose text has no lines of the file.
+    # All get the place of the option: its text has none in the file.
     for below in value.places:
         document.places[path + below] = source
     for below in value.key_places:
@@ -550,9 +556,10 @@ def key_path(key: str) -> Path:
 
 
 def _holder(document: Document, path: Path, source: Place) -> Any:
-    """The mapping or list whose item the path names; None without one.
+    """The mapping or list of the item that a path names; None where there can be
+    none.
 
-    Missing mappings on the way are made.
+    Mappings that the file lacks on the way are made.
     """
     holder = document.data
     for depth, part in enumerate(path):
@@ -570,14 +577,18 @@ def _holder(document: Document, path: Path, source: Place) -> Any:
 
 
 def _may_hold(holder: Any, part: str | int) -> bool:
-    """True for a mapping and a key, known or new, and for an item of a list."""
+    """True of a mapping if ``part`` is a key, known or new; of a list if it is the
+    number of an item.
+    """
     if isinstance(part, str):
         return isinstance(holder, dict)
     return isinstance(holder, list) and part < len(holder)
 
 
 def _forget(document: Document, path: Path) -> None:
-    """Removes the places below a path that is about to be replaced."""
+    """Forgets where the values at a path and below it stood, and which of them
+    were unreadable.
+    """
     for table in (document.places, document.key_places):
         for known in list(table):
             if known[: len(path)] == path:

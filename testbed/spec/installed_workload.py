@@ -33,6 +33,13 @@ from testbed.units import number_of
 from topologies.datacentre import DataCentre
 
 DEMANDS = (*KINDS.values(), Command, Lease)
+TIMES = (
+    "submit_s",
+    "duration_s",
+    "deadline_s",
+    "true_duration_s",
+    "estimate_s",
+)
 
 
 class InstalledWorkload(WorkloadSection):
@@ -96,7 +103,7 @@ def _made(
     """The jobs that a function makes, from a random stream of its own. Raises
     PluginError.
     """
-    # In the try: a generator runs as its jobs are read.
+    # Jobs are read inside the try, since a generator runs only then.
     try:
         jobs = plugin.function(
             datacentre,
@@ -115,8 +122,8 @@ class UnsoundJob(ValueError):
 
 
 def _checked(made: Any) -> Iterator[JobRequest]:
-    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot
-    be.
+    """The jobs with plain numbers. Raises UnsoundJob at the first that cannot be
+    played.
     """
     if not isinstance(made, Iterable):
         raise UnsoundJob(f"{shown_value(made)}, not jobs one after another")
@@ -130,7 +137,7 @@ def _checked(made: Any) -> Iterator[JobRequest]:
             )
         if not isinstance(job, JobRequest):
             raise UnsoundJob(f"{shown_value(job)}, which is no JobRequest")
-        # Only the first objection, since the function is at fault.
+        # The first objection is enough to show the function's fault.
         for wrong in _objections(job, seen, last_s):
             raise UnsoundJob(f"job {job.id!r}: {wrong}")
         plain = _plain(job)
@@ -146,13 +153,13 @@ def _objections(
 ) -> Iterator[str]:
     """Objections to a job that its class does not raise.
 
-    ``seen`` are the ids of earlier jobs, ``last_s`` is the last one's time.
+    ``seen``: ids of the jobs before it. ``last_s``: submission of the last one.
     """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
-    if job.id in seen:
+    if str(job.id) in seen:
         yield "another one has this id"
-    for name in ("submit_s", "duration_s", "deadline_s", "value"):
+    for name in (*TIMES, "value"):
         value = getattr(job, name)
         if value is not None and not (math.isfinite(value) and value >= 0):
             yield f"{name} is {value!r}: it must be finite and at least 0"
@@ -173,13 +180,7 @@ def _plain(job: JobRequest) -> JobRequest:
     """The job with Python's numbers in place of numpy's."""
     # Neither JSON nor the engine takes numpy's numbers.
     plain: dict[str, Any] = {"id": str(job.id), "value": float(job.value)}
-    for name in (
-        "submit_s",
-        "duration_s",
-        "deadline_s",
-        "true_duration_s",
-        "estimate_s",
-    ):
+    for name in TIMES:
         value = getattr(job, name)
         plain[name] = None if value is None else float(value)
     plain |= {

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
 from math import prod
+from numbers import Integral
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, WithJsonSchema
@@ -299,9 +300,9 @@ def as_yaml(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return json.dumps(value)
     if isinstance(value, float):
-        text = f"{Decimal(repr(value)):f}"
+        text = f"{Decimal(str(value)):f}"
         return text if "." in text else f"{text}.0"
-    if isinstance(value, int):
+    if isinstance(value, Integral):
         return str(value)
     if isinstance(value, Mapping):
         entries = []

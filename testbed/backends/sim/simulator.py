@@ -34,12 +34,15 @@ Meter = Callable[[float, float, float, float], None]
 class _SimJob:
     """A job in the simulator.
 
-    ``speed`` is what sharing its nodes leaves of its speed, ``cpus`` how many
-    CPUs it keeps busy. ``done`` is its progress at ``since_s``, ``ran_s`` the
-    time it had been on nodes by then; until ``idle_until_s`` it makes none (it
-    is being restored); at its present rate it ends at ``end_s``. One that is
-    ``cut`` makes none either. ``epoch`` tells valid entries of the heap from
-    stale ones.
+    - ``done``: progress at ``since_s``.
+    - ``ran_s``: time on nodes up to ``since_s``.
+    - ``speed``: the part of its speed that is left where nodes are shared.
+    - ``cpus``: number of CPUs that it keeps busy.
+    - ``idle_until_s``: it is being restored, and makes no progress before.
+    - ``cut``: lost links keep it from any progress.
+    - ``end_s``: its end at the present rate.
+    - ``connected``: the shared network has its flows or its hose.
+    - ``epoch``: entries of the heap with another epoch are stale.
     """
 
     request: JobRequest
@@ -60,8 +63,8 @@ class _SimJob:
     epoch: int = 0
 
     def __lt__(self, _: _SimJob) -> bool:
-        """False, for entries of the heap that are otherwise equal: those of a
-        killed job that starts anew.
+        """False: the heap compares jobs where all else is equal, as in the
+        entries of a killed job that starts anew.
         """
         return False
 
@@ -72,8 +75,9 @@ class SimulatedBackend:
     ``datacentre``, ``sharing`` and ``seed`` concern best-effort jobs: the links
     that they compete for, how, and the random permutations they send in.
     ``meter`` is called with the begin and end of every stretch of time in which
-    their rates stay the same, and with the bit/s that they send up the servers'
-    own links. ``interference`` and ``seed`` count where a background VM runs.
+    their rates stay the same, with the bit/s that they send up the servers' own
+    links, and with those between all their VMs. ``interference`` and ``seed``
+    set the slowdown of nodes with a background VM.
     """
 
     name = "sim"
@@ -136,8 +140,8 @@ class SimulatedBackend:
         if until_s is None or end_s <= until_s:
             if end_s == math.inf:
                 return []
-            # Never back: ends of within the tolerance count as of one
-            # instant, so one may lie a little before it.
+            # Time never goes back: ends within the tolerance count as one
+            # instant, so the next end may lie a little before the last one.
             if end_s > self._now_s:  # noqa: PLR1730 - here and below: the call would cost
                 self._now_s = end_s
         else:
@@ -164,7 +168,8 @@ class SimulatedBackend:
             recompute_s = math.inf
             if shared.independent:
                 recompute_s = self._recomputed_s + shared.model.recompute_s
-            if recompute_s < min(end_s, limit_s):
+            # Without an end or a limit, computing anew would go on for ever.
+            if recompute_s < min(end_s, limit_s) < math.inf:
                 self._let_pass(shared, recompute_s)
             elif end_s <= late_s and end_s < math.inf:
                 instant_s = max(self._now_s, min(end_s, limit_s))
@@ -191,7 +196,7 @@ class SimulatedBackend:
                 # It has nobody to send to: nothing can hold it up.
                 best_effort = False
                 rate_bps = job.bandwidth_bps
-        # Not by `cpu_uses`: most jobs' processes are alike.
+        # Without `cpu_uses`, which lists all processes: most jobs' are alike.
         use = job.demand.cpu_use
         cpus = sum(use) if isinstance(use, tuple) else use * job.n_vms
         entry = _SimJob(
@@ -359,8 +364,8 @@ class SimulatedBackend:
     # -- shared nodes -------------------------------------------------------------
 
     def _occupy(self, job: _SimJob) -> None:
-        """Puts a job on its nodes, and gives it and those it shares them with
-        their speed.
+        """Puts a job on its nodes. Sets its speed, and that of the jobs with
+        which it shares them.
         """
         if self._tiers is None:
             if job.tier == "foreground":
@@ -375,8 +380,8 @@ class SimulatedBackend:
             self._repace(self._tiers, self._tiers.leave(job.request.id))
 
     def _begin_tiers(self, first: _SimJob) -> TwoTiers:
-        """Begins to track which job is on which node, when the first one runs
-        in the background.
+        """Begins to track which job is on which node, as ``first`` is the first
+        job in the background.
         """
         if self._datacentre is None:
             raise StartFailed(
@@ -414,7 +419,8 @@ class SimulatedBackend:
     # -- progress -----------------------------------------------------------------------------
 
     def _connect(self, job: _SimJob) -> None:
-        # One that is at rate 0 has a hose to be replaced, or none at all.
+        # A reserved job at rate 0 sends nothing, but may still have a hose,
+        # which is replaced.
         sends = job.best_effort or job.rate_bps or job.connected
         if self._shared is None or not sends:
             return
@@ -447,8 +453,8 @@ class SimulatedBackend:
         job.since_s = self._now_s
 
     def _plan(self, job: _SimJob) -> None:
-        """Plans a job's end at its present rate; independent flows have theirs
-        recomputed.
+        """Plans a job's end at its present rate; not that of a job with
+        independent flows, which is computed with their rates.
         """
         # The heap keeps its earlier entry, which is stale from now on: to
         # look for it would take longer than to pass it over later.
@@ -470,8 +476,8 @@ class SimulatedBackend:
             heapq.heappush(self._ends, (end_s, request.id, job.epoch, job))
 
     def _flow_by_flow(self, job: _SimJob) -> bool:
-        """True of a job that ends with the last of its flows, each of which has
-        a volume.
+        """True if a job ends with the last of its flows, each of which has its
+        own volume.
         """
         if self._shared is None or not self._shared.independent:
             return False
@@ -531,12 +537,13 @@ class SimulatedBackend:
             _, _, epoch, job = heapq.heappop(ends)
             if job.epoch == epoch:
                 over.append(job)
-        # Their ends are in no heap: they change with every other flow's.
+        # Ends of independent flows change with every other flow's: the heap
+        # has none of them.
         for job_id in self._sharers:
             job = self._jobs[job_id]
             if job.end_s <= end_s and self._flow_by_flow(job):
                 over.append(job)
-        # Nearly always one: sorting costs.
+        # Nearly always one job ends: sorting would cost.
         if len(over) == 1:
             return [self._finish(over[0])]
         over.sort(key=lambda job: job.request.id)

@@ -177,6 +177,18 @@ def test_without_a_compiler_a_daemon_goes_at_its_own_pace(
         assert library.files == ()
 
 
+def test_where_files_in_memory_are_forbidden_it_has_the_allocator_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def forbidden(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "memfd_create", forbidden)
+    with preload() as library:
+        assert not library.files
+        assert library.paced(0.01, tmp_path) == ALLOCATOR
+
+
 def test_a_process_without_the_library_is_not_paced() -> None:
     for pid in (os.getpid(), 0):
         assert not is_preloaded(pid)

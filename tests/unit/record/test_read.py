@@ -117,6 +117,32 @@ def test_one_run_twice_and_one_alone_are_no_policies(
             policy_folders(tmp_path)
 
 
+def test_runs_without_a_first_line_are_counted_and_not_listed(
+    tmp_path: Path,
+) -> None:
+    folder, _ = write_run(tmp_path, sample.flat())
+    (folder.path / "events.jsonl").write_bytes(b"")
+    with pytest.raises(BadInput, match="it holds 1 run\n"):
+        policy_folders(tmp_path)
+
+
+def test_a_policy_has_its_runs_files_in_whatever_way_its_folder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run").mkdir()
+    run = RunFolder(tmp_path / "run")
+    policy = write_run(run, sample.flat(), name="a")[0].path
+    run.write_text("spec.yaml", "name: x\n")
+    run.write_json("provenance.json", {"written": "now"})
+    link = tmp_path / "link"
+    link.symlink_to(policy)
+    monkeypatch.chdir(policy)
+    for path in (policy, Path(), link):
+        read = load_run(path)
+        assert read.spec_text == "name: x\n"
+        assert read.provenance == {"written": "now"}
+
+
 @pytest.mark.parametrize(
     "change", [{"seed": 2}, {"backend": "live"}, {"run": "other"}]
 )

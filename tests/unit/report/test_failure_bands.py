@@ -77,6 +77,15 @@ def test_a_second_failure_of_a_lost_part_does_not_end_its_outage(
     assert end_s in {outage.end_s for outage in failed}
 
 
+@pytest.mark.parametrize("link", [-1, 10**6])
+def test_a_link_that_the_topology_lacks_is_not_the_controller(
+    link: int,
+) -> None:
+    started = failing.moving()[0]
+    stream = [started, events.LinkFailed(1.0, link)]
+    assert [outage.part for outage in failures(stream)] == [f"link {link}"]
+
+
 def test_a_cut_is_a_stretch_of_its_own() -> None:
     found = [
         (s.phase, s.start_s, s.end_s)

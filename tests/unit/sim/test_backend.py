@@ -193,6 +193,23 @@ def test_best_effort_needs_a_network_and_independent_flows_no_cost() -> (
             )
 
 
+@pytest.mark.parametrize("dependency", FLOW_DEPENDENCIES)
+def test_nothing_is_waited_for_where_the_only_job_is_cut(
+    dependency: FlowDependency,
+) -> None:
+    def meter(begin_s: float, *_: float) -> None:
+        assert begin_s < 1e3
+
+    backend = SimulatedBackend(DC, SharingModel(dependency), meter=meter)
+    backend.start(
+        transfer("a"), on((0, 1), (4, 1)), rate_bps=0, tier="foreground"
+    )
+    backend.cut("a")
+    assert backend.wait(None) == []
+    backend.reconnect("a")
+    assert [name for name, _ in ends(backend)] == ["a"]
+
+
 def test_preempted_while_it_is_restored_a_job_keeps_its_progress_and_pays_again() -> (
     None
 ):

@@ -69,6 +69,14 @@ def test_a_mistake_of_syntax_is_told_at_its_line(tmp_path: Path) -> None:
     )
 
 
+def test_the_value_of_an_option_is_no_option(tmp_path: Path) -> None:
+    options = "[--config-file, ofp-lab.conf, --user-flags, ctl-flags.py]"
+    path = written(tmp_path, f"{{app: mine.py, options: {options}}}")
+    controller = load_experiment(path).controller
+    assert controller is not None
+    assert controller.options[1::2] == ("ofp-lab.conf", "ctl-flags.py")
+
+
 @pytest.mark.parametrize("code", ["return 1\n", "x = '\\d'\nbreak\n"])
 def test_what_only_the_compiler_refuses(tmp_path: Path, code: str) -> None:
     (problem,) = problems(written(tmp_path, code=code))

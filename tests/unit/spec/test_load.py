@@ -6,6 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from jobs.demand import Compute, DemandCurve, Iperf3, Program
@@ -305,6 +306,20 @@ def test_overrides_replace_add_and_are_recorded() -> None:
     assert experiment.jobs[0].n_vms == 3
     assert experiment.jobs[0].duration_s == 4.0
     assert experiment.resolved["overrides"]["scale.rate"] == "0.05"
+
+
+def test_overrides_that_are_no_texts_are_values() -> None:
+    overrides = {
+        "scale": {"rate": 1e-05, "time": np.float64(2.5)},
+        "seed": np.int64(9),
+        "workload.jobs[0].vms": 3,
+        "workload.jobs[0].pattern": "all-to-all",
+        "workload.jobs[0].at_once": True,
+    }
+    experiment = parse(SHORT, **overrides)
+    assert experiment.scale == Scale(rate=1e-05, time=2.5)
+    assert experiment.seed == 9
+    assert experiment.jobs[0].demand.at_once
 
 
 def test_a_rate_that_the_live_run_finds() -> None:

@@ -91,6 +91,13 @@ def pairs(datacentre, random, jobs: int, every: PositiveDuration = 60.0, fault: 
         yield JobRequest("pair-0", at_s, 2, 10**8, 30.0)
     if fault == "early":
         yield JobRequest("late", 0.0, 2, 10**8, 30.0)
+    if fault == "twice a number":
+        yield JobRequest(7, at_s, 2, 10**8, 30.0)
+        yield JobRequest(7, at_s, 2, 10**8, 30.0)
+    if fault == "truly endless":
+        yield JobRequest("long", at_s, 2, 10**8, 30.0, true_duration_s=float("nan"))
+    if fault == "estimated endless":
+        yield JobRequest("long", at_s, 2, 10**8, 30.0, estimate_s=float("inf"))
     if fault == "endless":
         yield JobRequest("endless", at_s, 2, 10**8, float("inf"))
     if fault == "no job":
@@ -349,12 +356,21 @@ def test_a_topology_that_cannot_be_made_is_one_sentence(
             "endless",
             "makes job 'endless': duration_s is inf: it must be finite and at least 0",
         ),
+        ("twice a number", "makes job 7: another one has this id"),
+        (
+            "truly endless",
+            "makes job 'long': true_duration_s is nan: it must be finite and at least 0",
+        ),
+        (
+            "estimated endless",
+            "makes job 'long': estimate_s is inf: it must be finite and at least 0",
+        ),
         ("no job", "makes 'job', which is no JobRequest"),
         (
             "after",
             "makes job 'next': it waits for 'nobody', which is no job before it",
         ),
-        ("raises", "raises ValueError: out of luck (Y:72)"),
+        ("raises", "raises ValueError: out of luck (Y:79)"),
     ],
 )
 def test_a_workload_that_cannot_be_made_is_one_sentence(
