@@ -14,7 +14,13 @@ confines).
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import (
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,6 +54,7 @@ _NAMES = {
             "datetime.datetime.utcnow",
             "datetime.date.today",
             "time.clock_gettime",
+            "time.clock_gettime_ns",
             "time.monotonic",
             "time.monotonic_ns",
             "time.perf_counter",
@@ -76,6 +83,8 @@ _NAMES = {
             "numpy.memmap",
             "numpy.save",
             "numpy.savetxt",
+            "numpy.savez",
+            "numpy.savez_compressed",
             "open",
             "print",
             "sys.stderr",
@@ -306,10 +315,10 @@ class _Source:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 named = _NamedFunction(class_name, node.name, node)
                 self.functions.append(named)
-            elif isinstance(node, ast.Assign) and isinstance(
-                node.value, ast.Lambda
-            ):
-                for name in map(_mentioned, node.targets):
+            elif isinstance(
+                node, ast.Assign | ast.AnnAssign
+            ) and isinstance(node.value, ast.Lambda):
+                for name in map(_mentioned, _targets(node)):
                     named = _NamedFunction(class_name, name, node.value)
                     self.functions.append(named)
             children = ast.iter_child_nodes(node)
@@ -358,6 +367,12 @@ class _Source:
                     name=name,
                     action=action,
                 )
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> Sequence[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target]
 
 
 def _variables(function: Function) -> Iterator[str]:

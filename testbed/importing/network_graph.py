@@ -126,7 +126,8 @@ class _Capacities:
         self._without: list[str] = []
         # A link without a capacity gets that of the slowest other link.
         known = [edge.capacity_bps for edge in edges if edge.capacity_bps]
-        self.default_bps = min(known, default=DEFAULT_LINK_BPS)
+        slowest_bps = min(known, default=DEFAULT_LINK_BPS)
+        self.default_bps = min(slowest_bps, MAX_LINK_BPS)
         for edge in edges:
             self._take(edge)
 
@@ -134,26 +135,27 @@ class _Capacities:
         if edge.first == edge.second:
             self._loops.append(edge.first)
             return
-        ends = (edge.first, edge.second)
-        # A second link the other way round is parallel to the first.
-        if not edge.one_way and ends not in self.sums:
-            ends = (edge.second, edge.first)
-        if ends in self.sums:
+        directions = [(edge.first, edge.second)]
+        if not edge.one_way:
+            directions.append((edge.second, edge.first))
+        if not self.sums.keys().isdisjoint(directions):
             self._parallel[edge.name] = None
-        self.sums[ends] = self.sums.get(ends, 0) + self._capacity(edge)
+        capacity_bps = self._capacity(edge)
+        for ends in directions:
+            self.sums[ends] = self.sums.get(ends, 0) + capacity_bps
 
     def _capacity(self, edge: Edge) -> int:
-        capacity_bps = edge.capacity_bps
-        if capacity_bps and capacity_bps <= MAX_LINK_BPS:
-            return capacity_bps
+        if edge.capacity_bps:
+            return edge.capacity_bps
         self._without.append(edge.name)
-        return min(self.default_bps, MAX_LINK_BPS)
+        return self.default_bps
 
     def join(self, joined: Adjacency) -> None:
         """Adds the links. One with a single direction gets its capacity in
         both.
         """
-        # The sum of parallel links may be above the largest capacity.
+        # A link of the file, or the sum of parallel ones, may have more than
+        # the largest capacity.
         for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
             joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
@@ -239,10 +241,13 @@ class _Wiring:
         """Gives each host exactly one link, to a switch, and adds servers to a
         graph without hosts.
         """
+        why = "the file has no hosts"
+        if self._graph.hosts:
+            why = "all hosts have several links"
         self._make_forwarding_hosts_switches()
         self._part_neighbouring_hosts()
         if not self._graph.hosts:
-            self._add_servers()
+            self._add_servers(why)
 
     def _part_neighbouring_hosts(self) -> None:
         """Puts a switch on each link between two hosts."""
@@ -275,8 +280,11 @@ class _Wiring:
                 f"hosts with several links as switches: {_first(several)}"
             )
 
-    def _add_servers(self) -> None:
-        """Gives each switch a server, as fast as its fastest link."""
+    def _add_servers(self, why: str) -> None:
+        """Gives each switch a server, as fast as its fastest link.
+
+        ``why``: the reason that the user is told.
+        """
         graph = self._graph
         wanted = graph.switches.keys() - graph.without_server
         for switch in list(graph.switches):
@@ -288,8 +296,8 @@ class _Wiring:
                 self.joined[server] = {}
                 self._join(server, switch, fastest_bps)
         self._notes.choices.append(
-            f"a server of {graph.slots_of_added} slots at each node: the file"
-            " has no hosts; its link is as fast as the node's fastest"
+            f"a server of {graph.slots_of_added} slots at each node: {why};"
+            " its link is as fast as the node's fastest"
         )
 
     def drop_dead_ends(self) -> None:

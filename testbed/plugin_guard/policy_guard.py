@@ -232,11 +232,16 @@ def _digest(view: View, job_id: str) -> int:
 def _last_place(error: BaseException) -> str:
     """`` (mine.py:14)``: the plug-in's last line before an exception."""
     place = ""
+    folder = None
     for frame, line in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in OURS:
-            file = PurePath(frame.f_code.co_filename).name
-            place = f" ({file}:{line})"
+        if module.partition(".")[0] in OURS:
+            continue
+        file = PurePath(frame.f_code.co_filename)
+        folder = folder or file.parent
+        # Frames further in may be of libraries, in other folders.
+        if file.parent == folder:
+            place = f" ({file.name}:{line})"
     return place
 
 
