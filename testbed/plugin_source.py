@@ -135,7 +135,8 @@ _PURE = frozenset(
     }
 )
 
-# Functions that are pure with so many arguments -> their action with fewer.
+# Functions that are pure with enough arguments -> the number of these, and the
+# action with fewer.
 _NEED_ARGUMENTS = {
     # Without a time these take the present one.
     **dict.fromkeys(

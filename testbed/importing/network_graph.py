@@ -35,9 +35,10 @@ MOST_NODES = 15_000
 
 @dataclass(frozen=True)
 class Edge:
-    """A link of an imported file; ``capacity_bps`` is None where it has none.
+    """A link of an imported file; ``capacity_bps`` is None where the file states
+    none.
 
-    A link that is ``one_way`` carries from the first end to the second.
+    A link that is ``one_way`` carries only from the first end to the second.
     """
 
     first: str
@@ -117,7 +118,7 @@ def _first(names: Iterable[str]) -> str:
 
 
 class _Capacities:
-    """Capacities by ends: parallel links are one of their sum."""
+    """Capacities of directions, by their ends; parallel links are added up."""
 
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.sums: dict[Ends, int] = {}
@@ -202,15 +203,15 @@ class _Wiring:
         self.joined[first][second] = capacity_bps
         self.joined[second][first] = capacity_bps
 
-    def _part(self, first: str, second: str) -> int:
+    def _unlink(self, first: str, second: str) -> int:
         """Removes a link, and returns its smaller capacity."""
         back_bps = self.joined[second].pop(first)
         return min(self.joined[first].pop(second), back_bps)
 
     def _remove(self, name: str) -> None:
-        # A copy, since `_part` removes from it.
+        # A copy, since `_unlink` removes from it.
         for neighbour in list(self.joined[name]):
-            self._part(name, neighbour)
+            self._unlink(name, neighbour)
         del self.joined[name]
         self._graph.hosts.pop(name, None)
         self._graph.switches.pop(name, None)
@@ -226,6 +227,7 @@ class _Wiring:
         )
 
     def _parts(self) -> Iterator[dict[str, int]]:
+        """Yields each connected part; its nodes are the keys."""
         seen: set[str] = set()
         for name in self.joined:
             if name not in seen:
@@ -245,18 +247,18 @@ class _Wiring:
         if self._graph.hosts:
             why = "all hosts have several links"
         self._make_forwarding_hosts_switches()
-        self._part_neighbouring_hosts()
+        self._separate_neighbouring_hosts()
         if not self._graph.hosts:
             self._add_servers(why)
 
-    def _part_neighbouring_hosts(self) -> None:
+    def _separate_neighbouring_hosts(self) -> None:
         """Puts a switch on each link between two hosts."""
         hosts = self._graph.hosts
         for first in list(hosts):
             for second in list(self.joined[first]):
                 if second not in hosts:
                     continue
-                capacity_bps = self._part(first, second)
+                capacity_bps = self._unlink(first, second)
                 # A reservation's path leads through switches.
                 between = self._names.of(f"{first}-{second}")
                 self._graph.switches[between] = None
@@ -333,7 +335,7 @@ class _Wiring:
         for first, second in links:
             # Both ends are joined already: by links that are no narrower.
             if not trees.merge(first, second):
-                capacity = format_bandwidth(self._part(first, second))
+                capacity = format_bandwidth(self._unlink(first, second))
                 self._left_out.append(f"{first} - {second} ({capacity})")
         self._notes.leave_out(
             self._left_out,
@@ -402,9 +404,9 @@ class _Wiring:
             delay_s[frozenset((edge.first, edge.second))] = edge.delay_s
         lowers = centre.link_lower.tolist()
         uppers = centre.link_upper.tolist()
-        for number, other in zip(lowers, uppers, strict=True):
-            lower = centre.names[number]
-            upper = centre.names[other]
+        for lower_node, upper_node in zip(lowers, uppers, strict=True):
+            lower = centre.names[lower_node]
+            upper = centre.names[upper_node]
             yield NetworkLink(
                 lower=lower,
                 upper=upper,

@@ -81,7 +81,7 @@ def headline(
     """The verdict of the whole run, which is that of its worst part; a run in
     progress has none.
 
-    Bad news come first, then the results.
+    Bad news comes first, then the results.
     """
     summary = results.summary
     if in_progress is not None and is_unfinished(summary, in_progress):
@@ -107,7 +107,7 @@ def headline(
 
 
 def _worst(badges: tuple[Badge, ...], verdicts: Verdicts) -> Mood:
-    """The worst mood of the badges. Without an expectation nothing is good."""
+    """The worst mood of the badges. Where no job was judged, nothing is good."""
     moods = {badge.mood for badge in badges}
     if "bad" in moods:
         return "bad"
@@ -136,7 +136,9 @@ def _joined(texts: list[str]) -> str:
 
 
 def _stated_clause(results: Results) -> str:
-    """The expectations that all judged jobs met; empty where some did not."""
+    """The expectations that all judged jobs met, or why none was judged; empty
+    where another sentence has the outcome.
+    """
     verdicts = results.verdicts
     if verdicts.bad:
         return ""
