@@ -231,11 +231,20 @@ def impure_uses(
             continue
     called = _called_functions(sources, classes)
     for source in sources:
-        # A set: a function inside another one is walked with both.
-        uses: set[ImpureUse] = set()
+        nodes = []
+        inside: set[int] = set()
         for function in source.functions:
             if id(function.node) in called:
-                uses.update(source.uses_in(function.node))
+                nodes.append(function.node)
+                _, *parts = ast.walk(function.node)
+                inside.update(map(id, parts))
+        # A set: a lambda may have several names.
+        uses: set[ImpureUse] = set()
+        for node in nodes:
+            # A function inside another one is looked at with that one, whose
+            # variables it sees.
+            if id(node) not in inside:
+                uses.update(source.uses_in(node))
         yield from sorted(uses)
 
 

@@ -326,8 +326,11 @@ def for_all(
         with same_examples():
             run_all()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
-        # The last that failed is the smallest so far; without one, hypothesis
-        # itself is at fault.
+        # Flaky without one: an example raised another exception, but not when
+        # it was tried again.
+        if not search.failures:
+            raise
+        # The last that failed is the smallest so far.
         raise search.failures[-1] from None
 
 

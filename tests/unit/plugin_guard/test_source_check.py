@@ -47,6 +47,9 @@ IMPURE = {
     "import threading\nthreading.Thread()": (
         "starts a thread or a process (threading.Thread, 7)"
     ),
+    "def rank(job): return time.time()\nsorted(view, key=rank)": (
+        "reads the clock (time.time, 6)"
+    ),
     "self.later()": "reads the clock (time.time, 9)",
 }
 """Bodies of decide, and what is found there: action, name and line."""
@@ -62,6 +65,7 @@ PURE = (
     "for socket in view.sockets: socket.close",
     "open = sorted(view)\nopen.pop()",
     "list(map(lambda random: random.random(), view))",
+    "open = set(view)\ndef fits(job): return job in open\nfilter(fits, view)",
     "from .random import pick\npick(view)",
     "from . import secrets\nsecrets.choice(view)",
 )
