@@ -1,7 +1,8 @@
 """Folders of the caller (who called sudo) in a VM, where the VM's user owns them.
 
-By an id-mapped mount (Linux 5.12; ext4, xfs, btrfs, tmpfs) of the uppermost
-folder on a path that is the caller's. On the disk, files keep their owner.
+The uppermost folder of the caller's on a path is mounted over itself, with its
+ids mapped (Linux 5.12; ext4, xfs, btrfs, tmpfs). On the disk, files keep their
+owner.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _WITH_MOUNTS_BELOW = 0x8000
 _BY_DESCRIPTOR = 0x1000
 _FROM_DESCRIPTOR_TO_DESCRIPTOR = 0x04 | 0x40
 _MAPPED_IDS = 0x100000
-_FOLDER_ALONE = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
+_FOLDER_NO_LINK = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
 _END_OF_IDS = (1 << 32) - 1
 _LIFE_S = 5
-"""Life of the process by which a user namespace is made, if this process is
-killed.
+"""Life of the process that has a new user namespace, should this process be
+killed before it ends that one.
 """
 
 
@@ -37,8 +38,9 @@ def give_callers_folders(
     user: int,
 ) -> None:
     """Makes ``user`` the owner of the caller's folders on these paths, as this
-    process sees them. It has mounts of its own; both are user ids.
+    process sees them.
 
+    ``caller`` and ``user`` are user ids. The process has mounts of its own.
     Where the kernel or a folder's file system cannot do so, the folder stays as
     it is.
     """
@@ -65,17 +67,17 @@ def callers_folder(
     """A descriptor of the uppermost folder on a path that is the caller's, None
     where there is none.
 
-    The caller cannot exchange it meanwhile, as the folders above it are of
-    others.
+    Its owner is read by the descriptor: whatever is renamed meanwhile, the
+    folder is the caller's.
     """
     # Folder by folder from the root, each opened in the folder above it: no
     # name is looked up twice, so none can be exchanged in between. Nor is a
     # link followed that has come after realpath.
-    folder = os.open("/", _FOLDER_ALONE)
+    folder = os.open("/", _FOLDER_NO_LINK)
     for name in os.path.realpath(path).split("/")[1:]:
         above = folder
         try:
-            folder = os.open(name, _FOLDER_ALONE, dir_fd=above)
+            folder = os.open(name, _FOLDER_NO_LINK, dir_fd=above)
         except OSError:
             return None
         finally:
@@ -135,8 +137,8 @@ def _mount_mapped(
     """Mounts a folder over itself, with owners by the map of ``namespace``. Both
     are descriptors.
     """
-    # A copy of its mount that is mounted nowhere: the kernel maps the ids of
-    # no other.
+    # The kernel maps the ids only of a mount that has no place yet: a copy of
+    # the folder's.
     flags = _CLONE_TREE | _BY_DESCRIPTOR | _WITH_MOUNTS_BELOW | os.O_CLOEXEC
     tree = linux.system_call(OPEN_TREE, folder, b"", flags)
     try:

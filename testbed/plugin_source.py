@@ -14,7 +14,13 @@ confines).
 from __future__ import annotations
 
 import ast
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import (
+    Container,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -48,6 +54,7 @@ _NAMES = {
             "datetime.datetime.utcnow",
             "datetime.date.today",
             "time.clock_gettime",
+            "time.clock_gettime_ns",
             "time.monotonic",
             "time.monotonic_ns",
             "time.perf_counter",
@@ -76,6 +83,8 @@ _NAMES = {
             "numpy.memmap",
             "numpy.save",
             "numpy.savetxt",
+            "numpy.savez",
+            "numpy.savez_compressed",
             "open",
             "print",
             "sys.stderr",
@@ -126,7 +135,8 @@ _PURE = frozenset(
     }
 )
 
-# Functions that are pure with so many arguments -> their action with fewer.
+# Functions that are pure with enough arguments -> the number of these, and the
+# action with fewer.
 _NEED_ARGUMENTS = {
     # Without a time these take the present one.
     **dict.fromkeys(
@@ -221,11 +231,20 @@ def impure_uses(
             continue
     called = _called_functions(sources, classes)
     for source in sources:
-        # A set: a function inside another one is walked with both.
-        uses: set[ImpureUse] = set()
+        nodes = []
+        inside: set[int] = set()
         for function in source.functions:
             if id(function.node) in called:
-                uses.update(source.uses_in(function.node))
+                nodes.append(function.node)
+                _, *parts = ast.walk(function.node)
+                inside.update(map(id, parts))
+        # A set: a lambda may have several names.
+        uses: set[ImpureUse] = set()
+        for node in nodes:
+            # A function inside another one is looked at with that one, whose
+            # variables it sees.
+            if id(node) not in inside:
+                uses.update(source.uses_in(node))
         yield from sorted(uses)
 
 
@@ -306,10 +325,10 @@ class _Source:
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 named = _NamedFunction(class_name, node.name, node)
                 self.functions.append(named)
-            elif isinstance(node, ast.Assign) and isinstance(
-                node.value, ast.Lambda
-            ):
-                for name in map(_mentioned, node.targets):
+            elif isinstance(
+                node, ast.Assign | ast.AnnAssign
+            ) and isinstance(node.value, ast.Lambda):
+                for name in map(_mentioned, _targets(node)):
                     named = _NamedFunction(class_name, name, node.value)
                     self.functions.append(named)
             children = ast.iter_child_nodes(node)
@@ -358,6 +377,12 @@ class _Source:
                     name=name,
                     action=action,
                 )
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> Sequence[ast.expr]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    return [node.target]
 
 
 def _variables(function: Function) -> Iterator[str]:

@@ -35,13 +35,13 @@ QUANTITIES = {
 }
 """The mean and the floor of each quantity, in bit/s and seconds."""
 
-_ROOT = math.sqrt(2.0)
+_SQRT_2 = math.sqrt(2.0)
 INTERPRETATIONS: dict[
     str, tuple[tuple[float, float, float, float], Rule]
 ] = {
     "G": ((0.456, 0.09, 2.0, 0.447), "redraw"),
-    "literal": ((5.0, _ROOT, _ROOT, _ROOT), "redraw"),
-    "literal-clamped": ((5.0, _ROOT, _ROOT, _ROOT), "clamp"),
+    "literal": ((5.0, _SQRT_2, _SQRT_2, _SQRT_2), "redraw"),
+    "literal-clamped": ((5.0, _SQRT_2, _SQRT_2, _SQRT_2), "clamp"),
 }
 """Standard deviations of the :data:`QUANTITIES` over their means, in that
 order, and the rule for draws below the floor.
@@ -74,10 +74,10 @@ def day_and_night(
     expected = np.concatenate(([0.0], np.cumsum(per_s * np.diff(starts))))
     total = float(expected[-1])
     clock = _unit_arrivals(seed, total)
-    # Time as a function of the expected count: an arrival happens as soon
-    # as the count has risen to one of the process of rate 1.
+    # Time as a function of the expected count: a job arrives as soon as the
+    # count has risen to the instant of an arrival of the process of rate 1.
     times: Floats = np.interp(clock, expected, starts)
-    # Just below the total an arrival is rounded to the span's end.
+    # An arrival just below the total may be rounded to the span's end.
     return times[times < span_s]
 
 
@@ -123,7 +123,8 @@ class Tenants:
         ``job-00000`` …
         """
         count = len(times)
-        # A stream for each quantity: one more changes none of the others.
+        # A stream for each quantity: a further one changes none of the
+        # others.
         vms = _whole(self.vms.draw(seed, "vms", count))
         bandwidth_bps = _whole(
             self.bandwidth.draw(seed, "bandwidth", count)
@@ -160,6 +161,7 @@ class Tenants:
         seed: int,
         stated_s: Floats,
     ) -> list[float] | list[None]:
+        """By job, in s; None for each where the profiles have no errors."""
         if self.profiling_error == (0.0, 0.0):
             return [None] * len(stated_s)
         errors = stream(seed, "profiling error").uniform(

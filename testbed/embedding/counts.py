@@ -47,11 +47,13 @@ class Counts:
     """Counts of VMs that fit below every node, by Oktopus' recurrence, one
     layer at a time.
 
-    ``below[v]`` VMs fit below node v as far as links inside it go;
-    ``most[h][e]`` of them pass the uplink of layer h's edge e,
-    ``allowed[h][e]`` being the edge's a and ``per_link[l]`` link l's. That
-    recurrence takes only the largest count of each child, which is enough to
-    tell whether a subtree can hold the hose.
+    - ``below[v]``: VMs that fit below node v, as far as the links below v go.
+    - ``most[h][e]``: those of them that the uplink of layer h's edge e lets
+      pass.
+    - ``allowed[h][e]``: that edge's a; ``per_link[l]``: link l's.
+
+    The recurrence takes only the largest count of each child, which is enough
+    to tell whether a subtree can hold the hose.
     """
 
     datacentre: DataCentre
@@ -76,11 +78,13 @@ class Counts:
             a = edge_counts(layer, self.per_link, self.n_vms)
             below = self.below[layer.child_index]
             most = np.minimum(below, a)
-            # With at least N-a below a link, the rest of the hose outside is
-            # few enough.
-            whole = below >= self.n_vms - a
-            if whole.any():
-                np.copyto(most, np.minimum(below, self.n_vms), where=whole)
+            # Where at least N-a fit below a link, at most a are left outside:
+            # all below it pass.
+            passes_all = below >= self.n_vms - a
+            if passes_all.any():
+                np.copyto(
+                    most, np.minimum(below, self.n_vms), where=passes_all
+                )
             total = np.add.reduceat(most, layer.segments)
             self.below[layer.switch_index] = total
             self.most.append(most)
@@ -96,8 +100,8 @@ class Counts:
 
 
 def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
-    """Every edge of a layer above some nodes: positions in ``nodes``, and
-    edges.
+    """Every edge of a layer above some nodes: for each, the position of its child
+    in ``nodes``, and the edge.
     """
     index = layer.child_index
     if isinstance(index, slice):
@@ -109,8 +113,8 @@ def edges_up(layer: Layer, nodes: IntArray) -> tuple[IntArray, IntArray]:
     high = np.searchsorted(layer.children_sorted, nodes, side="right")
     width = high - low
     ends = np.cumsum(width)
-    # Ranges of several lengths, one after the other: each one's own start less
-    # the place where it begins among all.
+    # The ranges from low to high stand one after the other. Each is shifted
+    # from the place where it begins there to its own start.
     shift = np.repeat(low - (ends - width), width)
     at = np.arange(len(shift)) + shift
     positions = np.repeat(np.arange(len(nodes)), width)

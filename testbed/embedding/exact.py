@@ -116,9 +116,9 @@ class _Chains(NamedTuple):
     """Chains of heavy nodes up to one level; every array has an entry per chain.
 
     ``node``: the chain's node on this level. ``held``: the VMs below it.
-    ``saved``: the sum of 2x-N over the chain's lower nodes. ``lower``: the chain
-    of the level below which this one continues, and ``edge``: the edge from
-    there; both -1 if the chain begins at ``node``.
+    ``saved``: the sum of 2x-N over the chain's lower nodes. ``lower``: the rest
+    of the chain, by its position among the chains of the level below;
+    ``edge``: the edge from there. Both are -1 if the chain begins at ``node``.
     """
 
     node: IntArray
@@ -160,13 +160,13 @@ def _new_chains(nodes: IntArray, below: IntArray, n_vms: int) -> _Chains:
     fit; ``below`` is how many do.
     """
     at = np.flatnonzero(below > n_vms // 2)
-    none = np.full(len(at), -1)
+    nothing_lower = np.full(len(at), -1)
     return _Chains(
         node=nodes[at],
         held=np.minimum(below[at], n_vms),
         saved=np.zeros(len(at), np.int64),
-        lower=none,
-        edge=none,
+        lower=nothing_lower,
+        edge=nothing_lower,
     )
 
 
@@ -190,7 +190,8 @@ def _search(
     for layer in datacentre.layers:
         a = edge_counts(layer, counts.per_link, n_vms)
         room = np.minimum(below[layer.child_index], a)
-        # Of each child as a light node. The heavy one is in a chain.
+        # Now the p of each child, as if all were light: heavy ones are in
+        # chains.
         np.minimum(room, n_vms // 2, out=room)
         total = np.add.reduceat(room, layer.segments)
         below[layer.switch_index] = total
@@ -272,19 +273,19 @@ def _grow(
         lower=chain,
         edge=edge,
     )
-    both = zip(continued, fresh, strict=True)
-    grown = _Chains(*map(np.concatenate, both))
+    columns = zip(continued, fresh, strict=True)
+    grown = _Chains(*map(np.concatenate, columns))
     if layer.shared:
         return _undominated(grown)
     return grown
 
 
 def _undominated(chains: _Chains) -> _Chains:
-    """The chains to which no other chain at the same node is equal or better in
-    both ``held`` and ``saved``; of equal ones the first.
+    """The chains without those that another chain at the same node equals or
+    exceeds in both ``held`` and ``saved``; of equal ones the first stays.
 
-    In a multi-rooted data centre every chain continues along many uplinks, so
-    that their number would grow from level to level.
+    In a multi-rooted data centre every chain continues along many uplinks:
+    without this their number would grow from level to level.
     """
     if not len(chains.node):
         return chains
@@ -390,7 +391,7 @@ def least_bandwidth_uneven(
             if len(cost) > n_vms and cost[n_vms] < best_cost:
                 best = switch
                 best_cost = int(cost[n_vms])
-        # After all switches of a level, of which the cheapest is wanted.
+        # Only now: the cheapest switch of the whole level is wanted.
         if lowest and best >= 0:
             break
     if best < 0:

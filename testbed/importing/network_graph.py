@@ -35,9 +35,10 @@ MOST_NODES = 15_000
 
 @dataclass(frozen=True)
 class Edge:
-    """A link of an imported file; ``capacity_bps`` is None where it has none.
+    """A link of an imported file; ``capacity_bps`` is None where the file states
+    none.
 
-    A link that is ``one_way`` carries from the first end to the second.
+    A link that is ``one_way`` carries only from the first end to the second.
     """
 
     first: str
@@ -117,7 +118,7 @@ def _first(names: Iterable[str]) -> str:
 
 
 class _Capacities:
-    """Capacities by ends: parallel links are one of their sum."""
+    """Capacities of directions, by their ends; parallel links are added up."""
 
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.sums: dict[Ends, int] = {}
@@ -126,7 +127,8 @@ class _Capacities:
         self._without: list[str] = []
         # A link without a capacity gets that of the slowest other link.
         known = [edge.capacity_bps for edge in edges if edge.capacity_bps]
-        self.default_bps = min(known, default=DEFAULT_LINK_BPS)
+        slowest_bps = min(known, default=DEFAULT_LINK_BPS)
+        self.default_bps = min(slowest_bps, MAX_LINK_BPS)
         for edge in edges:
             self._take(edge)
 
@@ -134,26 +136,27 @@ class _Capacities:
         if edge.first == edge.second:
             self._loops.append(edge.first)
             return
-        ends = (edge.first, edge.second)
-        # A second link the other way round is parallel to the first.
-        if not edge.one_way and ends not in self.sums:
-            ends = (edge.second, edge.first)
-        if ends in self.sums:
+        directions = [(edge.first, edge.second)]
+        if not edge.one_way:
+            directions.append((edge.second, edge.first))
+        if not self.sums.keys().isdisjoint(directions):
             self._parallel[edge.name] = None
-        self.sums[ends] = self.sums.get(ends, 0) + self._capacity(edge)
+        capacity_bps = self._capacity(edge)
+        for ends in directions:
+            self.sums[ends] = self.sums.get(ends, 0) + capacity_bps
 
     def _capacity(self, edge: Edge) -> int:
-        capacity_bps = edge.capacity_bps
-        if capacity_bps and capacity_bps <= MAX_LINK_BPS:
-            return capacity_bps
+        if edge.capacity_bps:
+            return edge.capacity_bps
         self._without.append(edge.name)
-        return min(self.default_bps, MAX_LINK_BPS)
+        return self.default_bps
 
     def join(self, joined: Adjacency) -> None:
         """Adds the links. One with a single direction gets its capacity in
         both.
         """
-        # The sum of parallel links may be above the largest capacity.
+        # A link of the file, or the sum of parallel ones, may have more than
+        # the largest capacity.
         for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
             joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
@@ -200,15 +203,15 @@ class _Wiring:
         self.joined[first][second] = capacity_bps
         self.joined[second][first] = capacity_bps
 
-    def _part(self, first: str, second: str) -> int:
+    def _unlink(self, first: str, second: str) -> int:
         """Removes a link, and returns its smaller capacity."""
         back_bps = self.joined[second].pop(first)
         return min(self.joined[first].pop(second), back_bps)
 
     def _remove(self, name: str) -> None:
-        # A copy, since `_part` removes from it.
+        # A copy, since `_unlink` removes from it.
         for neighbour in list(self.joined[name]):
-            self._part(name, neighbour)
+            self._unlink(name, neighbour)
         del self.joined[name]
         self._graph.hosts.pop(name, None)
         self._graph.switches.pop(name, None)
@@ -224,6 +227,7 @@ class _Wiring:
         )
 
     def _parts(self) -> Iterator[dict[str, int]]:
+        """Yields each connected part; its nodes are the keys."""
         seen: set[str] = set()
         for name in self.joined:
             if name not in seen:
@@ -239,19 +243,22 @@ class _Wiring:
         """Gives each host exactly one link, to a switch, and adds servers to a
         graph without hosts.
         """
+        why = "the file has no hosts"
+        if self._graph.hosts:
+            why = "all hosts have several links"
         self._make_forwarding_hosts_switches()
-        self._part_neighbouring_hosts()
+        self._separate_neighbouring_hosts()
         if not self._graph.hosts:
-            self._add_servers()
+            self._add_servers(why)
 
-    def _part_neighbouring_hosts(self) -> None:
+    def _separate_neighbouring_hosts(self) -> None:
         """Puts a switch on each link between two hosts."""
         hosts = self._graph.hosts
         for first in list(hosts):
             for second in list(self.joined[first]):
                 if second not in hosts:
                     continue
-                capacity_bps = self._part(first, second)
+                capacity_bps = self._unlink(first, second)
                 # A reservation's path leads through switches.
                 between = self._names.of(f"{first}-{second}")
                 self._graph.switches[between] = None
@@ -275,8 +282,11 @@ class _Wiring:
                 f"hosts with several links as switches: {_first(several)}"
             )
 
-    def _add_servers(self) -> None:
-        """Gives each switch a server, as fast as its fastest link."""
+    def _add_servers(self, why: str) -> None:
+        """Gives each switch a server, as fast as its fastest link.
+
+        ``why``: the reason that the user is told.
+        """
         graph = self._graph
         wanted = graph.switches.keys() - graph.without_server
         for switch in list(graph.switches):
@@ -288,8 +298,8 @@ class _Wiring:
                 self.joined[server] = {}
                 self._join(server, switch, fastest_bps)
         self._notes.choices.append(
-            f"a server of {graph.slots_of_added} slots at each node: the file"
-            " has no hosts; its link is as fast as the node's fastest"
+            f"a server of {graph.slots_of_added} slots at each node: {why};"
+            " its link is as fast as the node's fastest"
         )
 
     def drop_dead_ends(self) -> None:
@@ -325,7 +335,7 @@ class _Wiring:
         for first, second in links:
             # Both ends are joined already: by links that are no narrower.
             if not trees.merge(first, second):
-                capacity = format_bandwidth(self._part(first, second))
+                capacity = format_bandwidth(self._unlink(first, second))
                 self._left_out.append(f"{first} - {second} ({capacity})")
         self._notes.leave_out(
             self._left_out,
@@ -394,9 +404,9 @@ class _Wiring:
             delay_s[frozenset((edge.first, edge.second))] = edge.delay_s
         lowers = centre.link_lower.tolist()
         uppers = centre.link_upper.tolist()
-        for number, other in zip(lowers, uppers, strict=True):
-            lower = centre.names[number]
-            upper = centre.names[other]
+        for lower_node, upper_node in zip(lowers, uppers, strict=True):
+            lower = centre.names[lower_node]
+            upper = centre.names[upper_node]
             yield NetworkLink(
                 lower=lower,
                 upper=upper,

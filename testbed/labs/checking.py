@@ -32,7 +32,9 @@ T = TypeVar("T")
 
 
 class Wrong(Exception):
-    """A failed check: ``seen`` in a clause, ``expected``, and where to ``look``."""
+    """A failed check: a clause on what was ``seen``, what was ``expected``, and
+    where a student should ``look``.
+    """
 
     def __init__(self, seen: str, expected: str, look: str) -> None:
         self.seen = printable(seen)
@@ -94,8 +96,9 @@ class Check:
 
     ``run`` takes the submission; in the layers ``wire`` and ``resilience`` also
     the network that is up, or None in a lab without ``network``: its checks
-    play runs (:mod:`testbed.labs.live_runs`). ``after``: a check of its layer
-    that passes first, where doing nothing would pass this one.
+    play runs (:mod:`testbed.labs.live_runs`). ``after``: an earlier check of the
+    same layer, without which this one is not reached. It is set where a
+    submission that does nothing would pass.
     """
 
     name: str
@@ -156,8 +159,8 @@ def run_checks(
     """Runs checks layer after layer, and yields each outcome at once.
 
     ``network`` brings up the network of the live layers, once, when it is
-    needed. A text says why the machine has no live network, and these checks
-    are not run.
+    needed. A text in its place says why the machine has no live network; then
+    the checks of these layers are not run.
     """
     with ExitStack() as stack:
         up: StandingNetwork | None = None
@@ -213,7 +216,7 @@ def run_check(
         return check.outcome("failed", str(error), printed=error.printed)
     except (BadInput, DoesNotFit) as refused:
         return check.outcome("failed", refused.message)
-    # Of the machine: no mark can be given.
+    # The machine is at fault: no mark can be given.
     except TestbedError:
         raise
     except Exception as error:  # noqa: BLE001 - of a value as no check expects it
@@ -245,7 +248,7 @@ def _margins(
 
 
 class _Enough(BaseException):
-    """Ends a search: hypothesis lets pass what is no Exception."""
+    """Ends a search: hypothesis does not catch what is no ``Exception``."""
 
 
 # Examples tried after the first that fails. A number, not a time, so that
@@ -282,10 +285,9 @@ class _Search:
                 raise _Enough
 
     def _add_end(self, failure: CodeFailed) -> None:
-        """Counts a process that has ended, unless an example failed before.
-
-        Its end, while a smaller example is looked for, says nothing of the one
-        that failed.
+        """Takes the end of a process for the failure, unless an example failed
+        before: an end during the search for a smaller one says nothing of
+        that.
         """
         if not self.failures:
             self.failures.append(failure)
@@ -324,8 +326,11 @@ def for_all(
         with same_examples():
             run_all()
     except (_Enough, Wrong, CodeFailed, hypothesis.errors.Flaky):
-        # The last that failed is the smallest so far; without one, hypothesis
-        # itself is at fault.
+        # Flaky without one: an example raised another exception, but not when
+        # it was tried again.
+        if not search.failures:
+            raise
+        # The last that failed is the smallest so far.
         raise search.failures[-1] from None
 
 
@@ -389,9 +394,7 @@ _PLURALS: dict[type, str] = {
 
 
 def _kinds(kind: type | tuple[type, ...]) -> str:
-    kinds = kind
-    if not isinstance(kinds, tuple):
-        kinds = (kinds,)
+    kinds = kind if isinstance(kind, tuple) else (kind,)
     words = [_PLURALS.get(item, item.__name__) for item in kinds]
     return " or ".join(words) + " alone"
 

@@ -21,7 +21,7 @@ class Placed(NamedTuple):
 def crowded_links(
     datacentre: DataCentre, plan: NetworkPlan, running: Iterable[Placed]
 ) -> frozenset[int]:
-    """Directed links that carry less than their VMs may send over them by caps.
+    """Directed links that carry less than VMs may send over them by their caps.
 
     Rates are on the emulated wire. O(tenants · links of their trees).
     """

@@ -42,11 +42,13 @@ OURS = frozenset({"testbed", "jobs", "topologies", "controller"})
 """Top-level packages of this program."""
 
 LIMIT_S = 10.0
-"""Wall time for one decision: a live run's jobs end meanwhile, unseen."""
+"""Wall time for one decision, in s. Meanwhile a live run does not see its jobs
+end.
+"""
 
 IDLE_WAKES = 1_000_000
-"""Times in a row that a policy may be woken and do nothing. Without an end the
-run would have none.
+"""Times in a row that a policy may be woken and do nothing. Without a limit such a
+run would never end.
 """
 
 CHANGE_HINT = "a policy answers with actions; the engine reserves"
@@ -68,7 +70,7 @@ def guarded(policy: Policy, label: str, limit_s: float = LIMIT_S) -> Policy:
 
 
 def limited(embedder: Embedder, limit_s: float = LIMIT_S) -> Embedder:
-    """The embedder, which has a time limit if it is a package's."""
+    """The embedder, which has a time limit unless it is the testbed's own."""
     if isinstance(embedder, CheckedEmbedder):
         embedder.ask = partial(_embed_within, limit_s)
     return embedder
@@ -80,7 +82,7 @@ def _embed_within(
     try:
         return within(limit_s, embed, *arguments)
     except TimeOver as late:
-        # The time of the policy that asks may be over as well.
+        # It may be the asking policy whose time is over.
         if late.call is not embed:
             raise
         raise RunFailed(str(late)) from None
@@ -96,7 +98,7 @@ class _Guarded:
         self._plug_in_view: PlugInView | None = None
         self._engine_view: View | None = None
         # Digests of the jobs that the policy was shown, until they have ended.
-        self._shown: dict[str, int] = {}
+        self._digests: dict[str, int] = {}
         self._idle_wakes = 0
         self._forbidden_change: str | None = None
 
@@ -107,7 +109,7 @@ class _Guarded:
         sentence = partial(refused_answer, self.name, view.now_s, event)
         job_id = getattr(event, "job_id", "")
         if type(event) is act.Arrived:
-            self._shown.setdefault(job_id, _digest(view, job_id))
+            self._digests.setdefault(job_id, _digest(view, job_id))
         answer = self._answer(
             sentence, self._policy.decide, self._shown_view(view), event
         )
@@ -119,7 +121,7 @@ class _Guarded:
         except Nonsense as fault:
             raise RunFailed(sentence(str(fault)), fault.hint) from None
         if type(event) is act.Ended:
-            self._shown.pop(job_id, None)
+            self._digests.pop(job_id, None)
         return actions
 
     def _answer(
@@ -166,9 +168,9 @@ class _Guarded:
 
     def _check_unchanged(self, view: View, job_ids: set[str]) -> None:
         """Raises Nonsense where a job is not what it was when it arrived."""
-        for job_id in job_ids & self._shown.keys():
+        for job_id in job_ids & self._digests.keys():
             with suppress(KeyError):  # it has left
-                if _digest(view, job_id) != self._shown[job_id]:
+                if _digest(view, job_id) != self._digests[job_id]:
                     raise Nonsense(
                         f"has changed job {job_id}, which it was shown"
                     )
@@ -232,11 +234,16 @@ def _digest(view: View, job_id: str) -> int:
 def _last_place(error: BaseException) -> str:
     """`` (mine.py:14)``: the plug-in's last line before an exception."""
     place = ""
+    folder = None
     for frame, line in walk_tb(error.__traceback__):
         module = str(frame.f_globals.get("__name__", ""))
-        if module.partition(".")[0] not in OURS:
-            file = PurePath(frame.f_code.co_filename).name
-            place = f" ({file}:{line})"
+        if module.partition(".")[0] in OURS:
+            continue
+        file = PurePath(frame.f_code.co_filename)
+        folder = folder or file.parent
+        # Frames further in may be of libraries, in other folders.
+        if file.parent == folder:
+            place = f" ({file.name}:{line})"
     return place
 
 

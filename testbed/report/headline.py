@@ -4,6 +4,7 @@ they rest on.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,7 +12,7 @@ from testbed.audit.history import Audit
 from testbed.record.conclusion import Results
 from testbed.record.metrics import OUTCOMES, Summary
 from testbed.record.running import RunningRun, sentences
-from testbed.record.verdicts import Verdicts
+from testbed.record.verdicts import Verdict, Verdicts, decisive_verdicts
 from testbed.report.labels import capital
 from testbed.report.run_sentences import (
     failures_clause,
@@ -80,7 +81,7 @@ def headline(
     """The verdict of the whole run, which is that of its worst part; a run in
     progress has none.
 
-    Bad news come first, then the results.
+    Bad news comes first, then the results.
     """
     summary = results.summary
     if in_progress is not None and is_unfinished(summary, in_progress):
@@ -106,7 +107,7 @@ def headline(
 
 
 def _worst(badges: tuple[Badge, ...], verdicts: Verdicts) -> Mood:
-    """The worst mood of the badges. Without an expectation nothing is good."""
+    """The worst mood of the badges. Where no job was judged, nothing is good."""
     moods = {badge.mood for badge in badges}
     if "bad" in moods:
         return "bad"
@@ -135,7 +136,9 @@ def _joined(texts: list[str]) -> str:
 
 
 def _stated_clause(results: Results) -> str:
-    """The expectations that all judged jobs met; empty where some did not."""
+    """The expectations that all judged jobs met, or why none was judged; empty
+    where another sentence has the outcome.
+    """
     verdicts = results.verdicts
     if verdicts.bad:
         return ""
@@ -167,12 +170,14 @@ def _expectation_badge(results: Results) -> Badge:
     verdicts = results.verdicts
     judged = number_of(len(verdicts.judged), "job")
     if not verdicts.met:
-        says = _not_met(verdicts, judged)
+        decisive = decisive_verdicts(results.expect)
+        refused = [row for row in verdicts.bad if row.verdict in decisive]
+        says = _not_met(verdicts, refused, judged)
         # What only repeats the fidelity verdict is shown once.
         news = "" if _about_fidelity(verdicts) else says
         return Badge(label, "not met", "bad", says, news=news)
     if verdicts.bad:
-        says = f"{_count_bad(verdicts, judged)}, which the file accepts"
+        says = f"{_count_bad(verdicts.bad, judged)}, which the file accepts"
         return Badge(label, "accepted", "doubt", says, news=says)
     bounds = stated_bounds(results.expect)
     if verdicts.judged:
@@ -193,19 +198,23 @@ def _about_fidelity(verdicts: Verdicts) -> bool:
     )
 
 
-def _not_met(verdicts: Verdicts, judged: str) -> str:
-    """The number of bad jobs; without any, the unmet expectation of the run."""
-    if verdicts.bad:
-        return _count_bad(verdicts, judged)
+def _not_met(
+    verdicts: Verdicts, refused: Sequence[Verdict], judged: str
+) -> str:
+    """The number of bad jobs that the file does not accept; without any, the
+    unmet expectation of the run.
+    """
+    if refused:
+        return _count_bad(refused, judged)
     # Without the numbers behind the colon.
-    complaint = verdicts.complaints[0].split(": ")[0]
+    complaint = verdicts.complaints[0].split(": ")[0].removesuffix(".")
     return f"not as expected: {complaint}"
 
 
-def _count_bad(verdicts: Verdicts, judged: str) -> str:
-    kinds = " or ".join(dict.fromkeys(row.verdict for row in verdicts.bad))
+def _count_bad(bad: Sequence[Verdict], judged: str) -> str:
+    kinds = " or ".join(dict.fromkeys(row.verdict for row in bad))
     kinds = kinds.replace("outside", "outside what was expected")
-    n_bad = len(verdicts.bad)
+    n_bad = len(bad)
     verb = "was" if n_bad == 1 else "were"
     return f"{n_bad:,} of {judged} {verb} {kinds}"
 

@@ -79,8 +79,8 @@ def _check_lost(
         lost[kind, failure.part] = fails
 
 
-def _order(placed: tuple[Failure, Location]) -> tuple[float, bool]:
-    failure, _ = placed
+def _order(located: tuple[Failure, Location]) -> tuple[float, bool]:
+    failure, _ = located
     return failure.at_s, not failure.kind.endswith("restored")
 
 
@@ -183,7 +183,9 @@ def _report_no_link(
         return
     ends = _CUT.split(text.strip())
     known = sorted(set[str]().union(*named))
-    for end in ends if len(ends) == 2 else ():
+    if len(ends) != 2:
+        ends = []
+    for end in ends:
         if end not in known:
             location.report(
                 f"no link ends at {end!r}{did_you_mean(end, known)}"

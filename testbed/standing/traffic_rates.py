@@ -80,7 +80,7 @@ def samples() -> Generator[tuple[NetworkState, TrafficSample], None, None]:
         tenants = state.tenants
         counters = TrafficCounters(layout, plans, state.scale_rate)
         with closing(counters):
-            # A changed rate counts, too: it is the tenant's reservation that is
+            # A tenant with a new rate is another one here: its reservation is
             # shown.
             while state.tenants == tenants:
                 time.sleep(SAMPLE_S)
@@ -123,7 +123,7 @@ class TrafficCounters:
             side.route.close()
 
     def sample(self) -> TrafficSample:
-        """Traffic since the last sample, or since these counters are read."""
+        """Traffic since the last sample; of the first, since the object was made."""
         now_s = time.monotonic()
         now = self._reader.read()
         interval_s = now_s - self._last_s
@@ -163,7 +163,7 @@ class TrafficCounters:
         now: NDArray[np.void],
         counter: str,
     ) -> Floats:
-        """Growth of a counter, 0 where it was not there at either end."""
+        """Growth of a counter; 0 where it was missing at the last reading or now."""
         # The reader marks an object that is gone by a negative count.
         last = self._last
         known = (now["sent_bytes"] >= 0) & (last["sent_bytes"] >= 0)

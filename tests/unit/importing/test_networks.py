@@ -283,6 +283,56 @@ def test_an_edge_in_one_direction_is_a_link(imported: Import) -> None:
     assert "capacity: 100 bit/s" in imported(text).text()
 
 
+@pytest.mark.parametrize("first", ["one way", "both ways"])
+def test_an_edge_of_both_directions_adds_to_those_of_one(
+    imported: Import, first: str
+) -> None:
+    there = '<edge source="a" target="b" directed="true">'
+    edges = [
+        f"{there}{values({'d1': '1000'})}</edge>",
+        edge("a", "b", d1="50"),
+    ]
+    if first == "both ways":
+        edges.reverse()
+    result = imported(graphml(node("a"), node("b"), *edges))
+    (line,) = (line for line in result.text().splitlines() if "{up" in line)
+    assert line.endswith(
+        "{lower: b, upper: a, capacity: {up: 50 bit/s, down: 1.05 kbit/s}}"
+    )
+    assert "parallel links as one of their sum" in all_notes(result)
+
+
+def test_a_capacity_above_the_largest_is_the_largest(
+    imported: Import,
+) -> None:
+    text = graphml(
+        *map(node, "abc"),
+        edge("a", "b", d1="2e15"),
+        edge("b", "c", d1="10"),
+    )
+    result = imported(text)
+    assert sorted(links(result).values())[-1] == 10**15
+    assert "the file does not say" not in all_notes(result)
+    text = graphml(
+        *map(node, "abc"), edge("a", "b", d1="2e15"), edge("b", "c")
+    )
+    result = imported(text)
+    assert set(links(result).values()) == {10**15}
+    assert "1000 Tbit/s of 1 link whose" in all_notes(result)
+
+
+def test_hosts_of_several_links_alone_are_not_denied(
+    imported: Import,
+) -> None:
+    nodes = [node(name, d7="host") for name in "abc"]
+    ring = (edge("a", "b"), edge("b", "c"), edge("c", "a"))
+    result = imported(graphml(*nodes, *ring))
+    assert set(network(result).servers) == {"a-host", "b-host", "c-host"}
+    said = all_notes(result)
+    assert "at each node: all hosts have several links;" in said
+    assert "no hosts" not in said
+
+
 def test_of_a_graph_with_loops_the_widest_tree_is_taken(
     imported: Import,
 ) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from testbed import labs
 from testbed.cli import main
@@ -285,6 +286,18 @@ def test_one_that_hung_is_not_asked_for_a_smaller_example() -> None:
     assert [bool(one) for one in asked].count(True) == 1
 
 
+def test_a_fault_that_does_not_come_again_is_told() -> None:
+    tried = []
+
+    def holds(example: int) -> None:
+        tried.append(example)
+        if len(tried) == 1:
+            raise TypeError("no number")
+
+    with pytest.raises(Flaky):
+        for_all(st.integers(0, 5), holds)
+
+
 @pytest.mark.slow
 def test_examples_are_the_same_in_every_program() -> None:
     code = """
@@ -292,6 +305,7 @@ import sys
 for module in sys.argv[1:]:
     __import__(module)
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 from testbed.labs.checking import for_all
 for_all(st.lists(st.integers() | st.text()), lambda example: print(ascii(example)), number=60)
 """

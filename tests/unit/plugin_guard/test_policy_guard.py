@@ -404,7 +404,7 @@ NONSENSE = {
     ),
     "return [Start('third', Placement(6, (0, 2)), 1)]": (
         "action 1, a Start, is refused: its placement is a placement whose vms_on are no (server,"
-        " VMs) pairs"
+        " VMs) pairs, or whose processes are no list"
     ),
     "return [Start('third', Placement(6, ((0, 1),)), 1)]": (
         "action 1, Start(job third at 1 bit/s), is refused: foreground: 1 VMs placed, 2 asked"
@@ -435,6 +435,9 @@ NONSENSE = {
     "view.job('fourth')": "raised KeyError: 'fourth' (mine.py:12)",
     "def f(): return f()\nf()": (
         "raised RecursionError: maximum recursion depth exceeded (mine.py:12)"
+    ),
+    "import json\njson.loads('?')": (
+        "raised JSONDecodeError: Expecting value: line 1 column 1 (char 0) (mine.py:13)"
     ),
     "raise MemoryError": "raised MemoryError (mine.py:12)",
     "raise SystemExit(3)": "raised SystemExit: 3 (mine.py:12)",

@@ -23,6 +23,7 @@ IMPURE = {
     "from time import monotonic as now\nnow()": "reads the clock (time.monotonic, 7)",
     "import datetime\ndatetime.datetime.now()": "reads the clock (datetime.datetime.now, 7)",
     "from datetime import date\ndate.today()": "reads the clock (datetime.date.today, 7)",
+    "time.clock_gettime_ns(1)": "reads the clock (time.clock_gettime_ns, 6)",
     "time.localtime()": "reads the clock (time.localtime, 6)",
     "time.strftime('%H')": "reads the clock (time.strftime, 6)",
     "sorted([1], key=lambda _: time.time())": "reads the clock (time.time, 6)",
@@ -36,6 +37,7 @@ IMPURE = {
     "np.random.rand()": "draws random numbers (numpy.random.rand, 6)",
     "np.random.default_rng()": "draws random numbers (numpy.random.default_rng, 6)",
     "open('/etc/hostname')": "does input or output (open, 6)",
+    "np.savez('x')": "does input or output (numpy.savez, 6)",
     "print('here')": "does input or output (print, 6)",
     "import sys\nsys.stderr.write('x')": "does input or output (sys.stderr.write, 7)",
     "import os\nos.listdir('/')": "does input or output (os.listdir, 7)",
@@ -44,6 +46,9 @@ IMPURE = {
     "import subprocess\nsubprocess.run(['true'])": "does input or output (subprocess.run, 7)",
     "import threading\nthreading.Thread()": (
         "starts a thread or a process (threading.Thread, 7)"
+    ),
+    "def rank(job): return time.time()\nsorted(view, key=rank)": (
+        "reads the clock (time.time, 6)"
     ),
     "self.later()": "reads the clock (time.time, 9)",
 }
@@ -60,6 +65,7 @@ PURE = (
     "for socket in view.sockets: socket.close",
     "open = sorted(view)\nopen.pop()",
     "list(map(lambda random: random.random(), view))",
+    "open = set(view)\ndef fits(job): return job in open\nfilter(fits, view)",
     "from .random import pick\npick(view)",
     "from . import secrets\nsecrets.choice(view)",
 )
@@ -97,6 +103,16 @@ def test_what_is_pure_is_let_be(body: str) -> None:
 
 def test_a_constructor_may_read_files_and_clocks() -> None:
     assert found_in("return []", CONSTRUCTOR) == []
+
+
+@pytest.mark.parametrize("kind", ["", ": object"])
+def test_a_lambda_that_is_assigned_to_a_name_is_looked_at(
+    kind: str,
+) -> None:
+    rest = f"    empty: int\nrank{kind} = lambda job: random.random()\n"
+    assert found_in("sorted(view, key=rank)", rest) == [
+        "draws random numbers (random.random, 8)"
+    ]
 
 
 def test_what_a_decision_calls_in_another_file_is_looked_at() -> None:

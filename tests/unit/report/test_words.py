@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from testbed.audit import Audit, Result
-from testbed.expectations import Band, Expectation
+from testbed.expectations import (
+    ApplicationExpectation,
+    Band,
+    Expectation,
+)
 from testbed.record.conclusion import Results
 from testbed.record.failure_times import Outage
 from testbed.record.metrics import Fidelity, Recording, tally
@@ -136,6 +140,43 @@ def test_late_jobs_that_the_file_accepts_are_a_doubt() -> None:
     assert found.sentence.startswith(
         "1 of 10 jobs was late, which the file accepts. All 10 jobs"
     )
+
+
+def test_what_the_file_does_not_accept_is_named_alone() -> None:
+    late = tally(sample.main_example(worst_ratio=1.3))
+    expect = Expectation(
+        fidelity="invalid",
+        applications={"grep": ApplicationExpectation()},
+    )
+    found = message(expect, taken=late)
+    assert found.mood == "bad"
+    assert found.sentence.startswith(
+        "Not as expected: application 'grep' is expected, but no job has"
+        " that name. All 10 jobs"
+    )
+    outside = ApplicationExpectation(estimate_ratio=Band(None, 0.5))
+    expect = replace(expect, applications={"sort": outside})
+    found = message(expect, taken=late)
+    assert "outside what was expected" in found.badges[1].says
+    assert "late" not in found.badges[1].says
+
+
+def test_a_sentence_ends_with_one_full_stop() -> None:
+    rows = []
+    for row in TAKEN.rows():
+        rejected = replace(
+            row, outcome="rejected", reason="full", ratio=None
+        )
+        rows.append(rejected)
+    expect = Expectation(estimate_ratio=Band(None, 1.12))
+    verdicts = evaluate(expect, rows, Fidelity("ok"))
+    assert not verdicts.met
+    results = Results(
+        Path(), tuple(rows), TAKEN.summary(rows=rows), verdicts, (), expect
+    )
+    found = headline(results, PASSED)
+    assert "so there is no ratio to check. " in found.sentence
+    assert ".." not in found.sentence
 
 
 def test_a_simulated_run() -> None:
