@@ -7,6 +7,7 @@ become a PluginError with a message of one sentence.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -320,9 +321,12 @@ def _execute(
     try:
         with _importing(finder), redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102 - a user's file
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        # An interrupted one too: the next call would take it for executed.
         del sys.modules[name]
-        raise plugin_error(error, path) from error
+        if isinstance(error, Exception | SystemExit):
+            raise plugin_error(error, path) from error
+        raise
     return module
 
 
@@ -380,7 +384,8 @@ def imported_digest(module: str) -> str:
     top = module.partition(".")[0]
     digest = sha256()
     for name, path in _source_files(top):
-        digest.update(f"{name}\0{file_digest(path)}\n".encode())
+        # A file's name may be no text.
+        digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
     now = digest.hexdigest()
     if top in sys.modules:
         first = vars(sys.modules[top]).setdefault("__sources__", now)

@@ -29,6 +29,7 @@ from typing import IO, ClassVar
 from jobs import linux
 from jobs.live.agent import Agent, AgentFailure, make_folder
 from jobs.live.agent_protocol import Plan
+from jobs.live.program_output import MOST_READS
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 GRACE_S = 2.0
@@ -154,7 +155,8 @@ class CommandAgent(Agent):
 
     def _pass_on(self, descriptor: int) -> bool:
         """Its output so far to the log; False once it has closed it."""
-        while True:
+        # Not until it is empty: a fast writer would hold up all else.
+        for _ in range(MOST_READS):
             try:
                 data = os.read(descriptor, _READ_BYTES)
             except BlockingIOError:
@@ -168,6 +170,7 @@ class CommandAgent(Agent):
                 # A full disk costs the log, not the job.
                 with contextlib.suppress(OSError):
                     os.write(1, data + _CUT if cut else data)
+        return True
 
     def _how(self, code: int) -> str:
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path

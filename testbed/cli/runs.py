@@ -16,15 +16,18 @@ from testbed.cli import console
 from testbed.cli.name_completion import run_names
 from testbed.cli.options import Json, run_path
 from testbed.errors import BadInput
+from testbed.owned_files import from_home
 from testbed.record.folder import DEFAULT_OUT
 from testbed.record.run_list import (
     LISTED,
     ListedPolicy,
     ListedRun,
     is_run_folder,
+    refuse_in_progress,
     remove_run,
     runs_below,
 )
+from testbed.record.running import NOTE, read_note
 from testbed.units import number_of
 
 
@@ -81,7 +84,8 @@ def runs(
         raise BadInput(
             "testbed runs list takes one folder", "leave the others out"
         )
-    base = Path(*(paths or [str(DEFAULT_OUT)])).expanduser()
+    written = paths[0] if paths else str(DEFAULT_OUT)
+    base = Path(from_home(written))
     listed = runs_below(base)
     if as_json:
         console.print_json(listed)
@@ -105,14 +109,19 @@ def _table(listed: list[ListedRun]) -> Table:
         seed = "many" if run.seed is None else str(run.seed)
         first = [run.name, began, seed]
         size = decimal(run.size_bytes)
-        # A run that was killed before its first policy left none.
-        for policy in run.policies or (ListedPolicy(None, "interrupted"),):
+        for policy in run.policies or (_before_the_first(run.folder),):
             verdict = Text(policy.verdict, style=_STYLES[policy.verdict])
             row = [*first, *_cells(policy)]
             table.add_row(*map(Text, row), verdict, Text(size))
             first = ["", "", ""]
             size = ""
     return table
+
+
+def _before_the_first(folder: Path) -> ListedPolicy:
+    """Stands in the table for the policies of a run that has begun none."""
+    running = read_note(folder / NOTE) is not None
+    return ListedPolicy(None, "running" if running else "interrupted")
 
 
 def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
@@ -136,7 +145,9 @@ def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
     # A run that is named twice, as by latest, is removed once.
     folders = list(dict.fromkeys(map(_run_to_remove, written)))
     if not yes and sys.stdin.isatty():
-        typer.confirm(f"remove {', '.join(map(str, folders))}?", abort=True)
+        question = f"remove {', '.join(map(str, folders))}?"
+        # Standard output has the result alone.
+        typer.confirm(question, abort=True, err=True)
     sizes_bytes = {str(folder): remove_run(folder) for folder in folders}
     if as_json:
         console.print_json(
@@ -157,4 +168,5 @@ def _run_to_remove(name: str) -> Path:
             f"{name} is not a run, or only a part of one",
             LISTED,
         )
+    refuse_in_progress(folder)
     return folder

@@ -14,8 +14,10 @@ _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<text>[^"]*)"'
     r"|(?P<word>[^\s\[\]\"#]+)"
 )
+# No text matches in two ways: the number of ways would double with each line.
 _BEGINNING = re.compile(
-    r'(?:\s|#[^\n]*\n|(?:Creator|Version)\s+(?:"[^"]*"|\S+)\s)*graph\s*\['
+    r'(?:\s|#[^\n]*\n|(?:Creator|Version)\s+(?:"[^"]*"|[^\s"]\S*)\s)*'
+    r"graph\s*\["
 )
 _ENDS = ("source", "target")
 
@@ -94,7 +96,11 @@ class _GmlReader:
         self._open.append(element)
 
     def _end_list(self) -> None:
-        if self._key or len(self._open) == 1:
+        if self._key:
+            raise self._refusal(
+                "a list ends here after a key without a value"
+            )
+        if len(self._open) == 1:
             raise self._refusal("a list ends here that did not begin")
         self._open.pop()
 

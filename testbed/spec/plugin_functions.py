@@ -7,15 +7,16 @@ first line of the docstring describes the section.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import create_model
-from pydantic.errors import PydanticUserError
 
 from testbed.plugins import (
     Group,
@@ -59,12 +60,15 @@ class PluginFunction:
         return {name: section[name] for name in names if name != "kind"}
 
     def made(self, wanted: type[T], parameters: Mapping[str, Any]) -> T:
-        """Calls the function. Raises PluginError where it raises, or returns a
-        value of another type. A topology's own TopologyError passes.
+        """Calls the function; its prints go to standard error.
+
+        Raises PluginError where it raises, or returns a value of another type.
+        A topology's own TopologyError passes.
         """
         try:
-            made = self.function(**parameters)
-        except Exception as error:
+            with redirect_stdout(sys.stderr):
+                made = self.function(**parameters)
+        except (Exception, SystemExit) as error:
             if wanted is DataCentre and isinstance(error, TopologyError):
                 raise
             raise self.error(raised_anywhere(error)) from error
@@ -119,9 +123,10 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
         return PluginFunction(
             use, loaded.value, _section(group, plugin.name, loaded.value)
         )
-    except (TypeError, ValueError, NameError, PydanticUserError) as error:
+    # An annotation is code of the package, which may raise anything.
+    except Exception as error:
         # The first line of pydantic's message names the fault.
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise PluginError(
             f"{loaded.source}: its parameters cannot be read: {reason}"
         ) from error
