@@ -206,7 +206,7 @@ def from_file(
     imports has changed. ``beside`` finds the files of such modules by their
     names relative to the file's folder; None: they are looked for in that
     folder. Prints go to standard error. Raises PluginError, with the line of
-    the file that raised.
+    the file that raised, and OSError where a file cannot be read.
     """
     text = path.read_bytes()
     place = path.resolve()
@@ -456,8 +456,8 @@ def _is_defined_by(value: object, module: ModuleType) -> bool:
 class Installed:
     """A plug-in of an installed package, not loaded yet.
 
-    Several ``entries`` are of packages that use the same name, which `load`
-    refuses.
+    It has several ``entries`` if several packages use the name: `load` refuses
+    them.
     """
 
     name: str

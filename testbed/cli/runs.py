@@ -31,15 +31,15 @@ from testbed.record.running import NOTE, read_note
 from testbed.units import number_of
 
 
-class Wanted(StrEnum):
-    """The parts of the command."""
+class Action(StrEnum):
+    """What the command does."""
 
     LIST = "list"
     RM = "rm"
 
 
 Part = Annotated[
-    Wanted,
+    Action,
     typer.Argument(
         metavar="list|rm",
         help="list: the runs in a folder; rm: remove runs.",
@@ -68,7 +68,7 @@ _STYLES = {
 
 
 def runs(
-    part: Part = Wanted.LIST,
+    part: Part = Action.LIST,
     paths: Paths = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -77,7 +77,7 @@ def runs(
 
     Exit codes: 2 no such folder or run, or a run in progress is to be removed.
     """
-    if part is Wanted.RM:
+    if part is Action.RM:
         _remove(paths or [], yes=yes, as_json=as_json)
         return
     if len(paths or []) > 1:
@@ -96,7 +96,7 @@ def runs(
 
 
 def _table(listed: list[ListedRun]) -> Table:
-    """A row for each policy; what belongs to the run stands in its first."""
+    """A row for each policy; a run's first row has what belongs to the run."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")
     table.add_column("began (UTC)", no_wrap=True)
@@ -107,13 +107,13 @@ def _table(listed: list[ListedRun]) -> Table:
     for run in listed:
         began = f"{run.began:%Y-%m-%d %H:%M}"
         seed = "many" if run.seed is None else str(run.seed)
-        first = [run.name, began, seed]
+        of_run = [run.name, began, seed]
         size = decimal(run.size_bytes)
         for policy in run.policies or (_before_the_first(run.folder),):
             verdict = Text(policy.verdict, style=_STYLES[policy.verdict])
-            row = [*first, *_cells(policy)]
+            row = [*of_run, *_cells(policy)]
             table.add_row(*map(Text, row), verdict, Text(size))
-            first = ["", "", ""]
+            of_run = ["", "", ""]
             size = ""
     return table
 
@@ -127,13 +127,13 @@ def _before_the_first(folder: Path) -> ListedPolicy:
 def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
     """Policy, backend, and how many jobs or cells."""
     name = policy.policy or ""
-    size = ""
+    count = ""
     if policy.cells is not None:
         name = "sweep"
-        size = number_of(policy.cells, "cell")
+        count = number_of(policy.cells, "cell")
     elif policy.jobs is not None:
-        size = f"{policy.jobs:,}"
-    return name, policy.backend or "", size
+        count = f"{policy.jobs:,}"
+    return name, policy.backend or "", count
 
 
 def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:

@@ -35,7 +35,8 @@ def read_gml(content: bytes, path: Path) -> Element:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # Every byte is a character there: no file is refused for its encoding.
+        # In Latin-1 every byte is a character: no file is refused for its
+        # encoding.
         text = content.decode("latin-1")
     return _GmlReader(path).read(text)
 
@@ -111,8 +112,8 @@ class _GmlReader:
             parent.attributes["id"] = value
         elif parent.tag == "edge" and key in _ENDS:
             parent.attributes[key] = value
-        # 1 is GML's word for true.
         elif parent.tag == "graph" and key == "directed":
+            # 1 is GML's word for true.
             if value == "1":
                 parent.attributes["edgedefault"] = "directed"
         else:
@@ -120,6 +121,7 @@ class _GmlReader:
             parent.children.append(data)
 
     def _taken_key(self) -> str:
+        """The key of a value or list that begins, which counts as a value."""
         key = self._key
         if not key:
             raise self._refusal("a value without its key")

@@ -1,6 +1,6 @@
 """Functions of installed packages that make a topology, a workload or a demand.
 
-The keys of its section are the function's parameters, with their annotations
+The keys of such a section are the function's parameters, with their annotations
 and defaults (:mod:`testbed.spec.unit_types` has the quantities with units). The
 first line of the docstring describes the section.
 """
@@ -33,10 +33,10 @@ from topologies.datacentre import DataCentre, TopologyError
 
 T = TypeVar("T")
 
-GIVEN: Mapping[Group, tuple[str, ...]] = {
+LEADING: Mapping[Group, tuple[str, ...]] = {
     "workloads": ("datacentre", "random")
 }
-"""The arguments that a function gets before its parameters."""
+"""The names of arguments that no key gives: a function has them first."""
 
 
 @dataclass(frozen=True)
@@ -135,21 +135,21 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
 def _section(
     group: Group, name: str, function: Callable[..., Any]
 ) -> type[Section]:
-    """The section whose keys are the function's parameters, and for most groups
-    the kind.
+    """The section whose keys are the function's parameters and, but for demands,
+    ``kind``. Raises ValueError for parameters that no file can have.
     """
     # The extras of an Annotated quantity have its unit.
     hints = get_type_hints(function, include_extras=True)
     parameters = list(signature(function).parameters.values())
-    passed = GIVEN.get(group, ())
+    leading = LEADING.get(group, ())
     names = tuple(parameter.name for parameter in parameters)
-    if names[: len(passed)] != passed:
-        raise ValueError(f"the first two must be {' and '.join(passed)}")
+    if names[: len(leading)] != leading:
+        raise ValueError(f"the first two must be {' and '.join(leading)}")
     fields: dict[str, Any] = {}
     # Demands are chosen by the job's kind, not by a key of their own.
     if group != "demands":
         fields["kind"] = (Literal[name], ...)
-    for parameter in parameters[len(passed) :]:
+    for parameter in parameters[len(leading) :]:
         annotation = _annotation(parameter, hints)
         fields[parameter.name] = (annotation, _default(parameter))
     summary = next(
