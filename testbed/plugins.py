@@ -7,6 +7,7 @@ become a PluginError with a message of one sentence.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -205,7 +206,7 @@ def from_file(
     imports has changed. ``beside`` finds the files of such modules by their
     names relative to the file's folder; None: they are looked for in that
     folder. Prints go to standard error. Raises PluginError, with the line of
-    the file that raised.
+    the file that raised, and OSError where a file cannot be read.
     """
     text = path.read_bytes()
     place = path.resolve()
@@ -320,9 +321,12 @@ def _execute(
     try:
         with _importing(finder), redirect_stdout(sys.stderr):
             exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102 - a user's file
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
+        # An interrupted one too: the next call would take it for executed.
         del sys.modules[name]
-        raise plugin_error(error, path) from error
+        if isinstance(error, Exception | SystemExit):
+            raise plugin_error(error, path) from error
+        raise
     return module
 
 
@@ -380,7 +384,8 @@ def imported_digest(module: str) -> str:
     top = module.partition(".")[0]
     digest = sha256()
     for name, path in _source_files(top):
-        digest.update(f"{name}\0{file_digest(path)}\n".encode())
+        # A file's name may be no text.
+        digest.update(os.fsencode(f"{name}\0{file_digest(path)}\n"))
     now = digest.hexdigest()
     if top in sys.modules:
         first = vars(sys.modules[top]).setdefault("__sources__", now)
@@ -451,8 +456,8 @@ def _is_defined_by(value: object, module: ModuleType) -> bool:
 class Installed:
     """A plug-in of an installed package, not loaded yet.
 
-    Several ``entries`` are of packages that use the same name, which `load`
-    refuses.
+    It has several ``entries`` if several packages use the name: `load` refuses
+    them.
     """
 
     name: str

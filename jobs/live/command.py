@@ -29,6 +29,7 @@ from typing import IO, ClassVar
 from jobs import linux
 from jobs.live.agent import Agent, AgentFailure, make_folder
 from jobs.live.agent_protocol import Plan
+from jobs.live.program_output import MOST_READS
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 GRACE_S = 2.0
@@ -56,7 +57,7 @@ class CommandPlan(Plan):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """Words that may be paths of the machine's."""
+        """Words that may be paths on the machine."""
         return self.argv
 
     @property
@@ -83,8 +84,8 @@ class CommandAgent(Agent):
         """Runs the command to its end; raises AgentFailure with its last output
         if it fails.
         """
-        # The command's own start counts: of a program that nobody knows there
-        # is no later instant at which it is ready.
+        # The time counts from the command's own start: nobody knows of an
+        # arbitrary program when it is ready.
         self._start_together()
         home = make_folder()
         try:
@@ -98,11 +99,12 @@ class CommandAgent(Agent):
         finally:
             shutil.rmtree(home, ignore_errors=True)
         if child.returncode:
-            raise AgentFailure(self._how(child.returncode))
+            raise AgentFailure(self._reason(child.returncode))
 
     def _environment(self, home: str) -> dict[str, str]:
         plan = self._plan
-        # The agent's own is the fork server's, which has a PATH alone.
+        # Nothing but PATH comes from the agent's own environment: that is the
+        # fork server's.
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "LANG": "C.UTF-8",
@@ -122,8 +124,8 @@ class CommandAgent(Agent):
         assert child.stdout is not None  # noqa: S101 - asked for above
         output = child.stdout.fileno()
         os.set_blocking(output, False)
-        # The end of its output is not its end: what it has left running may
-        # hold the pipe, and it may close the pipe and keep running.
+        # The end of the output is not the command's end: processes that it
+        # left running may hold the pipe, and a running command may close it.
         handle = os.pidfd_open(child.pid)
         try:
             with selectors.DefaultSelector() as selector:
@@ -140,12 +142,14 @@ class CommandAgent(Agent):
         handle: int,
         output: int,
     ) -> bool:
-        """Waits a period for the channel, the process's end and its output."""
+        """Waits at most a period, and takes what has come: the channel's messages,
+        and the command's output. True if the command has ended.
+        """
         for key, _ in selector.select(self._plan.progress_every_s):
             if key.fileobj is self._channel:
                 self._channel.heard()
             elif key.fileobj == handle:
-                # What it wrote last may have come since.
+                # The command's last output may have come since.
                 self._pass_on(output)
                 return True
             elif not self._pass_on(output):
@@ -153,8 +157,11 @@ class CommandAgent(Agent):
         return False
 
     def _pass_on(self, descriptor: int) -> bool:
-        """Its output so far to the log; False once it has closed it."""
-        while True:
+        """Passes the command's output so far on to the log. Returns False once all
+        its writers have closed the pipe.
+        """
+        # Not until it is empty: a fast writer would hold up all else.
+        for _ in range(MOST_READS):
             try:
                 data = os.read(descriptor, _READ_BYTES)
             except BlockingIOError:
@@ -163,18 +170,20 @@ class CommandAgent(Agent):
                 return False
             self._tail = (self._tail + data)[-_LAST_LINE_BYTES:]
             if self._kept_bytes < OUTPUT_LIMIT_BYTES:
-                cut = self._kept_bytes + len(data) >= OUTPUT_LIMIT_BYTES
                 self._kept_bytes += len(data)
+                if self._kept_bytes >= OUTPUT_LIMIT_BYTES:
+                    data += _CUT
                 # A full disk costs the log, not the job.
                 with contextlib.suppress(OSError):
-                    os.write(1, data + _CUT if cut else data)
+                    os.write(1, data)
+        return True
 
-    def _how(self, code: int) -> str:
+    def _reason(self, code: int) -> str:
+        """How the command ended, with the last line of its output."""
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
-        return ended_sentence(
-            name, code, lines[-1].strip() if lines else ""
-        )
+        last_line = lines[-1].strip() if lines else ""
+        return ended_sentence(name, code, last_line)
 
 
 def ended_sentence(
@@ -204,7 +213,8 @@ def start_piped(
             subprocess.PIPE,
             env=env,
             cwd=cwd,
-            # Read by descriptor: what a buffer holds no selector sees.
+            # The output is read by its descriptor: no selector sees what a
+            # buffer holds.
             bufsize=0,
         )
     except OSError as error:
@@ -243,8 +253,8 @@ def _check_that_it_starts(
     variables: Mapping[str, str],
     folder: str,
 ) -> None:
-    """Raises OSError for a program that is not there, which setpriv would say
-    among the program's own output.
+    """Raises OSError for a program that is not there, or that may not be
+    executed: setpriv would only print it, among the program's own output.
     """
     if "/" in program:
         path = os.path.join(folder, program)  # noqa: PTH118 - at each start of a program
@@ -258,12 +268,12 @@ def _check_that_it_starts(
 
 
 def end_groups(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Ends programs and whatever they have left running: by a word first, then
-    by force.
+    """Ends programs, and whatever they have left running: programs that still
+    run by SIGTERM first, then all by SIGKILL.
     """
     running = [child for child in children if child.poll() is None]
     _signal_groups(running, signal.SIGTERM)
-    # All groups, those of programs that have ended too: theirs may live on.
+    # A program's group may live on when the program has ended.
     _signal_groups(children, signal.SIGKILL)
 
 

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 OUTPUT_LIMIT_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 65536
 _READ_BYTES = 65536
+MOST_READS = 16
+"""Reads that empty a pipe of 1 MiB, the largest that a user may have by default."""
 _STANDARD_OUTPUT = 1
 _CUT = b"[the rest of the output is not kept]\n"
 
@@ -70,7 +72,8 @@ class ProgramOutput:
 
         Returns False once all its writers have closed it.
         """
-        while True:
+        # Not until it is empty: a fast writer would hold up all else.
+        for _ in range(MOST_READS):
             try:
                 data = os.read(self.descriptor, _READ_BYTES)
             except BlockingIOError:
@@ -79,6 +82,7 @@ class ProgramOutput:
                 self.finish()
                 return False
             self._pass_on_lines(data)
+        return True
 
     def finish(self) -> None:
         """Passes on a last line that does not end with a newline."""

@@ -1,7 +1,7 @@
 """The kernel's counters of a VM's network: its interface's, and TCP's.
 
-They are read by a child: a launched program's children have a /proc of their own
-(:mod:`jobs.vm_processes`), in which the agent itself is not.
+A child reads them: an agent that launches a program sees the /proc of its children
+(:mod:`jobs.vm_processes`), in which it is not itself and /proc/net leads nowhere.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ PATIENCE_S = 10.0
 
 
 def vm_traffic() -> VmTraffic | None:
-    """The counters of this network namespace, since it is there; None where
-    they cannot be read, or there is no such interface.
+    """The counters of this network namespace since it was made; None where they
+    cannot be read, or it has no interface of this name.
     """
     try:
         done = subprocess.run(
@@ -41,14 +41,16 @@ def traffic_of(
     text: str,
     interface: str = INTERFACE,
 ) -> VmTraffic:
-    """The counters in what the kernel writes. Raises ValueError."""
+    """The counters in what the kernel writes. Raises ValueError, and KeyError for
+    a counter that the kernel lacks.
+    """
     counts = _interface(text, interface)
     tcp = _table(text, "Tcp")
-    more = _table(text, "TcpExt")
-    # One that the VM's own full queue refuses counts as sent again each time
-    # that it is tried: Dask's connections did at 150 Mbit/s, 1.8 times for each
-    # segment that they sent.
-    resent = tcp["RetransSegs"] - more["TCPRetransFail"]
+    extended = _table(text, "TcpExt")
+    # The kernel counts each attempt to send a segment again, also one that the
+    # VM's own full queue refuses: at 150 Mbit/s Dask's connections made 1.8
+    # such attempts for each segment that they sent.
+    resent = tcp["RetransSegs"] - extended["TCPRetransFail"]
     return VmTraffic(
         sent_bytes=counts[8],
         packets_sent=counts[9],
@@ -56,7 +58,7 @@ def traffic_of(
         packets_received=counts[1],
         segments=tcp["OutSegs"],
         resent=max(0, resent),
-        timeouts=more["TCPTimeouts"],
+        timeouts=extended["TCPTimeouts"],
     )
 
 
@@ -64,7 +66,9 @@ def _interface(
     text: str,
     name: str,
 ) -> list[int]:
-    """Eight counters of receiving, then eight of sending."""
+    """Eight counters of receiving, then eight of sending; each time bytes are the
+    first and packets the second. Raises ValueError.
+    """
     for line in text.splitlines():
         label, colon, counts = line.partition(":")
         if colon and label.strip() == name:
@@ -76,7 +80,9 @@ def _table(
     text: str,
     name: str,
 ) -> dict[str, int]:
-    """A protocol's counters: a line of names, then one of numbers."""
+    """A protocol's counters by name, from a line of names and one of numbers.
+    Raises ValueError.
+    """
     rows = []
     for line in text.splitlines():
         label, _, rest = line.partition(":")

@@ -16,27 +16,30 @@ from testbed.cli import console
 from testbed.cli.name_completion import run_names
 from testbed.cli.options import Json, run_path
 from testbed.errors import BadInput
+from testbed.owned_files import from_home
 from testbed.record.folder import DEFAULT_OUT
 from testbed.record.run_list import (
     LISTED,
     ListedPolicy,
     ListedRun,
     is_run_folder,
+    refuse_in_progress,
     remove_run,
     runs_below,
 )
+from testbed.record.running import NOTE, read_note
 from testbed.units import number_of
 
 
-class Wanted(StrEnum):
-    """The parts of the command."""
+class Action(StrEnum):
+    """What the command does."""
 
     LIST = "list"
     RM = "rm"
 
 
 Part = Annotated[
-    Wanted,
+    Action,
     typer.Argument(
         metavar="list|rm",
         help="list: the runs in a folder; rm: remove runs.",
@@ -65,7 +68,7 @@ _STYLES = {
 
 
 def runs(
-    part: Part = Wanted.LIST,
+    part: Part = Action.LIST,
     paths: Paths = None,
     yes: Yes = False,
     as_json: Json = False,
@@ -74,14 +77,15 @@ def runs(
 
     Exit codes: 2 no such folder or run, or a run in progress is to be removed.
     """
-    if part is Wanted.RM:
+    if part is Action.RM:
         _remove(paths or [], yes=yes, as_json=as_json)
         return
     if len(paths or []) > 1:
         raise BadInput(
             "testbed runs list takes one folder", "leave the others out"
         )
-    base = Path(*(paths or [str(DEFAULT_OUT)])).expanduser()
+    written = paths[0] if paths else str(DEFAULT_OUT)
+    base = Path(from_home(written))
     listed = runs_below(base)
     if as_json:
         console.print_json(listed)
@@ -92,7 +96,7 @@ def runs(
 
 
 def _table(listed: list[ListedRun]) -> Table:
-    """A row for each policy; what belongs to the run stands in its first."""
+    """A row for each policy; a run's first row has what belongs to the run."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")
     table.add_column("began (UTC)", no_wrap=True)
@@ -103,28 +107,33 @@ def _table(listed: list[ListedRun]) -> Table:
     for run in listed:
         began = f"{run.began:%Y-%m-%d %H:%M}"
         seed = "many" if run.seed is None else str(run.seed)
-        first = [run.name, began, seed]
+        of_run = [run.name, began, seed]
         size = decimal(run.size_bytes)
-        # A run that was killed before its first policy left none.
-        for policy in run.policies or (ListedPolicy(None, "interrupted"),):
+        for policy in run.policies or (_before_the_first(run.folder),):
             verdict = Text(policy.verdict, style=_STYLES[policy.verdict])
-            row = [*first, *_cells(policy)]
+            row = [*of_run, *_cells(policy)]
             table.add_row(*map(Text, row), verdict, Text(size))
-            first = ["", "", ""]
+            of_run = ["", "", ""]
             size = ""
     return table
+
+
+def _before_the_first(folder: Path) -> ListedPolicy:
+    """Stands in the table for the policies of a run that has begun none."""
+    running = read_note(folder / NOTE) is not None
+    return ListedPolicy(None, "running" if running else "interrupted")
 
 
 def _cells(policy: ListedPolicy) -> tuple[str, str, str]:
     """Policy, backend, and how many jobs or cells."""
     name = policy.policy or ""
-    size = ""
+    count = ""
     if policy.cells is not None:
         name = "sweep"
-        size = number_of(policy.cells, "cell")
+        count = number_of(policy.cells, "cell")
     elif policy.jobs is not None:
-        size = f"{policy.jobs:,}"
-    return name, policy.backend or "", size
+        count = f"{policy.jobs:,}"
+    return name, policy.backend or "", count
 
 
 def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
@@ -136,7 +145,9 @@ def _remove(written: list[str], *, yes: bool, as_json: bool) -> None:
     # A run that is named twice, as by latest, is removed once.
     folders = list(dict.fromkeys(map(_run_to_remove, written)))
     if not yes and sys.stdin.isatty():
-        typer.confirm(f"remove {', '.join(map(str, folders))}?", abort=True)
+        question = f"remove {', '.join(map(str, folders))}?"
+        # Standard output has the result alone.
+        typer.confirm(question, abort=True, err=True)
     sizes_bytes = {str(folder): remove_run(folder) for folder in folders}
     if as_json:
         console.print_json(
@@ -157,4 +168,5 @@ def _run_to_remove(name: str) -> Path:
             f"{name} is not a run, or only a part of one",
             LISTED,
         )
+    refuse_in_progress(folder)
     return folder

@@ -14,8 +14,10 @@ _TOKEN = re.compile(
     r'\s+|#[^\n]*|(?P<open>\[)|(?P<close>\])|"(?P<text>[^"]*)"'
     r"|(?P<word>[^\s\[\]\"#]+)"
 )
+# No text matches in two ways: the number of ways would double with each line.
 _BEGINNING = re.compile(
-    r'(?:\s|#[^\n]*\n|(?:Creator|Version)\s+(?:"[^"]*"|\S+)\s)*graph\s*\['
+    r'(?:\s|#[^\n]*\n|(?:Creator|Version)\s+(?:"[^"]*"|[^\s"]\S*)\s)*'
+    r"graph\s*\["
 )
 _ENDS = ("source", "target")
 
@@ -33,7 +35,8 @@ def read_gml(content: bytes, path: Path) -> Element:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        # Every byte is a character there: no file is refused for its encoding.
+        # In Latin-1 every byte is a character: no file is refused for its
+        # encoding.
         text = content.decode("latin-1")
     return _GmlReader(path).read(text)
 
@@ -94,7 +97,11 @@ class _GmlReader:
         self._open.append(element)
 
     def _end_list(self) -> None:
-        if self._key or len(self._open) == 1:
+        if self._key:
+            raise self._refusal(
+                "a list ends here after a key without a value"
+            )
+        if len(self._open) == 1:
             raise self._refusal("a list ends here that did not begin")
         self._open.pop()
 
@@ -105,8 +112,8 @@ class _GmlReader:
             parent.attributes["id"] = value
         elif parent.tag == "edge" and key in _ENDS:
             parent.attributes[key] = value
-        # 1 is GML's word for true.
         elif parent.tag == "graph" and key == "directed":
+            # 1 is GML's word for true.
             if value == "1":
                 parent.attributes["edgedefault"] = "directed"
         else:
@@ -114,6 +121,7 @@ class _GmlReader:
             parent.children.append(data)
 
     def _taken_key(self) -> str:
+        """The key of a value or list that begins, which counts as a value."""
         key = self._key
         if not key:
             raise self._refusal("a value without its key")

@@ -61,8 +61,8 @@ QUEUE_S = 0.005
 exceed one packet.
 """
 DELIVERED = 0.95
-"""Delivered share of a load test below which its load is at least 1 over that
-share.
+"""If a load test delivered a smaller share than this, its load is at least 1 over
+the share that it delivered.
 """
 
 
@@ -589,7 +589,7 @@ def _judged(
 def _stretches(
     samples: Sequence[ProcessorSample],
 ) -> list[tuple[bool | None, int]]:
-    """Runs of successive alike samples, as (kept up, number of samples).
+    """Stretches of successive samples that are alike: (kept up, number of samples).
 
     Kept up: True if the VMs received at their rates, False if not or if that is
     not known, None if the samples are unsettled.

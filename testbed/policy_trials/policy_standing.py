@@ -1,5 +1,5 @@
-"""A policy's place among the testbed's own: three workloads, the same jobs for
-all of them.
+"""A policy's place among the testbed's own, on three workloads; all policies play
+the same jobs.
 
 Each run is a task of the sweeps' executor on this machine's processors; a value
 of the tables is the mean over the seeds, with a 95 % interval where there are
@@ -30,7 +30,7 @@ from testbed.sweeps.intervals import Estimate, estimate
 from testbed.sweeps.tasks import Context, FileRef, Outcome
 
 MOST_DECISIONS = 200_000
-"""Decisions in a run of a few hundred jobs."""
+"""A run of a few hundred jobs that makes more does not end."""
 SEEDS = (1, 2, 3, 4, 5)
 QUICK_SEEDS = (1,)
 NO_RIVALS = ("scripted",)
@@ -222,7 +222,7 @@ class StandingTask:
 
 @dataclass(frozen=True)
 class Row:
-    """A policy's line of a table; ``own`` is that of the policy under check."""
+    """A policy's line of a table; ``own``: it is the policy under check."""
 
     policy: str
     own: bool
@@ -243,7 +243,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Standing:
-    """One workload's table: best success rate first, then least slowdown."""
+    """One workload's table: best success rate first, then least slowdown.
+
+    ``text``: the experiment of the policy under check, with one seed.
+    """
 
     workload: str
     seeds: tuple[int, ...]
@@ -272,7 +275,7 @@ def rivals(kind: PolicyKind) -> list[Entry]:
 
 @dataclass
 class Contest:
-    """All runs of the tables. :meth:`run` tells of each as it ends."""
+    """All runs of the tables: of the policy under check, ``entry``, and its rivals."""
 
     entry: Entry
     spec: PolicySpec
@@ -297,7 +300,7 @@ class Contest:
         return len(self.workloads) * len(self.entries) * len(self.seeds)
 
     def run(self, say: Callable[[str], None]) -> Iterator[None]:
-        """Plays every run on this machine's processors; yields once for each."""
+        """Plays all runs on this machine's processors; yields as each one ends."""
         processors = len(os.sched_getaffinity(0))
         with executor(None, processors, say) as workers:
             for task, outcome in workers.results(self._tasks()):
@@ -313,7 +316,7 @@ class Contest:
                     yield StandingTask(key, case.text(entry))
 
     def tables(self) -> list[Standing]:
-        """The tables of all runs."""
+        """A table for each workload. To be called after :meth:`run` has ended."""
         return list(map(self._table, self.workloads))
 
     def _table(self, workload: Workload) -> Standing:
@@ -323,7 +326,7 @@ class Contest:
             outcomes = [self._outcomes[key] for key in keys]
             is_subject = entry is self.entry
             name = self.spec.label if is_subject else str(entry["name"])
-            # A rival that refuses all of them: they are not for it.
+            # A workload is not for a rival that starts none of its jobs.
             if is_subject or any(map(_started, outcomes)):
                 rows.append(_row(name, outcomes, is_subject=is_subject))
         rows.sort(key=_rank)

@@ -18,10 +18,10 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from jobs.job_profile import Profile, measured_profile
-from testbed.errors import RunFailed
+from testbed.errors import BadInput, RunFailed
 from testbed.events import Int, Number
 from testbed.record.metrics import JobRow
-from testbed.record.stored_json import typed_record
+from testbed.record.stored_json import CHANGED, typed_record
 from testbed.spec.experiment import BandwidthSweep
 from testbed.spec.job_entries import profile_text
 from testbed.units import (
@@ -170,11 +170,17 @@ class MeasuredSweep:
 def measured_sweep(
     application: str, tolerance: float, points: Sequence[SweepPoint]
 ) -> MeasuredSweep:
-    """The profile in what was measured, by
-    :func:`jobs.job_profile.measured_profile`.
+    """The sweep of these points, with the profile that
+    :func:`jobs.job_profile.measured_profile` makes of their medians.
+
+    Raises ValueError for a median that is not above 0.
     """
     ordered = tuple(sorted(points, key=lambda point: point.bandwidth_bps))
     times = [(point.bandwidth_bps, point.median_s) for point in ordered]
+    # The profile would refuse such a time in one of its options alone.
+    shortest_s = min(time_s for _, time_s in times)
+    if shortest_s <= 0.0:
+        raise ValueError(f"a time of {shortest_s:g} s was measured")
     profile = measured_profile(times, tolerance)
     return MeasuredSweep(application, tolerance, ordered, profile)
 
@@ -194,7 +200,7 @@ def sweep_of_rows(
         repeated = [
             row for row in of_application if row.requested_bps == bps
         ]
-        # None of these is None: all have finished, as was checked above.
+        # No time is None, as all have finished: 0.0 is for type checkers.
         times = tuple(row.measured_s or 0.0 for row in repeated)
         model_s = repeated[0].estimate_s if sweep.modelled else None
         points.append(SweepPoint(bps, times, model_s))
@@ -237,6 +243,9 @@ def stored_sweep(record: object, path: Path) -> MeasuredSweep:
     Raises BadInput where it is damaged.
     """
     stored = typed_record(_STORED, record, path, "profile")
-    return measured_sweep(
-        stored["application"], stored["tolerance"], stored["rungs"]
-    )
+    try:
+        return measured_sweep(
+            stored["application"], stored["tolerance"], stored["rungs"]
+        )
+    except ValueError as error:
+        raise BadInput(f"{path}: damaged: {error}", CHANGED) from error

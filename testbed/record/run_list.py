@@ -119,12 +119,7 @@ def remove_run(folder: Path) -> int:
             f"{folder} is not the folder of a run",
             f"{LISTED}; a policy's folder goes with its run",
         )
-    run = read_note(folder / NOTE)
-    if run is not None:
-        raise BadInput(
-            f"{folder} is the folder of a run in progress, process {run.pid}",
-            "end it by Ctrl-C in its terminal, then remove its folder",
-        )
+    refuse_in_progress(folder)
     size_bytes = sum(_sizes_bytes(folder))
     try:
         remove_folder(folder)
@@ -134,6 +129,16 @@ def remove_run(folder: Path) -> int:
             "see who owns it: a run by sudo whose caller is root is root's",
         ) from error
     return size_bytes
+
+
+def refuse_in_progress(folder: Path) -> None:
+    """Raises BadInput for the folder of a run in progress."""
+    run = read_note(folder / NOTE)
+    if run is not None:
+        raise BadInput(
+            f"{folder} is the folder of a run in progress, process {run.pid}",
+            "end it by Ctrl-C in its terminal, then remove its folder",
+        )
 
 
 def _sweep(folder: Path) -> ListedPolicy:

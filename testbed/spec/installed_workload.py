@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from typing import Any
 
@@ -100,20 +102,21 @@ def _made(
     seed: int,
     parameters: Mapping[str, Any],
 ) -> tuple[JobRequest, ...]:
-    """The jobs that a function makes, from a random stream of its own. Raises
-    PluginError.
+    """The jobs that a function makes, from a random stream of its own; its prints
+    go to standard error. Raises PluginError.
     """
     # Jobs are read inside the try, since a generator runs only then.
     try:
-        jobs = plugin.function(
-            datacentre,
-            stream(seed, "plug-in", plugin.use.name),
-            **parameters,
-        )
-        return tuple(_checked(jobs))
+        with redirect_stdout(sys.stderr):
+            jobs = plugin.function(
+                datacentre,
+                stream(seed, "plug-in", plugin.use.name),
+                **parameters,
+            )
+            return tuple(_checked(jobs))
     except UnsoundJob as objection:
         raise plugin.error(f"makes {objection}") from objection
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise plugin.error(raised_anywhere(error)) from error
 
 

@@ -1,21 +1,22 @@
 """Functions of installed packages that make a topology, a workload or a demand.
 
-The keys of its section are the function's parameters, with their annotations
+The keys of such a section are the function's parameters, with their annotations
 and defaults (:mod:`testbed.spec.unit_types` has the quantities with units). The
 first line of the docstring describes the section.
 """
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, signature
 from typing import Any, Literal, TypeVar, get_type_hints
 
 from pydantic import create_model
-from pydantic.errors import PydanticUserError
 
 from testbed.plugins import (
     Group,
@@ -32,10 +33,10 @@ from topologies.datacentre import DataCentre, TopologyError
 
 T = TypeVar("T")
 
-GIVEN: Mapping[Group, tuple[str, ...]] = {
+LEADING: Mapping[Group, tuple[str, ...]] = {
     "workloads": ("datacentre", "random")
 }
-"""The arguments that a function gets before its parameters."""
+"""The names of arguments that no key gives: a function has them first."""
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,15 @@ class PluginFunction:
         return {name: section[name] for name in names if name != "kind"}
 
     def made(self, wanted: type[T], parameters: Mapping[str, Any]) -> T:
-        """Calls the function. Raises PluginError where it raises, or returns a
-        value of another type. A topology's own TopologyError passes.
+        """Calls the function; its prints go to standard error.
+
+        Raises PluginError where it raises, or returns a value of another type.
+        A topology's own TopologyError passes.
         """
         try:
-            made = self.function(**parameters)
-        except Exception as error:
+            with redirect_stdout(sys.stderr):
+                made = self.function(**parameters)
+        except (Exception, SystemExit) as error:
             if wanted is DataCentre and isinstance(error, TopologyError):
                 raise
             raise self.error(raised_anywhere(error)) from error
@@ -119,9 +123,10 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
         return PluginFunction(
             use, loaded.value, _section(group, plugin.name, loaded.value)
         )
-    except (TypeError, ValueError, NameError, PydanticUserError) as error:
+    # An annotation is code of the package, which may raise anything.
+    except Exception as error:
         # The first line of pydantic's message names the fault.
-        reason = str(error).splitlines()[0]
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise PluginError(
             f"{loaded.source}: its parameters cannot be read: {reason}"
         ) from error
@@ -130,21 +135,21 @@ def loaded_function(group: Group, plugin: Installed) -> PluginFunction:
 def _section(
     group: Group, name: str, function: Callable[..., Any]
 ) -> type[Section]:
-    """The section whose keys are the function's parameters, and for most groups
-    the kind.
+    """The section whose keys are the function's parameters and, but for demands,
+    ``kind``. Raises ValueError for parameters that no file can have.
     """
     # The extras of an Annotated quantity have its unit.
     hints = get_type_hints(function, include_extras=True)
     parameters = list(signature(function).parameters.values())
-    passed = GIVEN.get(group, ())
+    leading = LEADING.get(group, ())
     names = tuple(parameter.name for parameter in parameters)
-    if names[: len(passed)] != passed:
-        raise ValueError(f"the first two must be {' and '.join(passed)}")
+    if names[: len(leading)] != leading:
+        raise ValueError(f"the first two must be {' and '.join(leading)}")
     fields: dict[str, Any] = {}
     # Demands are chosen by the job's kind, not by a key of their own.
     if group != "demands":
         fields["kind"] = (Literal[name], ...)
-    for parameter in parameters[len(passed) :]:
+    for parameter in parameters[len(leading) :]:
         annotation = _annotation(parameter, hints)
         fields[parameter.name] = (annotation, _default(parameter))
     summary = next(

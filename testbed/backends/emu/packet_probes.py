@@ -1,8 +1,9 @@
 """Packets between tenants' VMs that must arrive, and packets that must not.
 
 A probe is an ICMP echo request with a mark and a number, which the receiver's
-kernel returns. This module makes the frame, as a VM's kernel would forge none.
-It bypasses the VM's cap. The devices of all VMs are watched for its arrival.
+kernel returns. This module makes the frame itself, because a VM's kernel would
+forge none. The frame bypasses the VM's cap. The devices of all VMs are watched
+for its arrival.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
     with ExitStack() as stack:
         rounds = _Rounds(stack, tried)
         for number in range(ROUNDS):
-            # A probe that a round leaves out is in no later round either.
+            # After a round without a probe no later round has one.
             if not rounds.send(number):
                 break
             rounds.receive(ROUND_S + round_trip_s)
@@ -204,7 +205,7 @@ def faults(tried: Sequence[Probe], round_trip_s: float = 0.0) -> list[str]:
 class _Rounds:
     """Sockets on the devices of all VMs, by which probes are sent and watched.
 
-    They are open as long as ``stack``.
+    ``stack`` closes them.
     """
 
     def __init__(self, stack: ExitStack, tried: Sequence[Probe]) -> None:
@@ -226,8 +227,8 @@ class _Rounds:
                 self._sockets[vm.name] = opened
 
     def send(self, round_number: int) -> int:
-        """Sends the probes of a round; returns their number, with those that a
-        device did not take.
+        """Sends the probes of a round; returns their number, in which those count
+        too that a device did not take.
         """
         n_probes = 0
         for number, probe in enumerate(self._tried):
@@ -334,8 +335,8 @@ def _listening(vm: Vm, stack: ExitStack) -> socket.socket:
     """A packet socket at a VM's device, for frames as long as a probe; ``stack``
     closes it.
     """
-    # Classic BPF. Of a jump the second and third number say how many lines are
-    # passed over where the length is equal, and where it is not.
+    # Classic BPF. A jump skips as many lines as its second number says if the
+    # length is equal, else as many as its third.
     program = (
         (0x80, 0, 0, 0),  # load the frame's length
         (0x15, 1, 0, FRAME_BYTES),  # jump

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed.errors import BadInput
+from testbed.importing.gml import is_gml
 from testbed.importing.imported import Imported, Network
 from testbed.importing.recognition import import_files
 from testbed.spec.experiment_file import parse_experiment
@@ -397,8 +398,14 @@ def test_hosts_of_a_graph_are_its_servers(imported: Import) -> None:
         ("graph [\n node [ id 0 ] ]", "no two nodes"),
         ("graph [\n node [ id 0 ]", "no GML: the file is cut off"),
         ('graph [\n Network "x ]', "2: no GML: a quotation mark"),
-        ("graph [ ] ]", "no GML: a list ends here"),
-        ("graph [ node [ id ] ]", "no GML: a list ends here"),
+        (
+            "graph [ ] ]",
+            "no GML: a list ends here that did not begin",
+        ),
+        (
+            "graph [ node [ id ] ]",
+            "no GML: a list ends here after a key without a value",
+        ),
         ("graph [ [ ] ]", "no GML: a value without its key"),
         ("graph [ " + "a [ " * 200, "no GML: more than 100 lists"),
         ("; Version: 2.2\n", "Standard Workload Format"),
@@ -408,6 +415,13 @@ def test_what_is_no_graph_is_told(
     text: str, said: str, imported: Import
 ) -> None:
     assert said in refused(imported, text)
+
+
+@pytest.mark.timeout(20)
+def test_a_long_head_is_not_tried_in_every_way() -> None:
+    head = 'Creator "a"\n' * 300
+    assert not is_gml(f"{head}nothing")
+    assert is_gml(f"{head}Version 2\ngraph [")
 
 
 def test_hosts_that_forward_get_no_switch_between(imported: Import) -> None:

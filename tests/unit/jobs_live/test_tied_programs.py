@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +14,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from jobs.live.command import start_tied
+from jobs.live.agent import Channel
+from jobs.live.command import (
+    OUTPUT_LIMIT_BYTES,
+    CommandAgent,
+    CommandPlan,
+    start_tied,
+)
+from jobs.live.program_output import OutputLog, ProgramOutput
 
 AGENT = """
 import subprocess, sys, time
@@ -90,3 +98,18 @@ def test_it_ends_with_its_agent_by_whatever_that_ends() -> None:
             time.sleep(0.01)
         agent.send_signal(signal.SIGKILL)
     program.wait(timeout=60)
+
+
+@pytest.mark.timeout(20)
+def test_output_without_end_is_left_for_later() -> None:
+    """A reader that read until a fast writer paused would see nothing else."""
+    near, far = socket.socketpair()
+    plan = CommandPlan(0, "10.0.0.1", ("10.0.0.1",), ("cat",))
+    agent = CommandAgent(plan, Channel(near))
+    agent._kept_bytes = OUTPUT_LIMIT_BYTES
+    log = OutputLog(())
+    log.write(bytes(OUTPUT_LIMIT_BYTES))
+    with near, far, Path("/dev/zero").open("rb") as endless:
+        output = ProgramOutput(endless.fileno(), "", log, is_rank=True)
+        assert agent._pass_on(endless.fileno())
+        assert output.pass_on()

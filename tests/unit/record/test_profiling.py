@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import RunFailed
+from testbed.errors import BadInput, RunFailed
 from testbed.record.bandwidth_sweep import (
     MeasuredSweep,
     SweepPoint,
@@ -197,3 +197,15 @@ def test_the_picture_says_in_words_what_it_shows() -> None:
     words = profile_alt(FLAT_ABOVE_200)
     assert "8.10 s at 100 Mbit/s" in words
     assert "threshold: 200 Mbit/s" in words
+
+
+@pytest.mark.parametrize("time_s", [0.0, -1.0])
+@pytest.mark.parametrize("n_rungs", [1, 4])
+def test_a_record_with_a_time_that_no_run_has_is_damaged(
+    time_s: float, n_rungs: int
+) -> None:
+    record = json.loads(json.dumps(FLAT_ABOVE_200.to_json()))
+    for rung in record["rungs"][:n_rungs]:
+        rung["times_s"] = [time_s]
+    with pytest.raises(BadInput, match="damaged: a time of"):
+        stored_sweep(record, Path("profile.json"))

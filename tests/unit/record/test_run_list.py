@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -159,3 +160,52 @@ def test_the_command_lists_and_removes(
     capsys.readouterr()
     assert command(["runs"]) == 0
     assert capsys.readouterr().out == ""
+
+
+def test_an_unknown_users_home_is_no_folder(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert command(["runs", "list", "~no-such-user"]) == 2
+    error = capsys.readouterr().err
+    assert "~no-such-user: No such file or directory" in error
+
+
+def test_a_run_before_its_first_policy_is_running(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = RunFolder(tmp_path / DAY)
+    top.path.mkdir()
+    with noted(top, running_run(top.path, "day", ["vc"], 7)):
+        assert command(["runs", "list", str(tmp_path)]) == 0
+    assert "running" in capsys.readouterr().out
+    assert command(["runs", "list", str(tmp_path)]) == 0
+    assert "interrupted" in capsys.readouterr().out
+
+
+def test_with_a_run_in_progress_none_is_removed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = written(tmp_path / "20260102T000000Z-night-s1", GOOD)
+    top = RunFolder(written(tmp_path / DAY, GOOD))
+    with noted(top, running_run(top.path, "day", ["vc"], 7)):
+        assert command(["runs", "rm", str(ended), str(top.path)]) == 2
+    assert "run in progress" in capsys.readouterr().err
+    assert ended.is_dir()
+
+
+class _Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_question_is_no_part_of_the_result(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = written(tmp_path / DAY, GOOD)
+    monkeypatch.setattr("sys.stdin", _Terminal("y\n"))
+    assert command(["runs", "rm", "--json", str(run)]) == 0
+    shown = capsys.readouterr()
+    assert "remove" in shown.err
+    assert json.loads(shown.out)["removed"] == [str(run)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,12 @@ from jsonschema import Draft202012Validator
 from testbed.cli.main import run as command
 from testbed.embedding.base import embedder, embedder_names
 from testbed.errors import BadInput
-from testbed.plugins import PluginError, installed
+from testbed.plugins import (
+    PluginError,
+    from_file,
+    imported_digest,
+    installed,
+)
 from testbed.schedulers.registry import known_policies, policy_kind
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
@@ -78,6 +84,10 @@ def star(servers: Annotated[int, Field(ge=1, description="how many")],
         raise TopologyError([(("servers",), "13 brings bad luck")])
     if servers == 14:
         return None
+    if servers == 15:
+        raise SystemExit(0)
+    if servers == 16:
+        print("sixteen")
     return tree([servers], [link], slots[0])
 
 
@@ -106,6 +116,10 @@ def pairs(datacentre, random, jobs: int, every: PositiveDuration = 60.0, fault: 
         yield JobRequest("next", at_s, 2, 10**8, 30.0, after="nobody")
     if fault == "raises":
         raise ValueError("out of luck")
+    if fault == "exits":
+        raise SystemExit(0)
+    if fault == "prints":
+        print("paired")
 
 
 def mapreduce(shuffle: Share = 0.5, idle: bool = False, broken: bool = False) -> Demand:
@@ -121,6 +135,10 @@ def untyped(count):
 
 def greedy_keys(**keys):
     return tree([2], [10**9], 2)
+
+
+def misspelt(count: "Field.Nothing"):
+    return tree([count], [10**9], 2)
 
 
 NUMBER = 7
@@ -141,6 +159,7 @@ broken = broken_module:Packed
 [hosenet.topologies]
 star = extra_module:star
 untyped = extra_module:untyped
+misspelt = extra_module:misspelt
 greedy-keys = extra_module:greedy_keys
 number = extra_module:NUMBER
 
@@ -295,7 +314,8 @@ def test_an_unknown_kind_lists_the_installed_ones() -> None:
     assert problems(text) == [
         (
             "a.yaml:3:18: topology.kind: unknown kind of topology 'stair' (did you mean 'star'?);"
-            " known: tree, fat-tree, flat, custom, mininet, greedy-keys, number, star, untyped"
+            " known: tree, fat-tree, flat, custom, mininet, greedy-keys, misspelt, number,"
+            " star, untyped"
         ),
         (
             "a.yaml:6:18: workload.kind: unknown kind of workload 'pears' (did you mean 'pairs'?);"
@@ -314,10 +334,21 @@ def test_an_unknown_kind_lists_the_installed_ones() -> None:
             "3:11: topology: X (entry point star) makes None, not a DataCentre",
         ),
         (
+            "star, servers: 15",
+            "3:11: topology: X (entry point star) raises SystemExit: 0 (Y:53)",
+        ),
+        (
+            "misspelt, count: 4",
+            (
+                "3:18: topology.kind: X (entry point misspelt): its parameters cannot be read:"
+                " 'function' object has no attribute 'Nothing'"
+            ),
+        ),
+        (
             "star, servers: 4, slots: []",
             (
                 "3:11: topology: X (entry point star) raises IndexError: list index out of range"
-                " (Y:52)"
+                " (Y:56)"
             ),
         ),
         (
@@ -370,7 +401,8 @@ def test_a_topology_that_cannot_be_made_is_one_sentence(
             "after",
             "makes job 'next': it waits for 'nobody', which is no job before it",
         ),
-        ("raises", "raises ValueError: out of luck (Y:79)"),
+        ("raises", "raises ValueError: out of luck (Y:83)"),
+        ("exits", "raises SystemExit: 0 (Y:85)"),
     ],
 )
 def test_a_workload_that_cannot_be_made_is_one_sentence(
@@ -394,6 +426,19 @@ def test_a_workload_that_cannot_be_made_is_one_sentence(
             " cannot be read: the first two must be datacentre and random"
         )
     ]
+
+
+def test_what_their_functions_print_is_no_result(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    read(
+        FILE.replace("servers: 4", "servers: 16").replace(
+            "every: 10 s", "every: 10 s, fault: prints"
+        )
+    )
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == ["sixteen", "paired"]
 
 
 def _short(found: list[str], folder: Path) -> list[str]:
@@ -660,3 +705,30 @@ def test_a_file_that_names_no_plug_in_loads_as_before(
         JOBS.replace(", kind: mapreduce, KEYS", ""), encoding="utf-8"
     )
     assert load_experiment(file).plugins == ()
+
+
+def test_a_file_whose_execution_was_interrupted_is_executed_again(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "mine.py"
+    text = "from pathlib import Path\nif not Path({!r}).exists():\n"
+    file.write_text(
+        text.format(str(tmp_path / "ready"))
+        + "    raise KeyboardInterrupt\nMine = 1\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        from_file(file, "Mine", "mine.py:Mine")
+    (tmp_path / "ready").touch()
+    assert from_file(file, "Mine", "mine.py:Mine").value == 1
+
+
+def test_a_package_may_have_a_file_whose_name_is_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "oddly"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    plain = imported_digest("oddly")
+    Path(os.fsdecode(os.fsencode(folder) + b"/\xff.py")).write_text("")
+    assert imported_digest("oddly") != plain
