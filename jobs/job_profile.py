@@ -159,9 +159,12 @@ def measured_profile(
     shortest_s = min(time_s for _, time_s in points)
     # From above: a short time by chance at a small bandwidth is no threshold
     # while a larger one was slower.
+    longest_s = shortest_s * (1.0 + tolerance)
     top = len(points) - 1
-    while top and points[top - 1][1] <= shortest_s * (1.0 + tolerance):
-        top -= 1
+    # If even the largest bandwidth was slower, it is the threshold.
+    if points[top][1] <= longest_s:
+        while top and points[top - 1][1] <= longest_s:
+            top -= 1
     kept = [points[top]]
     for bandwidth_bps, time_s in reversed(points[:top]):
         if time_s > kept[-1][1] and bandwidth_bps < kept[-1][0]:

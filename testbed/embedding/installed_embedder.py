@@ -45,7 +45,7 @@ def checked_embedder(name: str, loaded: Loaded) -> CheckedEmbedder:
     if isinstance(made, type):
         try:
             made = made()
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise PluginError(
                 f"{loaded.source} {raised_anywhere(error)}"
             ) from error

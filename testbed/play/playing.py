@@ -201,7 +201,7 @@ def _built(experiment: Experiment, policy: PolicySpec) -> Policy:
         built: Policy = policy.kind.make(chosen, parameters)
     except TestbedError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         # The testbed's own fault keeps its traceback; a plug-in's is named
         # with its line.
         if policy.kind.source is None:

@@ -123,6 +123,11 @@ def test_a_measured_profile_ends_where_more_bandwidth_gains_nothing() -> (
     assert profile.options == ((100, 50.0), (200, 30.0), (300, 20.1))
 
 
+def test_a_largest_bandwidth_that_was_slower_is_the_threshold() -> None:
+    profile = measured_profile([(100, 10.0), (200, 20.0)])
+    assert profile.options == ((200, 20.0),)
+
+
 def test_noise_among_slow_options_is_left_out() -> None:
     profile = measured_profile([(100, 50.0), (200, 51.0), (300, 20.0)])
     assert profile.options == ((200, 51.0), (300, 20.0))
