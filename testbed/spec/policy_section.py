@@ -102,13 +102,13 @@ def _check_constructed(location: Location, policy: PolicySpec) -> None:
     parameters = dict(policy.parameters)
     if kind.source is None or not location.is_sound():
         return
-    # Constructed before a run, so that its constructor's errors are reported;
-    # any embedder does.
+    # Constructed before a run, with any embedder, so that its constructor's
+    # errors are reported.
     try:
         kind.make(embedder("oktopus"), parameters)
         claims = kind.claims_of(parameters)
         unknown = [claim for claim in claims if claim not in CLAIMS]
-    except Exception as error:  # noqa: BLE001 - somebody's code raises what it likes
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - somebody's code raises what it likes
         location.report(f"{policy.name} {raised_anywhere(error)}")
         return
     if unknown:

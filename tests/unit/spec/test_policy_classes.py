@@ -425,6 +425,10 @@ def test_each_mistake_is_one_sentence_of_the_command(
             "mine raises ZeroDivisionError: integer division or modulo by zero (mine.py:26)",
         ),
         (
+            "    def __init__(self, embedder): raise SystemExit('no licence')",
+            "mine raises SystemExit: no licence (mine.py:26)",
+        ),
+        (
             "    claims = staticmethod(lambda given: ('fast',))",
             "mine claims 'fast', which is none of granted-as-asked, within-deadline,",
         ),
