@@ -238,7 +238,7 @@ class History:
         if self.declared is not None:
             return self.declared
         # The policies of an early run share the file above them.
-        for folder in (self.folder, self.folder.parent):
+        for folder in (self.folder, self.folder.resolve().parent):
             if os.path.lexists(folder / RESOLVED):
                 return parsed(folder / RESOLVED)
         return "is missing: the jobs asked for are unknown"

@@ -134,7 +134,7 @@ def read_note(path: Path) -> RunningRun | None:
 
 def running_in(folder: Path) -> RunningRun | None:
     """The run in progress whose folder this is, or the folder of a policy."""
-    return _first_run([folder / NOTE, folder.parent / NOTE])
+    return _first_run([folder / NOTE, folder.resolve().parent / NOTE])
 
 
 def _first_run(notes: Sequence[Path]) -> RunningRun | None:

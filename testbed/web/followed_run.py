@@ -240,7 +240,7 @@ class FollowedRun:
         spec = self.folder / SPEC
         if spec.exists():
             return spec
-        return self.folder.parent / SPEC
+        return self.folder.resolve().parent / SPEC
 
     def _placed_on(self, servers: set[int]) -> list[tuple[float, str]]:
         """Sentences on the jobs that had VMs on one of these servers."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from testbed.audit.history import History
 from testbed.cli.main import run as command
 from testbed.errors import BadInput
 from testbed.events import RunEnded
@@ -137,8 +138,10 @@ def test_a_policy_has_its_runs_files_in_whatever_way_its_folder_is_named(
     link = tmp_path / "link"
     link.symlink_to(policy)
     monkeypatch.chdir(policy)
+    (policy / "spec.resolved.json").rename(run.path / "spec.resolved.json")
     for path in (policy, Path(), link):
         read = load_run(path)
+        assert History(path, read.file).stated("name") == "flat"
         assert read.spec_text == "name: x\n"
         assert read.provenance == {"written": "now"}
 

@@ -56,10 +56,14 @@ def top(tmp_path: Path) -> RunFolder:
     return folder
 
 
-def test_a_note_is_there_while_the_process_lives(top: RunFolder) -> None:
+def test_a_note_is_there_while_the_process_lives(
+    top: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = running_run(top.path, "day", ["a", "b"], 7, [10.0, 60.0])
     with noted(top, run):
         assert running_in(top.path) == running_in(top.path / "b") == run
+        monkeypatch.chdir(top.path / "b")
+        assert running_in(Path()) == run
         assert how_far(run) == HowFar(2, "b", 1, how_far(run).at_s)
         first, second, third = sentences(run)
         assert first.startswith("the run day is in progress since ")
