@@ -227,10 +227,6 @@ class TransferAgent(Agent):
         Only if it has something to send: otherwise the selector would return at
         once, again and again.
         """
-        # An acknowledgement may come before the kernel tells that all is
-        # sent: the next one's turn begins then.
-        while self._unsent and self._unsent[0].acknowledged_ns is not None:
-            self._unsent.popleft()
         for sending in self._in_turn():
             events = _READ
             # One that has sent all waits for the kernel to have done so, too.
@@ -257,9 +253,8 @@ class TransferAgent(Agent):
     def _send(self, sending: Sending) -> None:
         if not sending.left_bytes:
             # Room now means that the kernel has sent the flow's last byte.
-            self._unsent.remove(sending)
             self._watch_for(sending, _READ)
-            self._pace_flows()
+            self._end_turn(sending)
             return
         try:
             n = sending.sock.send(_PAYLOAD[: self._allowed_bytes(sending)])
@@ -274,6 +269,11 @@ class TransferAgent(Agent):
             sending.sock.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1
             )
+
+    def _end_turn(self, sending: Sending) -> None:
+        """Takes out a flow that has sent all; gives its share to the others."""
+        self._unsent.remove(sending)
+        self._pace_flows()
 
     def _hear(self, sending: Sending) -> None:
         """Reads the receiver's acknowledgement, and compares it with the volume."""
@@ -296,6 +296,9 @@ class TransferAgent(Agent):
         sending.acknowledged_ns = at_ns
         self._selector.unregister(sending.sock)
         self._open -= 1
+        # It may come before the kernel tells that all is sent.
+        if sending in self._unsent:
+            self._end_turn(sending)
         if size_bytes != sending.order.size_bytes:
             raise AgentFailure(
                 f"VM {sending.order.peer} acknowledges {size_bytes} bytes"
