@@ -147,8 +147,8 @@ class TransferAgent(Agent):
         sockets = [flow.sock for flow in sendings]
         sockets += [flow.sock for flow in receivings]
         self._open = len(sockets)
-        # Of accepted sockets too, which have the listener's: the report
-        # names what all connections used.
+        # Accepted sockets have the listener's. The report names those of all
+        # connections.
         names = set(map(congestion_control, sockets))
         self._congestion_control = ",".join(sorted(names)) or None
 
@@ -229,14 +229,13 @@ class TransferAgent(Agent):
         """
         for sending in self._in_turn():
             events = _READ
-            # One that has sent all waits for the kernel to have done so, too.
+            # A flow without bytes left waits until the kernel has sent them.
             if self._allowed_bytes(sending) > 0 or not sending.left_bytes:
                 events |= _WRITE
             self._watch_for(sending, events)
 
     def _in_turn(self) -> list[Sending]:
         """Flows that send now: all that are left, or the first of them."""
-        # A copy: a flow that has sent all is taken out while others are watched.
         if self._plan.at_once:
             return list(self._unsent)
         return list(self._unsent)[:1]
@@ -345,7 +344,7 @@ class TransferAgent(Agent):
             receiving.first_ns = now_ns
         receiving.received_bytes += n
         self._received_bytes += n
-        # With fewer bytes to come than wake it, nothing would wake it.
+        # The last bytes may be fewer than those that wake the agent.
         if receiving.left_bytes < receiving.wake_bytes:
             receiving.wake_for(receiving.left_bytes)
         if receiving.left_bytes == 0:

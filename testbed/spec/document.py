@@ -110,7 +110,7 @@ def near(name: str, known: Sequence[str]) -> str | None:
     if len(known) > _MOST_COMPARED:
         return None
     # Case, dashes and underscores are what people mix up.
-    folded = {name.lower().replace("_", "-"): name for name in known}
+    folded = {other.lower().replace("_", "-"): other for other in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
         return folded[key]
@@ -396,7 +396,7 @@ def _place_after(source: str, before: str) -> Place:
     return Place(
         source,
         before.count("\n") + 1,
-        len(before) - (before.rfind("\n") + 1) + 1,
+        len(before) - before.rfind("\n"),
     )
 
 

@@ -160,7 +160,7 @@ def _started(
         yield children
     finally:
         for child in children:
-            # Its context closes the pipes.
+            # Leaving its context closes the pipes, and waits for its end.
             with child:
                 child.kill()
 
