@@ -1,4 +1,5 @@
-"""Connections of switches: whose they are, and unix sockets for both libraries.
+"""Connections of switches: whose they are, and unix sockets for both OpenFlow
+libraries.
 
 A switch is the machine's own Open vSwitch, which is root's, or a process of the
 controller's own user. Anybody else who connects would be taken for a switch by
@@ -39,7 +40,8 @@ Address = tuple[str, int]
 class LocalConnection:
     """A connection by a unix socket, which has no options of TCP.
 
-    Both libraries set one on every connection, and would fail.
+    Both OpenFlow libraries set such an option on every connection, and would
+    fail.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -65,7 +67,7 @@ def switch_connections(
     """Connections of these users, each with its address: host and port, or
     ``unix`` and the peer's process.
 
-    Others are closed. Ends with the listener's own error.
+    Connections of other users are closed. Ends with an error of the listener.
     """
     domain = listener.getsockopt(socket.SOL_SOCKET, socket.SO_DOMAIN)
     is_local = domain == socket.AF_UNIX
@@ -81,8 +83,8 @@ def switch_connections(
             try:
                 uid = tcp_peer_uid(accepted, peer)
             except OSError as error:
-                # Of short resources: this connection is lost, and the
-                # listener stays.
+                # Where resources are short this connection is lost, and
+                # the listener stays.
                 LOG.warning(f"OpenFlow connection not checked: {error}")
                 accepted.close()
                 continue
@@ -108,7 +110,7 @@ def tcp_peer_uid(connection: socket.socket, peer: Address) -> int | None:
     namespace. None if it is closed already, or elsewhere.
     """
     host, port = connection.getsockname()
-    # Seen from the peer, whose socket is looked up: its end first.
+    # The peer's socket is looked up, so that the peer's end comes first.
     ends = PORTS_AND_HOSTS.pack(
         peer[1], port, socket.inet_aton(peer[0]), socket.inet_aton(host)
     )

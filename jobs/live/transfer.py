@@ -147,8 +147,8 @@ class TransferAgent(Agent):
         sockets = [flow.sock for flow in sendings]
         sockets += [flow.sock for flow in receivings]
         self._open = len(sockets)
-        # Of accepted sockets too, which have the listener's: the report
-        # names what all connections used.
+        # Accepted sockets have the listener's. The report names those of all
+        # connections.
         names = set(map(congestion_control, sockets))
         self._congestion_control = ",".join(sorted(names)) or None
 
@@ -227,20 +227,15 @@ class TransferAgent(Agent):
         Only if it has something to send: otherwise the selector would return at
         once, again and again.
         """
-        # An acknowledgement may come before the kernel tells that all is
-        # sent: the next one's turn begins then.
-        while self._unsent and self._unsent[0].acknowledged_ns is not None:
-            self._unsent.popleft()
         for sending in self._in_turn():
             events = _READ
-            # One that has sent all waits for the kernel to have done so, too.
+            # A flow without bytes left waits until the kernel has sent them.
             if self._allowed_bytes(sending) > 0 or not sending.left_bytes:
                 events |= _WRITE
             self._watch_for(sending, events)
 
     def _in_turn(self) -> list[Sending]:
         """Flows that send now: all that are left, or the first of them."""
-        # A copy: a flow that has sent all is taken out while others are watched.
         if self._plan.at_once:
             return list(self._unsent)
         return list(self._unsent)[:1]
@@ -257,9 +252,8 @@ class TransferAgent(Agent):
     def _send(self, sending: Sending) -> None:
         if not sending.left_bytes:
             # Room now means that the kernel has sent the flow's last byte.
-            self._unsent.remove(sending)
             self._watch_for(sending, _READ)
-            self._pace_flows()
+            self._end_turn(sending)
             return
         try:
             n = sending.sock.send(_PAYLOAD[: self._allowed_bytes(sending)])
@@ -274,6 +268,11 @@ class TransferAgent(Agent):
             sending.sock.setsockopt(
                 socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, 1
             )
+
+    def _end_turn(self, sending: Sending) -> None:
+        """Takes out a flow that has sent all; gives its share to the others."""
+        self._unsent.remove(sending)
+        self._pace_flows()
 
     def _hear(self, sending: Sending) -> None:
         """Reads the receiver's acknowledgement, and compares it with the volume."""
@@ -296,6 +295,9 @@ class TransferAgent(Agent):
         sending.acknowledged_ns = at_ns
         self._selector.unregister(sending.sock)
         self._open -= 1
+        # It may come before the kernel tells that all is sent.
+        if sending in self._unsent:
+            self._end_turn(sending)
         if size_bytes != sending.order.size_bytes:
             raise AgentFailure(
                 f"VM {sending.order.peer} acknowledges {size_bytes} bytes"
@@ -342,7 +344,7 @@ class TransferAgent(Agent):
             receiving.first_ns = now_ns
         receiving.received_bytes += n
         self._received_bytes += n
-        # With fewer bytes to come than wake it, nothing would wake it.
+        # The last bytes may be fewer than those that wake the agent.
         if receiving.left_bytes < receiving.wake_bytes:
             receiving.wake_for(receiving.left_bytes)
         if receiving.left_bytes == 0:

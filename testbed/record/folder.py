@@ -283,6 +283,9 @@ def check_asked_for(option: str, to: Path) -> None:
     """
     if to.is_dir():
         raise BadInput(f"{option} {to}: is a folder, not a file")
+    # The file is renamed into its place: for root it would replace /dev/null.
+    if to.exists() and not to.is_file():
+        raise BadInput(f"{option} {to}: is a device or pipe, not a file")
     if not to.parent.is_dir():
         raise BadInput(
             f"{option} {to}: there is no folder {to.parent}",

@@ -131,7 +131,7 @@ def _policy_named(run: Path, rest: list[str]) -> Path:
         if len(rest) == 1 and policy.startswith(name):
             return run
         raise _no_policy(run, rest, [policy])
-    # Of a live run `logs` is a folder beside them.
+    # Not every folder is a policy's: a live run also has `logs`.
     policies = policy_names(run)
     meant = [policy for policy in policies if policy.startswith(name)]
     # A whole name means that policy alone: ``dcloud``, beside ``dcloud-ts``.

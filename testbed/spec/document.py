@@ -110,7 +110,7 @@ def near(name: str, known: Sequence[str]) -> str | None:
     if len(known) > _MOST_COMPARED:
         return None
     # Case, dashes and underscores are what people mix up.
-    folded = {name.lower().replace("_", "-"): name for name in known}
+    folded = {other.lower().replace("_", "-"): other for other in known}
     key = name.lower().replace("_", "-").replace(" ", "-")
     if key in folded:
         return folded[key]
@@ -278,9 +278,11 @@ def read_text(path: FilePath) -> str:
         # Some editors begin a file with a byte order mark.
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        before = raw[: error.start].decode("utf-8-sig", errors="replace")
+        # Without the byte order mark, which does not count.
+        content = error.object
+        before = content[: error.start].decode()
         place = _place_after(str(path), before)
-        message = f"byte 0x{raw[error.start]:02x} is not UTF-8: save the file as UTF-8"
+        message = f"byte 0x{content[error.start]:02x} is not UTF-8: save the file as UTF-8"
         raise _refused(place, message) from None
 
 
@@ -307,7 +309,7 @@ def search_path(beside: FilePath) -> tuple[FilePath, ...]:
     """Folders in order: beside the experiment file, along ``TESTBED_DATA``, the
     cache.
     """
-    cache = os.environ.get("XDG_CACHE_HOME") or FilePath.home() / ".cache"
+    cache = os.environ.get("XDG_CACHE_HOME") or from_home("~/.cache")
     folders = [beside]
     for part in os.environ.get("TESTBED_DATA", "").split(os.pathsep):
         if part:
@@ -394,14 +396,15 @@ def _place_after(source: str, before: str) -> Place:
     return Place(
         source,
         before.count("\n") + 1,
-        len(before) - (before.rfind("\n") + 1) + 1,
+        len(before) - before.rfind("\n"),
     )
 
 
 def _compose(text: str, source: str) -> yaml.Node:
     try:
         # Nodes have places, and their tags construct nothing.
-        root = yaml.SafeLoader(text).get_single_node()
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
         code = error.character
@@ -412,6 +415,13 @@ def _compose(text: str, source: str) -> yaml.Node:
         raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
+    except (ValueError, OverflowError):
+        # PyYAML converts the numbers of escapes and versions unchecked.
+        place = _place_of(loader.get_mark(), source)
+        message = (
+            "not YAML: the number of an escape or version is too large"
+        )
+        raise _refused(place, message) from None
     except RecursionError:
         raise _refused(
             Place(source, 1, 1), "is nested too deeply"
@@ -647,6 +657,8 @@ def _seconds(text: str) -> str:
     total = Decimal(0)
     for part in text.lstrip("+-").split(":"):
         total = total * 60 + Decimal(part.rstrip(".") or "0")
+    if text.startswith("-"):
+        total = -total
     return f"{total}: write a time with its unit, as {total} s, or '{text}' in quotes"
 
 
@@ -664,10 +676,11 @@ def _exponent(text: str) -> str:
 
 def _octal(text: str) -> str:
     digits = text.replace("_", "").lstrip("+-")
+    sign = "-" if text.startswith("-") else ""
     also = ""
     if not re.search("[89]", digits):
-        also = f" (YAML 1.1 reads it as octal {int(digits, 8)})"
-    return f"{also}: write {digits.lstrip('0') or '0'}"
+        also = f" (YAML 1.1 reads it as octal {sign}{int(digits, 8)})"
+    return f"{also}: write {sign}{digits.lstrip('0') or '0'}"
 
 
 _EITHER = "{0} is read as a number or as a text: write {1}"

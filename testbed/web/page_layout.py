@@ -137,7 +137,8 @@ class PageLayout:
         for link in self.links:
             lower = self.nodes[link.lower].name
             upper = self.nodes[link.upper].name
-            if link.links > 1:
+            # The links inside a rack, which may be a single one.
+            if link.lower == link.upper:
                 lower = f"servers of {lower}"
             names += [f"{lower} -> {upper}", f"{upper} -> {lower}"]
         return names
@@ -319,6 +320,7 @@ def _link(
     if in_rack:
         # Every node of a rack except the switch has a link to the switch.
         n_links = node_of.count(node_of[lower]) - 1
+    if n_links > 1:
         name = f"{n_links} links of {names[upper]}, the fullest"
     return PageLink(
         name=name,

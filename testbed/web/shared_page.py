@@ -71,7 +71,9 @@ def shared_page(path: Path) -> str:
         run.refresh()
         if run.trouble:
             raise BadInput(run.trouble)
-        runs.append(_recorded(run))
+        # A policy that was stopped before its first event has no page.
+        if run.events:
+            runs.append(_recorded(run))
     if not runs:
         raise BadInput(f"{path} has no events yet", "share it later")
     static = files("testbed.web") / "static"

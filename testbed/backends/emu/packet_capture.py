@@ -160,7 +160,7 @@ def _started(
         yield children
     finally:
         for child in children:
-            # Its context closes the pipes.
+            # Leaving its context closes the pipes, and waits for its end.
             with child:
                 child.kill()
 
@@ -175,7 +175,7 @@ def _tcpdump(
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": os.defpath, "TZ": os.environ.get("TZ", "")},
+            env=_environment(),
             # Ctrl-C is for this process to pass on.
             start_new_session=True,
             cwd="/",
@@ -187,6 +187,15 @@ def _tcpdump(
             f"{point.name}: its network namespace cannot be entered",
             "sudo testbed status says what is up",
         ) from error
+
+
+def _environment() -> dict[str, str]:
+    """The environment of tcpdump, whose lines have the caller's local time."""
+    environment = {"PATH": os.defpath}
+    # An empty TZ would mean UTC, not the machine's time zone.
+    if "TZ" in os.environ:
+        environment["TZ"] = os.environ["TZ"]
+    return environment
 
 
 def _command(point: CapturePoint, request: CaptureRequest) -> list[str]:
@@ -247,6 +256,9 @@ def _counts(
         assert child.stderr is not None  # noqa: S101 - a pipe
         text = child.stderr.read().decode("utf-8", "replace")
         counted = _CAPTURED.search(text)
+        # SIGINT came before tcpdump was ready for it: it has counted nothing.
+        if counted is None and child.returncode == -signal.SIGINT:
+            continue
         if counted is None:
             raise _complaint(text, wanted)
         captured += int(counted.group(1))

@@ -104,9 +104,16 @@ def used_ids() -> set[int]:
 
 
 def mapped_ids(user_map: Path) -> list[range]:
-    """Ids that this process's user namespace maps: a range each line."""
+    """Ids that this process's user namespace maps: a range each line.
+
+    All of them under a kernel without user namespaces, which has no such file.
+    """
+    try:
+        text = user_map.read_text("ascii")
+    except FileNotFoundError:
+        return [range(1 << 32)]
     mapped = []
-    for line in user_map.read_text("ascii").splitlines():
+    for line in text.splitlines():
         begin, _, count = line.split()
         mapped.append(range(int(begin), int(begin) + int(count)))
     return mapped

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -314,3 +317,40 @@ def test_what_is_no_pcap_is_told(nonsense: bytes) -> None:
     merged = MergedPackets(["a.0"], lambda _: None)
     with pytest.raises(RunFailed, match="tcpdump writes"):
         merged.take(0, nonsense)
+
+
+# -- tcpdump itself
+
+
+def test_lines_have_the_machines_local_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An empty TZ, which stood in place of none, is UTC."""
+    monkeypatch.delenv("TZ", raising=False)
+    assert packet_capture._environment() == {"PATH": os.defpath}
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    assert packet_capture._environment()["TZ"] == "Europe/Berlin"
+
+
+class EndedTcpdump:
+    """A tcpdump that a signal has ended without a word."""
+
+    def __init__(self, signum: int) -> None:
+        self.returncode = -signum
+        self.stderr = io.BytesIO()
+
+    def wait(self, _timeout_s: float) -> int:
+        return self.returncode
+
+
+def test_a_tcpdump_that_is_ended_while_it_starts_has_captured_nothing() -> (
+    None
+):
+    interrupted = cast(
+        "subprocess.Popen[bytes]", EndedTcpdump(signal.SIGINT)
+    )
+    counts = packet_capture._counts([interrupted], "icmp")
+    assert counts == CaptureCounts(0, 0)
+    crashed = cast("subprocess.Popen[bytes]", EndedTcpdump(signal.SIGSEGV))
+    with pytest.raises(BadInput, match="without a word"):
+        packet_capture._counts([crashed], "icmp")

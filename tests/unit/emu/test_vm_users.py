@@ -85,3 +85,9 @@ def test_where_a_container_has_few_ids_all_programs_are_of_one_user(
     assert users.callers_id is None
     users = VmUsers(SLOTS, {})
     assert {users.of_program(slot).name for slot in SLOTS} == {"nobody"}
+
+
+def test_a_kernel_without_user_namespaces_maps_all_ids(
+    tmp_path: Path,
+) -> None:
+    assert mapped_ids(tmp_path / "uid_map") == ALL

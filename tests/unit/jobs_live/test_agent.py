@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -27,9 +28,13 @@ from jobs.live.agent_protocol import (
     AgentReport,
     Ready,
 )
-from jobs.live.connections import Receiving
+from jobs.live.connections import (
+    _SO_MAX_PACING_RATE,
+    Receiving,
+    Sending,
+)
 from jobs.live.transfer import TransferAgent
-from jobs.live.transfer_plan import Incoming, TransferPlan
+from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
 
 
 def decode(line: bytes) -> AgentMessage:
@@ -237,3 +242,33 @@ def test_a_channel_brings_the_start_and_other_rates() -> None:
         ours.send(b"te 6000\n")
         assert channel.heard() is None
         assert channel.rate_bps == 6000
+
+
+def test_the_rate_of_a_flow_that_ends_is_the_others(
+    line: tuple[Channel, socket.socket],
+) -> None:
+    """Also where its acknowledgement comes before the kernel tells that all of
+    it is sent, and it is not the first.
+    """
+    plan = TransferPlan(
+        0, ip="", port=1, sends=(), receives=(),
+        at_once=True, rate_bps=24_000_000,
+    )  # fmt: skip
+    agent = TransferAgent(plan, line[0])
+    for peer in (1, 2, 3):
+        agent._connections.sendings.append(
+            Sending(Outgoing(peer, "", 1, size_bytes=9), socket.socket())
+        )
+    agent._prepare()
+    first, ended, last = agent._connections.sendings
+    ended.sent_bytes = 9
+    ended.answer = struct.pack("!QQQ", 9, 1, 2)
+    agent._conclude(ended)
+    agent._watch_sending()
+    for sending in (first, last):
+        paced = sending.sock.getsockopt(
+            socket.SOL_SOCKET, _SO_MAX_PACING_RATE
+        )
+        assert paced == 24_000_000 / 8 / 2
+    agent._connections.close()
+    agent._selector.close()

@@ -18,7 +18,7 @@ from testbed import events
 from testbed.errors import BadInput
 from testbed.owned_files import Owner, caller, opened_file, opened_folder
 from testbed.record.event_file import read_events
-from testbed.record.folder import RunFolder, folder_name
+from testbed.record.folder import RunFolder, folder_name, write_asked_for
 from testbed.record.stored_json import as_json
 from tests.unit.record.written import NOW
 
@@ -315,3 +315,16 @@ def test_root_follows_no_link_in_a_folder_of_everybody(
         pass
     with refused:
         opened_file(links / "link")
+
+
+def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
+    """Root would have put a page in the place of /dev/null."""
+    pipe = tmp_path / "null"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="is a device or pipe, not a file"):
+        write_asked_for("--page", pipe, "text")
+    assert pipe.is_fifo()
+    page = tmp_path / "page.html"
+    for text in ("first", "second"):
+        write_asked_for("--page", page, text)
+        assert page.read_text() == text

@@ -46,6 +46,22 @@ def test_there_are_bad_files() -> None:
         (b"name: caf\xe9\n", "x.yaml:1:10: byte 0xe9 is not UTF-8: save the file as UTF-8"),
         (b"seed: 1\nname: \x00\n", "x.yaml:2:7: the character U+0000 cannot stand in YAML"),
         (b"\xff\xfen\0", "x.yaml:1:1: byte 0xff is not UTF-8: save the file as UTF-8"),
+        (
+            b"\xef\xbb\xbfname: caf\xe9\n",
+            "x.yaml:1:10: byte 0xe9 is not UTF-8: save the file as UTF-8",
+        ),
+        (
+            b'a: "\\U00110000"',
+            "x.yaml:1:7: not YAML: the number of an escape or version is too large",
+        ),
+        (
+            b'a: "\\UFFFFFFFF"',
+            "x.yaml:1:7: not YAML: the number of an escape or version is too large",
+        ),
+        (
+            b"%YAML " + b"1" * 5000 + b".1\n---\na: 1\n",
+            "x.yaml:1:7: not YAML: the number of an escape or version is too large",
+        ),
         (b"[" * 500, "x.yaml:1:1: is nested too deeply"),
         (
             b"name: " + b"[" * 40 + b"]" * 40,
@@ -63,7 +79,9 @@ def test_there_are_bad_files() -> None:
         (b"#" * (MAX_FILE_BYTES + 1), "x.yaml: is larger than an experiment file may be (1 MiB)"),
     ],
     ids=[
-        "empty", "blank", "marker", "latin-1", "nul", "utf-16", "brackets", "deep", "recursive",
+        "empty", "blank", "marker", "latin-1", "nul", "utf-16",
+        "latin-1 after a mark", "no character", "no integer", "long version",
+        "brackets", "deep", "recursive",
         "bomb", "large",
     ],
 )  # fmt: skip

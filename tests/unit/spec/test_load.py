@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from jobs.demand import Compute, DemandCurve, Iperf3, Program
 from jobs.request import JobRequest
 from testbed.expectations import ApplicationExpectation, Band, Expectation
-from testbed.spec.document import SpecErrors
+from testbed.spec.document import SpecErrors, find_file, search_path
 from testbed.spec.experiment import Experiment, PolicySpec, Scale
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 from tests.unit.workload.traces import skip_without_traces_of
@@ -451,3 +454,28 @@ def test_where_reservations_do_not_limit_a_job_may_end_early(
     assert expect.applications["x"].estimate_ratio is None
     assert expect.late_above == late_above
     assert expect.early_below is None
+
+
+def test_the_cache_is_the_callers_also_under_sudo(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", "/root")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setenv("SUDO_UID", "4321")
+    monkeypatch.setenv("SUDO_GID", "4321")
+    account = SimpleNamespace(pw_dir="/home/ann")
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: account)
+    *_, cache = search_path(Path())
+    assert cache == Path("/home/ann/.cache/testbed")
+
+
+def test_a_user_without_a_home_has_no_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As in a container with a user id that no account has."""
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda _: {}["nobody"])
+    assert find_file("none.swf", Path()) is None

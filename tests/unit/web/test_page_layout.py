@@ -104,3 +104,12 @@ def test_circles_of_a_damaged_folder_end() -> None:
     topology["links"]["lower"][5] = 6
     topology["links"]["upper"][5] = 4
     assert len(page_layout(topology).nodes) == 7
+
+
+def test_a_rack_of_one_server_keeps_its_links_name() -> None:
+    layout = page_layout(topology_record(tree([300, 1], GBIT, 1)))
+    assert layout.links[0].name == "server 0 – rack 0"
+    assert layout.directed_names()[:2] == [
+        "servers of rack 0 -> rack 0",
+        "rack 0 -> servers of rack 0",
+    ]

@@ -70,3 +70,13 @@ def test_a_run_without_events_is_not_shared(
     with noted(RunFolder(tmp_path), begun):
         assert run(["share", str(tmp_path)]) == 2
     assert "has no events yet" in capsys.readouterr().err
+
+
+def test_a_run_that_was_stopped_before_its_first_event_is_not_shared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / EVENTS).touch()
+    out = tmp_path / "mine.html"
+    assert run(["share", str(tmp_path), "--out", str(out)]) == 2
+    assert "has no events yet" in capsys.readouterr().err
+    assert not out.exists()
