@@ -35,6 +35,10 @@ from jobs.live.agent_protocol import (
 from jobs.python_child import ISOLATED, python_command
 
 _END_TIMEOUT_S = 60.0
+# A report of thousands of VMs is shorter.
+_LINE_LIMIT_BYTES = 8 << 20
+_MOST_READS = 64
+"""Reads of one channel at a time: far more than its buffer holds at its end."""
 
 
 class AgentPoolError(Exception):
@@ -154,7 +158,11 @@ class AgentPool:
             ours.settimeout(0)
             line = self._lines[request.id] = _Line(request.id, ours)
             self._selector.register(ours, selectors.EVENT_READ, line)
-            self._request(request, theirs.fileno())
+            try:
+                self._request(request, theirs.fileno())
+            except ValueError:
+                self._forget(line)
+                raise
 
     def begin(
         self,
@@ -302,7 +310,9 @@ class AgentPool:
         """Reads the messages of one agent; at end of file stops listening, its
         exit follows.
         """
-        while True:
+        # A job's programs may tamper with its agent: one that sends without end
+        # must not keep the caller here, nor fill its memory.
+        for _ in range(_MOST_READS):
             try:
                 data = line.sock.recv(65536)
             except BlockingIOError:
@@ -313,6 +323,8 @@ class AgentPool:
                 self._unwatch(line)
                 return
             *texts, line.rest = (line.rest + data).split(b"\n")
+            if len(line.rest) > _LINE_LIMIT_BYTES:
+                line.rest = b""
             for text in texts:
                 # What the job's own programs made of it is left out.
                 with contextlib.suppress(ValidationError):
