@@ -178,7 +178,9 @@ def _sweep(folder: Path) -> ListedPolicy:
 
 
 def _policies(folder: Path) -> Iterator[ListedPolicy]:
-    """Those that a run's list has, then those that have events alone."""
+    """The policies in a run's summary, then those of which there are only
+    events.
+    """
     running = read_note(folder / NOTE) is not None
     unfinished: RunVerdict = "running" if running else "interrupted"
     if (folder / EVENTS).is_file():

@@ -145,7 +145,9 @@ def _check_setup(setup: StandingSetup) -> None:
 
 
 def _narrated(lines: Iterable[bytes], narrate: Narrate) -> bytes:
-    """Narrates a keeper's lines up to its reply; empty: it ended without."""
+    """Narrates a keeper's lines up to its reply, and returns that; empty: the
+    keeper ended before it.
+    """
     for line in lines:
         # Its death has cut this one short.
         if not line.endswith(b"\n"):
@@ -540,7 +542,7 @@ def admit_jobs(
         try:
             tenants.add(AddTenant(job.id, job.n_vms, job.bandwidth_bps))
             admitted += 1
-        # Of the network, and not of this job.
+        # A failure of the network, not of this job.
         except RunFailed:
             raise
         # One that does not fit leaves room for smaller ones after it.

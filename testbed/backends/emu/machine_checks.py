@@ -232,7 +232,7 @@ def _commands() -> Iterator[MachineCheck]:
 
 
 def _launcher(command: LauncherCommand) -> MachineCheck:
-    """Without it all else works."""
+    """Never a failure: without a launcher all other programs run."""
     if command.is_installed:
         return MachineCheck(command.label, "ok", command.name)
     needs = f"only programs with {command.needed_by} need it"
@@ -351,8 +351,8 @@ def _scratch_namespace() -> Iterator[str]:
 
 
 def _namespaces_and_tc() -> MachineCheck:
-    # By making them: a kernel's configuration says what may be a module that is
-    # not there.
+    # By making them: what a kernel's configuration names may be a module that
+    # is not installed.
     try:
         with _scratch_namespace() as name:
             text_in = "".join(f"{line}\n" for line in TC_SAMPLE)
@@ -582,7 +582,7 @@ def _processors() -> MachineCheck:
         )
     elif load > count:
         sentence = f"{sentence}: busy; a live run then asks for more of its evidence"
-    return _graded("processors", 2 <= count >= load, sentence)
+    return _graded("processors", count >= max(2, load), sentence)
 
 
 def _clock() -> MachineCheck:
