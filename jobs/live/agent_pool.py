@@ -35,6 +35,10 @@ from jobs.live.agent_protocol import (
 from jobs.python_child import ISOLATED, python_command
 
 _END_TIMEOUT_S = 60.0
+# A report of thousands of VMs is shorter.
+_LINE_LIMIT_BYTES = 8 << 20
+_MOST_READS = 64
+"""Reads of one channel at a time: far more than its buffer holds at its end."""
 
 
 class AgentPoolError(Exception):
@@ -52,14 +56,16 @@ class _Line:
     sock: socket.socket
     rest: bytes = b""
     started: bool = False
-    # Came before its AgentStarted: the channel and the server's replies come
-    # by two sockets, between which there is no order.
+    # Messages that came before AgentStarted, which comes by the server's socket:
+    # between two sockets there is no order.
     held: list[tuple[str, Message]] = field(default_factory=list)
 
 
 def _own_mounts() -> None:
-    """In the server before it begins: VMs' folders are mounted there
-    (:mod:`jobs.vm_folders`), and seen by nobody else.
+    """Gives this process mounts of its own: where the server mounts VMs' folders
+    (:mod:`jobs.vm_folders`), nobody else sees them.
+
+    Called in the server's process before its program begins.
     """
     if os.geteuid() == 0:
         with contextlib.suppress(OSError):
@@ -83,14 +89,14 @@ class AgentPool:
         self._folder = folder
         self._lines: dict[str, _Line] = {}
         self._messages: list[tuple[str, Message]] = []
-        self._urgent = False  # one of them is not Progress
+        self._urgent = False  # whether one of them is not Progress
         # The kinds exclude each other; most by far are Progress.
         kinds = Annotated[
             AgentProgress | AgentReport | Ready,
             Field(union_mode="left_to_right"),
         ]
         self._decoder: TypeAdapter[AgentMessage] = TypeAdapter(kinds)
-        # Packets, so that descriptors come with the request that they are of.
+        # Packets: each request comes whole, with its own descriptors.
         self._control, theirs = socket.socketpair(
             socket.AF_UNIX, socket.SOCK_SEQPACKET
         )
@@ -148,13 +154,17 @@ class AgentPool:
                 f"an agent named {request.id!r} is in the pool already"
             )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
-        # Closed here at the end of the block: while this process had it
-        # too, the agent's end would not be the channel's.
+        # Closed here at the end of the block: while this process held it
+        # too, the channel would not end with the agent.
         with theirs:
             ours.settimeout(0)
             line = self._lines[request.id] = _Line(request.id, ours)
             self._selector.register(ours, selectors.EVENT_READ, line)
-            self._request(request, theirs.fileno())
+            try:
+                self._request(request, theirs.fileno())
+            except ValueError:
+                self._forget(line)
+                raise
 
     def begin(
         self,
@@ -202,8 +212,8 @@ class AgentPool:
     def poll(self, timeout_s: float = 0.0) -> list[tuple[str, Message]]:
         """Agents' names and their messages since the last call.
 
-        It waits up to ``timeout_s`` for the first that is not Progress:
-        hundreds of agents would have their caller look around all the time. Per
+        It waits up to ``timeout_s`` for the first that is not Progress: the
+        Progress of hundreds of agents would wake their caller all the time. Per
         agent the order is AgentStarted, Ready, Progress ..., AgentReport,
         AgentExited. Raises AgentPoolError when the server has ended.
         """
@@ -235,8 +245,8 @@ class AgentPool:
         """Ends all agents and the server; safe to call twice and after a
         failure.
         """
-        # By this alone: the server ends its agents as its caller's socket
-        # ends.
+        # This is enough: when its caller's socket ends, the server ends its
+        # agents and itself.
         self._control.close()
         try:
             self._server.wait(timeout_s)
@@ -275,7 +285,8 @@ class AgentPool:
                 packet = b""
             if not packet:
                 raise AgentPoolError(self._ended())
-            # The server's alone: its agents have no descriptor of this socket.
+            # Only the server can have sent it, so it may be unpickled: agents
+            # have no descriptor of this socket.
             self._take_answer(*pickle.loads(packet))  # noqa: S301
 
     def _take_answer(
@@ -294,7 +305,8 @@ class AgentPool:
         if isinstance(answer, AgentStarted):
             line.started = True
             self._messages += line.held
-        # A refused signal is of an agent that runs, or of none.
+        # AgentRefused ends an agent that has not started; of one that has,
+        # it refuses a signal.
         elif isinstance(answer, AgentExited) or not line.started:
             self._forget(line)
 
@@ -302,7 +314,9 @@ class AgentPool:
         """Reads the messages of one agent; at end of file stops listening, its
         exit follows.
         """
-        while True:
+        # A job's programs may tamper with its agent: one that sends without end
+        # must not keep the caller here, nor fill its memory.
+        for _ in range(_MOST_READS):
             try:
                 data = line.sock.recv(65536)
             except BlockingIOError:
@@ -313,6 +327,8 @@ class AgentPool:
                 self._unwatch(line)
                 return
             *texts, line.rest = (line.rest + data).split(b"\n")
+            if len(line.rest) > _LINE_LIMIT_BYTES:
+                line.rest = b""
             for text in texts:
                 # What the job's own programs made of it is left out.
                 with contextlib.suppress(ValidationError):

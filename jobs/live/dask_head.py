@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
         for vm in vms:
             worker = _worker_words(address, vm, workers)
             children.append(subprocess.Popen([shell, vm, *worker]))
-        # The client's time is not to hold the workers' start.
+        # Before the client: its time is not to include the workers' start.
         with distributed.Client(address, timeout=PATIENCE_S) as client:
             client.wait_for_workers(len(vms) * int(workers), PATIENCE_S)
         environment = dict(os.environ, HOSENET_RANK="0")
@@ -60,7 +60,7 @@ def _worker_words(
 
 
 def _end(children: list[subprocess.Popen[bytes]]) -> None:
-    """By the remote shell's end its worker ends too."""
+    """Ends all; a worker ends with its remote shell."""
     for child in reversed(children):
         child.terminate()
     for child in children:

@@ -125,7 +125,7 @@ def run_views(folder: Path) -> Iterator[RunView]:
     followed = FollowedFolder(folder)
     runs: list[FollowedRun] = []
     while True:
-        # Asked first: what a run that has ended wrote is then read below.
+        # Asked before the events are read: of a run that has ended, all are.
         in_progress = running_in(folder)
         runs += followed.new_runs()
         for run in runs:

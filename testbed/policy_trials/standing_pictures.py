@@ -68,7 +68,7 @@ def standing_figure(standing: Standing) -> Figure:
         _draw(slowdown, rows, "bounded_slowdown_mean", 1.0)
         slowdown.set_xlabel("mean bounded slowdown [1]")
         # Slowdowns of policies that let jobs wait lie far from the others'.
-        if _spread(rows) > PERCENT:
+        if _spread(rows) > 100:
             slowdown.set_xscale("log")
             # matplotlib's own labels are formulas, which names of policies
             # forbid.

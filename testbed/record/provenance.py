@@ -177,8 +177,9 @@ def cpu_model(cpuinfo: str | None) -> str | None:
     """
     if cpuinfo is None:
         return None
-    # ARM's file has no "model name".
-    line = r"^(?:model name|Model|Hardware)\s*:\s*(.+)$"
+    # ARM's file has no "model name". Virtual machines may have an empty one: the
+    # next line is not the name.
+    line = r"^(?:model name|Model|Hardware)[ \t]*:[ \t]*(\S.*)$"
     match = re.search(line, cpuinfo, re.MULTILINE)
     if match:
         return match.group(1).strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,8 +65,8 @@ class ListedRun:
 
 
 def runs_below(base: Path) -> list[ListedRun]:
-    """Runs in a folder, the latest first. Raises BadInput where there is no such
-    folder.
+    """Runs in a folder, the latest first; those that are removed meanwhile are
+    left out. Raises BadInput where there is no such folder.
     """
     try:
         folders = [path for path in base.iterdir() if is_run_folder(path)]
@@ -75,15 +76,35 @@ def runs_below(base: Path) -> list[ListedRun]:
             "testbed run and testbed simulate make it; or name another folder",
         ) from error
     folders.sort(key=lambda folder: folder.name, reverse=True)
-    return [listed_run(folder) for folder in folders]
+    runs = []
+    for folder in folders:
+        with suppress(FileNotFoundError):
+            runs.append(listed_run(folder))
+    return runs
 
 
 def is_run_folder(path: Path) -> bool:
     """True for a folder that is named as a run's or a sweep's and is no link to
     one.
     """
-    named = FOLDER_NAME.fullmatch(path.name) is not None
+    named = _name_parts(path.name) is not None
     return named and path.is_dir() and not path.is_symlink()
+
+
+def _name_parts(name: str) -> tuple[datetime, str, int | None] | None:
+    """Begin, name and seed in a folder's name; None where it is not a run's."""
+    parts = FOLDER_NAME.fullmatch(name)
+    if parts is None:
+        return None
+    time, run, seed = parts.groups()
+    try:
+        began = datetime.strptime(time, "%Y%m%dT%H%M%SZ").replace(
+            tzinfo=UTC
+        )
+    # Somebody's own folder: its digits are no date.
+    except ValueError:
+        return None
+    return began, run, None if seed is None else int(seed)
 
 
 def listed_run(folder: Path) -> ListedRun:
@@ -91,18 +112,17 @@ def listed_run(folder: Path) -> ListedRun:
 
     Raises BadInput where the name is not a run's.
     """
-    parts = FOLDER_NAME.fullmatch(folder.name)
+    parts = _name_parts(folder.name)
     if parts is None:
         raise BadInput(f"{folder} is not the folder of a run", LISTED)
-    time, name, seed = parts.groups()
-    began = datetime.strptime(time, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    began, name, seed = parts
     policies = [_sweep(folder)]
     if seed is not None:
         policies = list(_policies(folder))
     return ListedRun(
         folder=folder,
         name=name,
-        seed=None if seed is None else int(seed),
+        seed=seed,
         began=began,
         policies=tuple(policies),
         size_bytes=sum(_sizes_bytes(folder)),
@@ -158,7 +178,9 @@ def _sweep(folder: Path) -> ListedPolicy:
 
 
 def _policies(folder: Path) -> Iterator[ListedPolicy]:
-    """Those that a run's list has, then those that have events alone."""
+    """The policies in a run's summary, then those of which there are only
+    events.
+    """
     running = read_note(folder / NOTE) is not None
     unfinished: RunVerdict = "running" if running else "interrupted"
     if (folder / EVENTS).is_file():

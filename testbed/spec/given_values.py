@@ -80,7 +80,7 @@ def plain_value(
         case None | bool() | str():
             # Exact types: PyYAML's safe dumper knows no subclasses, as
             # numpy's texts are.
-            return str(value) if isinstance(value, str) else value
+            return _exact(value) if isinstance(value, str) else value
         case Integral():
             return int(value)
         case Real() if math.isfinite(value):
@@ -112,12 +112,17 @@ def _plain_inside(
     out = {}
     for key, entry in value.items():
         if isinstance(key, str):
-            entry_path = (*path, str(key))
-            out[str(key)] = plain_value(entry, entry_path, source, problems)
+            name = _exact(key)
+            out[name] = plain_value(entry, (*path, name), source, problems)
         else:
             message = f"has the key {key!r}, which is no text"
             problems.append(Problem(source, dotted(path), message))
     return out
+
+
+def _exact(text: str) -> str:
+    """The text of a subclass. ``str`` would give an enumeration's name."""
+    return str.__str__(text)
 
 
 def _described(value: object) -> str:

@@ -145,8 +145,13 @@ def _check_setup(setup: StandingSetup) -> None:
 
 
 def _narrated(lines: Iterable[bytes], narrate: Narrate) -> bytes:
-    """Narrates a keeper's lines up to its reply; empty: it ended without."""
+    """Narrates a keeper's lines up to its reply, and returns that; empty: the
+    keeper ended before it.
+    """
     for line in lines:
+        # Its death has cut this one short.
+        if not line.endswith(b"\n"):
+            break
         text = json.loads(line).get("say")
         if text is None:
             return line
@@ -471,7 +476,12 @@ def _removed_text(rules: Mapping[str, int]) -> str:
 def _user_name() -> str:
     """The person who started the keeper, by sudo or as root."""
     user = os.environ.get("SUDO_USER")
-    return user or pwd.getpwuid(os.getuid()).pw_name
+    if not user:
+        user = str(os.getuid())
+        # A container may know no names.
+        with suppress(KeyError):
+            user = pwd.getpwuid(os.getuid()).pw_name
+    return user
 
 
 def _topology_text(experiment: Experiment) -> str:
@@ -532,7 +542,7 @@ def admit_jobs(
         try:
             tenants.add(AddTenant(job.id, job.n_vms, job.bandwidth_bps))
             admitted += 1
-        # Of the network, and not of this job.
+        # A failure of the network, not of this job.
         except RunFailed:
             raise
         # One that does not fit leaves room for smaller ones after it.

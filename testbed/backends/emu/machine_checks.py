@@ -232,7 +232,7 @@ def _commands() -> Iterator[MachineCheck]:
 
 
 def _launcher(command: LauncherCommand) -> MachineCheck:
-    """Without it all else works."""
+    """Never a failure: without a launcher all other programs run."""
     if command.is_installed:
         return MachineCheck(command.label, "ok", command.name)
     needs = f"only programs with {command.needed_by} need it"
@@ -311,9 +311,9 @@ def _loopback() -> MachineCheck:
             address = server.getsockname()
             socket.create_connection(address, LOOPBACK_S).close()
     except OSError as error:
-        trouble = (
-            f"{error.strerror}: the controller and its switches meet there"
-        )
+        # A time-out has no strerror.
+        reason = error.strerror or error
+        trouble = f"{reason}: the controller and its switches meet there"
     return _graded(
         "loopback device",
         not trouble,
@@ -351,8 +351,8 @@ def _scratch_namespace() -> Iterator[str]:
 
 
 def _namespaces_and_tc() -> MachineCheck:
-    # By making them: a kernel's configuration says what may be a module that is
-    # not there.
+    # By making them: what a kernel's configuration names may be a module that
+    # is not installed.
     try:
         with _scratch_namespace() as name:
             text_in = "".join(f"{line}\n" for line in TC_SAMPLE)
@@ -379,9 +379,14 @@ NETEM_HINT = (
 
 
 def _netem() -> MachineCheck:
+    name = "links' delay and loss"
+    try:
+        works = has_netem()
+    except MachineCannot as error:
+        return MachineCheck(name, "warn", error.message, error.hint)
     return _graded(
-        "links' delay and loss",
-        has_netem(),
+        name,
+        works,
         "netem works",
         otherwise=(
             "the kernel has no netem: only links with delay, jitter or"
@@ -392,7 +397,10 @@ def _netem() -> MachineCheck:
 
 
 def has_netem() -> bool:
-    """Tries a delay line in a namespace of its own. Needs root."""
+    """Tries a delay line in a namespace of its own. Needs root.
+
+    Raises MachineCannot where a command is missing.
+    """
     try:
         with _scratch_namespace() as name:
             line = ("qdisc", "add", "dev", "lo", "root", "netem")
@@ -426,6 +434,15 @@ def _switch() -> Iterator[MachineCheck]:
             why = "its switch does not answer"
         yield MachineCheck("Open vSwitch", "fail", why, install_hint())
         return
+    try:
+        yield from _running_switch()
+    except (CommandFailed, MachineCannot) as error:
+        hint = error.hint or install_hint()
+        yield MachineCheck("Open vSwitch", "fail", error.message, hint)
+
+
+def _running_switch() -> Iterator[MachineCheck]:
+    """Raises CommandFailed or MachineCannot where the switch cannot be asked."""
     yield _switch_scheduling()
     version = str(MACHINE.rows("Open_vSwitch", ["ovs_version"])[0][0])
     if open_vswitch.datapath_type() == "system":
@@ -496,7 +513,9 @@ def _whole_batches() -> MachineCheck:
 def _switch_memory() -> MachineCheck:
     held = 0
     if MACHINE.pid is not None:
-        held = psutil.Process(MACHINE.pid).memory_info().rss
+        # It may end meanwhile.
+        with suppress(psutil.NoSuchProcess):
+            held = psutil.Process(MACHINE.pid).memory_info().rss
     sentence = f"{held >> 20} MiB"
     return _graded(
         "switch's memory",
@@ -563,7 +582,7 @@ def _processors() -> MachineCheck:
         )
     elif load > count:
         sentence = f"{sentence}: busy; a live run then asks for more of its evidence"
-    return _graded("processors", 2 <= count >= load, sentence)
+    return _graded("processors", count >= max(2, load), sentence)
 
 
 def _clock() -> MachineCheck:
@@ -621,8 +640,10 @@ def _port(port: int, option: str) -> MachineCheck:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
-        except OSError:
-            sentence = f"taken by {port_user(port)}"
+        except OSError as error:
+            sentence = f"cannot be used: {error.strerror}"
+            if error.errno == errno.EADDRINUSE:
+                sentence = f"taken by {port_user(port)}"
             hint = f"testbed run {option} OTHER"
             return MachineCheck(f"port {port}", "warn", sentence, hint)
     return MachineCheck(f"port {port}", "ok", "free")
@@ -724,7 +745,8 @@ def _group_room(group: Path, layout: CgroupLayout) -> int:
     memory.
     """
     used = "total_rss" if layout.version == 1 else "anon"
-    used_bytes = counts(group / "memory.stat")[used]
+    # Older kernels have no such file in the topmost group.
+    used_bytes = counts(group / "memory.stat").get(used, 0)
     return _limit(group / layout.memory_limit) - used_bytes
 
 

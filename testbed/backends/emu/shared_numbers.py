@@ -1,9 +1,9 @@
 """Limits of the kernel that the whole machine shares.
 
-A program in a VM could reach one, for everybody: memory of sockets, open files,
-terminals, asynchronous reads, neighbours. For a network's life these limits are
-so high that memory runs out first, and of memory each VM has a limit of its
-own.
+They limit memory of sockets, open files, terminals, asynchronous reads and
+neighbours. A program in one VM that reached a limit would stop everybody. While
+a network is up they are so high that memory runs out first, and each VM has a
+limit of memory of its own.
 """
 
 from __future__ import annotations

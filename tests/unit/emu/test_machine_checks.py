@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import shutil
@@ -19,6 +20,7 @@ from jobs import launcher_commands
 from jobs.demand import Compute, Program
 from testbed.backends.emu import machine_checks
 from testbed.backends.emu.cgroups import CgroupLayout
+from testbed.backends.emu.commands import CommandFailed
 from testbed.backends.emu.machine_checks import MachineCheck, verdict
 from testbed.errors import MachineCannot
 from tests.support.scheduling import need_usual_class
@@ -357,3 +359,67 @@ def test_namespaces_that_cannot_be_made_have_their_own_hint(
     check = machine_checks._namespaces_and_tc()
     assert check.grade == "fail"
     assert str(check.hint).startswith(hint)
+
+
+def test_a_command_that_is_missing_does_not_end_the_doctor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def missing(*_: object, **__: object) -> str:
+        raise MachineCannot("there is no command 'tc'", "install it")
+
+    monkeypatch.setattr(machine_checks, "run", missing)
+    check = machine_checks._netem()
+    assert check.grade == "warn"
+    assert check.sentence == "there is no command 'tc'"
+    assert check.hint == "install it"
+
+
+def test_a_switch_that_does_not_reply_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(*_: object) -> str:
+        raise CommandFailed("ovs-vsctl: no answer within 35 s")
+
+    hung = SimpleNamespace(running=True, pid=None, rows=silent)
+    monkeypatch.setattr(machine_checks, "MACHINE", hung)
+    *_, check = machine_checks._switch()
+    assert check.grade == "fail"
+    assert check.sentence == "ovs-vsctl: no answer within 35 s"
+    assert check.hint
+
+
+def test_a_switch_may_end_while_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with subprocess.Popen(["true"]) as ended:
+        ended.wait()
+    monkeypatch.setattr(
+        machine_checks, "MACHINE", SimpleNamespace(pid=ended.pid)
+    )
+    assert machine_checks._switch_memory().grade == "ok"
+
+
+def test_a_loopback_device_that_does_not_reply_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(*_: Any) -> None:
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr(socket, "create_connection", silent)
+    assert machine_checks._loopback().sentence.startswith("timed out: ")
+
+
+def test_a_port_that_nobody_has_taken_is_not_said_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise OSError(
+            errno.EADDRNOTAVAIL, "Cannot assign requested address"
+        )
+
+    monkeypatch.setattr(machine_checks.socket.socket, "bind", unavailable)
+    check = machine_checks._port(6653, "--openflow-port")
+    assert check.grade == "warn"
+    assert (
+        check.sentence == "cannot be used: Cannot assign requested address"
+    )

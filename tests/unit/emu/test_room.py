@@ -188,6 +188,12 @@ def test_version_1_has_other_names(machine: Path) -> None:
     )
 
 
+def test_a_topmost_group_may_have_no_statistics(machine: Path) -> None:
+    path = group(machine, cgroup__controllers="cpu memory\n")
+    layout = CgroupLayout(2, {"cpu": path, "memory": path})
+    assert machine_checks.room(layout, machine)[0] == 8000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory_mib", "namespaces", "k"), [(50, 4096, 0), (900, 4096, 6)]

@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from enum import Enum
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -365,3 +366,16 @@ def test_values_are_read_back_as_they_were_given(
     read = read_document(text, "experiment")
     assert (read.data, read.problems) == (values, [])
     assert yaml.safe_load(text) is not None
+
+
+class Kind(str, Enum):  # noqa: UP042 - StrEnum has another text
+    """An enumeration whose members print as ``Kind.VC``."""
+
+    VC = "vc"
+
+
+def test_an_enumeration_s_members_are_the_texts_that_they_equal() -> None:
+    values = {"policies": [Kind.VC], Kind.VC: "a"}
+    text, problems = yaml_of(values, "experiment")
+    assert not problems
+    assert yaml.safe_load(text) == {"policies": ["vc"], "vc": "a"}

@@ -13,10 +13,11 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from jobs.live.agent_pool import AgentPool, AgentPoolError
+from jobs.live.agent_pool import AgentPool, AgentPoolError, _Line
 from jobs.live.agent_protocol import (
     AgentExited,
     AgentProgress,
@@ -732,3 +733,39 @@ def _three_that_never_end(
         plan = ComputePlan(0, cpu_s=1000.0, share=0.01)
         pool.spawn(SpawnRequest(name, plan, account[0], account[1]))
     return [outcome.pid for outcome in watch.until(names, Ready)]
+
+
+def test_a_request_that_is_too_long_leaves_its_name_free(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    request = SpawnRequest("vm0", ComputePlan(0, 0.01), *account)
+    with pytest.raises(ValueError, match="too long"):
+        pool.spawn(replace(request, log="x" * (2 << 20)))
+    pool.spawn(request)
+    [outcome] = watch.run_together(["vm0"])
+    assert outcome.kinds() == LIFE
+
+
+class _Endless:
+    """A channel on which a tampered agent sends 26 MB without a line end."""
+
+    def __init__(self) -> None:
+        self.left = 400
+
+    def recv(self, size: int) -> bytes:
+        if not self.left:
+            raise BlockingIOError
+        self.left -= 1
+        return b"x" * size
+
+
+def test_an_agent_that_sends_without_end_neither_holds_up_nor_fills_memory(
+    pool: AgentPool,
+) -> None:
+    channel: Any = _Endless()
+    line = _Line("vm0", channel)
+    pool._read_line(line)
+    assert channel.left > 300
+    while channel.left:
+        pool._read_line(line)
+        assert len(line.rest) <= 8 << 20

@@ -96,6 +96,8 @@ def test_texts_of_the_system() -> None:
     )
     assert cpu_model("") is None
     assert cpu_model(None) is None
+    # As in a virtual machine whose processor has no name.
+    assert cpu_model("model name\t: \nstepping\t: 1\n") is None
 
 
 def git(tree: Path, *arguments: str) -> str:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from io import StringIO
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
 
 from testbed.cli.main import run as command
 from testbed.errors import BadInput
+from testbed.record import run_list
 from testbed.record.folder import RunFolder
 from testbed.record.run_list import listed_run, remove_run, runs_below
 from testbed.record.running import noted, running_run
+from testbed.record.stored_json import read_json
 
 DAY = "20260101T000000Z-day-s1"
 GOOD = {
@@ -113,6 +116,32 @@ def test_runs_are_listed_the_latest_first_and_nothing_else(
     assert (cells_of_it.verdict, cells_of_it.cells) == ("outside", 4)
     files = [path for path in (tmp_path / DAY).rglob("*") if path.is_file()]
     assert runs[2].size_bytes == sum(path.stat().st_size for path in files)
+
+
+def test_a_folder_whose_digits_are_no_date_is_no_run(
+    tmp_path: Path,
+) -> None:
+    written(tmp_path / DAY, GOOD)
+    other = written(tmp_path / "20261399T000000Z-day-s1", GOOD)
+    assert [run.folder.name for run in runs_below(tmp_path)] == [DAY]
+    for refuses in (listed_run, remove_run):
+        with pytest.raises(BadInput, match="is not the folder of a run"):
+            refuses(other)
+
+
+def test_a_run_that_is_removed_meanwhile_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / DAY, GOOD)
+    written(tmp_path / "20260102T000000Z-night-s1" / "vc", GOOD)
+
+    def removed_before(path: Path) -> Any:
+        if "night" in str(path):
+            rmtree(path.parent)
+        return read_json(path)
+
+    monkeypatch.setattr(run_list, "read_json", removed_before)
+    assert [run.name for run in runs_below(tmp_path)] == ["day"]
 
 
 def test_removal_follows_no_link_and_spares_what_runs(

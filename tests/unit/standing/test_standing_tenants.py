@@ -16,6 +16,8 @@ from testbed.spec.experiment_file import parse_experiment
 from testbed.standing.keeper import (
     Keeper,
     StandingSetup,
+    _narrated,
+    _user_name,
     admit_jobs,
     embedder_of,
 )
@@ -556,3 +558,18 @@ def test_whatever_is_asked_the_ledger_holds_what_is_on_the_network(
         == len({ip for _, ip in places})
         == len(places)
     )
+
+
+def test_a_reply_that_the_keepers_death_cut_short_is_none() -> None:
+    said: list[str] = []
+    lines = [b'{"say": "network up"}\n', b'{"done": {"file": "a']
+    assert _narrated(lines, said.append) == b""
+    assert said == ["network up"]
+
+
+def test_a_user_without_a_name_is_a_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("SUDO_USER", raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_000)
+    assert _user_name() == "4000000000"
