@@ -296,6 +296,8 @@ class ControlPlane:
         del self._flows[dpid]
         session = self._sessions.get(dpid)
         if session is not None:
+            # The difference would remove others' rules, too.
+            session.request_ticket = None
             clear = RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK)
             self._send(session, (clear,), self._next_ticket())
 
@@ -385,7 +387,8 @@ class ControlPlane:
                 self._send_step(tenant, nothing), timeout_s
             )
         outcome = self._move(tenant, timeout_s)
-        if outcome.refused:
+        # Another caller may have removed it meanwhile, or moved it again.
+        if outcome.refused and tenant in self._state.tenants:
             self._move(old, timeout_s)
         return outcome
 

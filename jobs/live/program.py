@@ -417,8 +417,13 @@ class ProgramAgent(Agent):
         if not data or len(session.request) > _REQUEST_LIMIT_BYTES:
             self._hang_up(session)
         elif session.child is None and session.request.endswith(b"\n"):
-            command = json.loads(session.request)["command"]
-            self._call(session, str(command))
+            try:
+                command = str(json.loads(session.request)["command"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                # Any process of the job's VMs may call here.
+                self._hang_up(session)
+                return
+            self._call(session, command)
 
     def _hang_up(self, session: _Session) -> None:
         """Ends the command of a caller who has gone, as sshd does; by force
@@ -526,8 +531,9 @@ class ProgramAgent(Agent):
         self._kill_overdue()
         events = self._selector.select(self._plan.progress_every_s)
         for key, _ in events:
-            # An earlier event may have ended what this one is of.
-            if key.fd in self._selector.get_map():
+            # An earlier event may have ended what this one is of, and another
+            # may have its descriptor by now.
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
     def _hear_channel(self) -> None:
