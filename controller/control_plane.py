@@ -580,7 +580,7 @@ class ControlPlane:
         revision: int,
         refusal: str | None,
     ) -> None:
-        """Notes a switch's revision; ends the waits that it was the last of.
+        """Notes a switch's revision; ends waits that lacked this switch alone.
 
         A wait that ends for this switch records `refusal`, if any.
         """

@@ -228,7 +228,8 @@ class ProgramAgent(Agent):
         name: str,
     ) -> tuple[int, ProgramOutput]:
         """A command's exit code, and what it has printed."""
-        # Its daemons may hold the pipe: it has ended when its process has.
+        # Daemons that it has started may hold the pipe open: not the output's
+        # end counts, but that of the process.
         child = self._started(words)
         output = self._follow(child, name)
         while child.poll() is None:
@@ -372,7 +373,7 @@ class ProgramAgent(Agent):
         # A rank that was killed meanwhile is noticed by its closed socket.
         with suppress(OSError):
             socket.send_fds(rank.start, [text], [writing])
-        # Its last writer is then the rank, or what that has left running.
+        # The rank, or what it leaves running, is then the pipe's last writer.
         os.close(writing)
 
     def _hear_rank(self, rank: _Rank) -> None:
@@ -426,9 +427,9 @@ class ProgramAgent(Agent):
             self._call(session, command)
 
     def _hang_up(self, session: _Session) -> None:
-        """Ends the command of a caller who has gone, as sshd does; by force
-        where it does not end by a word. Dask's workers, for one, may stop in
-        the middle of closing their connections.
+        """Ends the command of a caller who has gone, as sshd does: by SIGTERM,
+        and GRACE_S later by SIGKILL. Dask's workers, for one, may get stuck
+        while they close their connections.
         """
         self._selector.unregister(session.caller)
         if session.child is None:
