@@ -296,6 +296,8 @@ class ControlPlane:
         del self._flows[dpid]
         session = self._sessions.get(dpid)
         if session is not None:
+            # The difference would remove others' rules, too.
+            session.request_ticket = None
             clear = RemoveByCookie(COOKIE_TAG, COOKIE_TAG_MASK)
             self._send(session, (clear,), self._next_ticket())
 
@@ -385,7 +387,8 @@ class ControlPlane:
                 self._send_step(tenant, nothing), timeout_s
             )
         outcome = self._move(tenant, timeout_s)
-        if outcome.refused:
+        # Another caller may have removed it meanwhile, or moved it again.
+        if outcome.refused and tenant in self._state.tenants:
             self._move(old, timeout_s)
         return outcome
 
@@ -577,7 +580,7 @@ class ControlPlane:
         revision: int,
         refusal: str | None,
     ) -> None:
-        """Notes a switch's revision; ends the waits that it was the last of.
+        """Notes a switch's revision; ends waits that lacked this switch alone.
 
         A wait that ends for this switch records `refusal`, if any.
         """

@@ -173,7 +173,14 @@ def _relay(options: argparse.Namespace) -> NoReturn:
     from controller import relay
 
     _start_log(verbose=True)
-    host, port = relay.parsed(options.remote)
+    try:
+        host, port = relay.parsed(options.remote)
+    except ValueError:
+        raise CannotStart(
+            EXIT_BAD_INPUT,
+            "usage",
+            f"--remote {options.remote} is not tcp:HOST:PORT",
+        ) from None
     _, user_name = _unprivileged_plane(options)
     try:
         relay.require_listener(host, port)
@@ -407,9 +414,12 @@ def _exit_on_signal(signal_number: int, frame: object) -> NoReturn:
     libraries' native threads cannot be stopped in another way.
     """
     del signal_number, frame
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(EXIT_OK)
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        # In any case: the disk of a log may be full.
+        os._exit(EXIT_OK)
 
 
 def _give_state_directory(

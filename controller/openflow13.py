@@ -309,7 +309,8 @@ def _oxm(
 def decode_match(data: bytes) -> tuple[Match, bytes]:
     """The match that `data` begins with, and the bytes behind it.
 
-    Raises ValueError if it has a field that `flow_rules` does not use.
+    Raises ValueError if it has a field that `flow_rules` does not use, and
+    struct.error if it is cut off.
     """
     kind, length = _TYPE_AND_LENGTH.unpack_from(data)
     is_whole = _TYPE_AND_LENGTH.size <= length <= len(data)
@@ -410,7 +411,8 @@ def encode_action(action: Action) -> bytes:
 def decode_action(data: bytes) -> Action:
     """The action of a rule's instructions.
 
-    Raises ValueError if `flow_rules` has no such action.
+    Raises ValueError if `flow_rules` has no such action, and struct.error if
+    it is cut off.
     """
     if not data:
         return Drop()

@@ -18,9 +18,15 @@ CHUNK_BYTES = 65_536
 
 
 def parsed(address: str) -> tuple[str, int]:
-    """Host and port of ``tcp:HOST:PORT``, as Open vSwitch writes it."""
-    host, _, port = address.removeprefix("tcp:").rpartition(":")
-    return host.strip("[]"), int(port)
+    """Host and port of ``tcp:HOST:PORT``, as Open vSwitch writes it.
+
+    Raises ValueError.
+    """
+    host, _, text = address.removeprefix("tcp:").rpartition(":")
+    port = int(text)
+    if not 0 < port <= 65535:
+        raise ValueError(f"{port} is no port")
+    return host.strip("[]"), port
 
 
 def require_listener(host: str, port: int) -> None:

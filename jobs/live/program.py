@@ -228,7 +228,8 @@ class ProgramAgent(Agent):
         name: str,
     ) -> tuple[int, ProgramOutput]:
         """A command's exit code, and what it has printed."""
-        # Its daemons may hold the pipe: it has ended when its process has.
+        # Daemons that it has started may hold the pipe open: not the output's
+        # end counts, but that of the process.
         child = self._started(words)
         output = self._follow(child, name)
         while child.poll() is None:
@@ -372,7 +373,7 @@ class ProgramAgent(Agent):
         # A rank that was killed meanwhile is noticed by its closed socket.
         with suppress(OSError):
             socket.send_fds(rank.start, [text], [writing])
-        # Its last writer is then the rank, or what that has left running.
+        # The rank, or what it leaves running, is then the pipe's last writer.
         os.close(writing)
 
     def _hear_rank(self, rank: _Rank) -> None:
@@ -417,13 +418,18 @@ class ProgramAgent(Agent):
         if not data or len(session.request) > _REQUEST_LIMIT_BYTES:
             self._hang_up(session)
         elif session.child is None and session.request.endswith(b"\n"):
-            command = json.loads(session.request)["command"]
-            self._call(session, str(command))
+            try:
+                command = str(json.loads(session.request)["command"])
+            except (ValueError, KeyError, TypeError, RecursionError):
+                # Any process of the job's VMs may call here.
+                self._hang_up(session)
+                return
+            self._call(session, command)
 
     def _hang_up(self, session: _Session) -> None:
-        """Ends the command of a caller who has gone, as sshd does; by force
-        where it does not end by a word. Dask's workers, for one, may stop in
-        the middle of closing their connections.
+        """Ends the command of a caller who has gone, as sshd does: by SIGTERM,
+        and GRACE_S later by SIGKILL. Dask's workers, for one, may get stuck
+        while they close their connections.
         """
         self._selector.unregister(session.caller)
         if session.child is None:
@@ -526,8 +532,9 @@ class ProgramAgent(Agent):
         self._kill_overdue()
         events = self._selector.select(self._plan.progress_every_s)
         for key, _ in events:
-            # An earlier event may have ended what this one is of.
-            if key.fd in self._selector.get_map():
+            # An earlier event may have ended what this one is of, and another
+            # may have its descriptor by now.
+            if self._selector.get_map().get(key.fd) is key:
                 key.data()
 
     def _hear_channel(self) -> None:

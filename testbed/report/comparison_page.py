@@ -89,7 +89,7 @@ class ComparedPair:
     """A part of a page of comparison: two runs, or two sweeps.
 
     ``headline`` stands in a box of that ``mood``; ``named``: jobs whose names
-    are folded away.
+    are folded away; ``drawn``: the heading of the pictures.
     """
 
     names: Sequence[str]
@@ -99,6 +99,7 @@ class ComparedPair:
     named: Sequence[NamedJobs]
     figures: Sequence[RunFigure]
     tables: Sequence[PageTable]
+    drawn: str = "The jobs over time"
 
 
 def metric_cells(comparison: PolicyComparison) -> Iterator[list[str]]:

@@ -30,6 +30,7 @@ from testbed.units import quantity
 
 SEED = "seed"
 LEAST = 3
+MOST_LEAST = 1000
 _PER = {
     "/h": "an hour",
     "/min": "a minute",
@@ -61,7 +62,7 @@ class StopSection(Section):
     """
     metric: str | None = None
     """of this metric (default: of each that is shown)"""
-    least: Annotated[int, Field(ge=2, le=1000)] = Field(
+    least: Annotated[int, Field(ge=2, le=MOST_LEAST)] = Field(
         LEAST, description=f"seeds that run in any case (default {LEAST})"
     )
 

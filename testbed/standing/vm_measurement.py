@@ -214,8 +214,8 @@ def _rates_bps(
     size_bytes: int,
 ) -> list[float]:
     """Payload that each pair's receiver has counted, in bit/s."""
-    # All before the first server listens: each is in another VM, so none
-    # takes another's.
+    # Chosen before the first server listens: no receiver is in two pairs, so
+    # no port is chosen twice in a VM.
     ports = [_free_port(receiver) for _, receiver in pairs]
     serving = []
     sending = []

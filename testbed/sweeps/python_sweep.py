@@ -13,7 +13,12 @@ from testbed.errors import BadInput
 from testbed.owned_files import from_home
 from testbed.spec.document import Place, Problem, SpecErrors, read_text
 from testbed.spec.given_values import plain_value, yaml_of
-from testbed.spec.sweep_section import LEAST, SweptKey, read_option
+from testbed.spec.sweep_section import (
+    LEAST,
+    MOST_LEAST,
+    SweptKey,
+    read_option,
+)
 from testbed.sweeps.intervals import Stop
 from testbed.sweeps.result_store import Report
 from testbed.sweeps.sweep_folder import Sweep, SweepOptions, run_sweep
@@ -81,6 +86,10 @@ def _rule(
         raise BadInput(
             f"stop={share} is no share of the mean",
             "write 5 % as stop=0.05",
+        )
+    if least is not None and not 2 <= least <= MOST_LEAST:
+        raise BadInput(
+            f"least={least} is no number of seeds from 2 to {MOST_LEAST:,}"
         )
     return Stop(share, metric, least or LEAST)
 

@@ -29,19 +29,22 @@ def sweeps_page(
     comparison: SweepComparison, folders: Sequence[Path]
 ) -> str:
     """The page of two sweeps with their pictures, as HTML."""
-    figures = list(_figures(comparison, folders))
-    sides = [figure.name for figure in figures]
+    titles = [
+        f"{side}: {name}"
+        for side, name in zip(SIDES, comparison.names, strict=True)
+    ]
     pair = ComparedPair(
         names=comparison.names,
         mood="open",
         headline=[
-            f"Means of two sweeps: {'; '.join(sides)}.",
+            f"Means of two sweeps: {'; '.join(titles)}.",
             *comparison.outcomes(),
         ],
         details=comparison.sentences(),
         named=[],
-        figures=figures,
+        figures=list(_figures(comparison.names, titles, folders)),
         tables=[_means_table(comparison)],
+        drawn="The means of both sweeps",
     )
     keys = " and ".join(comparison.keys)
     return rendered(
@@ -53,15 +56,14 @@ def sweeps_page(
 
 
 def _figures(
-    comparison: SweepComparison, folders: Sequence[Path]
+    names: Sequence[str], titles: Sequence[str], folders: Sequence[Path]
 ) -> Iterator[RunFigure]:
-    """The picture of each sweep."""
-    for side, name, folder in zip(
-        SIDES, comparison.names, folders, strict=True
-    ):
-        image = _image(folder / PICTURE)
-        alt = f"Picture of {name}"
-        yield RunFigure(f"{side}: {name}", alt, image, "As on its page.")
+    """The picture of each sweep; a sweep without a result has none."""
+    for name, title, folder in zip(names, titles, folders, strict=True):
+        picture = _content(folder / PICTURE)
+        if picture is not None:
+            alt = f"Picture of {name}"
+            yield RunFigure(title, alt, _image(picture), "As on its page.")
 
 
 def _means_table(comparison: SweepComparison) -> PageTable:
@@ -108,8 +110,7 @@ def _content(path: Path) -> bytes | None:
         raise BadInput(f"{path}: {error.strerror}") from error
 
 
-def _image(path: Path) -> Markup:
-    picture = b64encode(regular_bytes(path)).decode()
+def _image(picture: bytes) -> Markup:
     # Scripts in a foreign file do not run where it is an image.
-    source = f"data:image/svg+xml;base64,{picture}"
+    source = f"data:image/svg+xml;base64,{b64encode(picture).decode()}"
     return Markup('<img alt="" src="{}">').format(source)

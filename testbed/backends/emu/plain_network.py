@@ -42,8 +42,8 @@ from testbed.plan.switch_parts import switch_parts
 class BuiltHost(AttachedHost):
     """A VM slot whose namespace Mininet makes, with the host's shell.
 
-    The namespace then gets its name. Processes enter it by that, as with the
-    batched builder.
+    The namespace then gets the slot's name, by which processes enter it as with
+    the batched builder.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class BuiltHost(AttachedHost):
 class BuiltSwitch(AttachedSwitch):
     """A bridge that Mininet makes, in the machine's Open vSwitch.
 
-    ``run_tag`` is its owner's.
+    ``run_tag``: the run that owns it.
     """
 
     def __init__(
@@ -119,7 +119,10 @@ class BuiltSwitch(AttachedSwitch):
 
 
 class BuiltLink(AttachedLink):
-    """A cable that Mininet makes. ``line``: of the batch that would make it."""
+    """A cable that Mininet makes.
+
+    ``line``: the batched builder's line for ``ip`` that makes the veth pair.
+    """
 
     set_up = True
 

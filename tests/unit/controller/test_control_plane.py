@@ -464,6 +464,26 @@ def test_a_tenant_taken_out_during_its_move_is_out(
     assert fabric.synced()
 
 
+def test_a_refused_move_brings_back_no_tenant_taken_out_meanwhile(
+    fabric: Fabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    core = next(
+        e.parent_dpid
+        for e in on_root(3).tree
+        if e.parent_dpid not in on_root(0).dpids
+    )
+    fabric.wires[core].switch.capacity = 3
+    monkeypatch.setattr(
+        control_plane.time,
+        "sleep",
+        lambda _: fabric.plane.remove_tenant(1, LONG_S),
+    )
+    outcome = fabric.plane.move_tenant(on_root(3), LONG_S)
+    assert [why for _, why in outcome.refused] == ["table full"]
+    assert fabric.plane.state.tenants == ()
+    assert fabric.synced()
+
+
 def test_a_switch_that_refuses_what_it_lacks_is_not_called_confirmed() -> (
     None
 ):
@@ -630,6 +650,20 @@ def test_a_switch_that_leaves_the_network_is_cleaned_and_may_come_back() -> (
     assert namespaces(fabric.plane.view()).unknown_dpids == [leaver.dpid]
     fabric.plane.put_network(DATACENTRE.switches)
     assert fabric.wires[leaver.dpid].switch.flows == {*BASE_FLOWS}
+
+
+def test_a_switch_that_leaves_while_it_is_asked_keeps_others_rules() -> (
+    None
+):
+    fabric = Fabric()
+    leaver = DATACENTRE.switches[0]
+    foreign = Flow(0, 9, Match(in_port=2), Drop(), 5)
+    switch = fabric.disconnect(leaver.dpid)
+    switch.apply([AddFlow(foreign)])
+    wire = fabric.connect(switch, immediate=False)
+    fabric.plane.put_network(DATACENTRE.switches[1:])
+    wire.carry()
+    assert switch.flows == {foreign}
 
 
 def test_a_returned_switch_is_not_confirmed_by_what_was_sent_before_it_left() -> (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import io
 import json
 import os
 import shutil
@@ -16,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -34,6 +37,7 @@ from controller.launch import (
     TOKEN_VARIABLE,
     CannotStart,
     User,
+    _exit_on_signal,
     _give_up_root,
     unprivileged_user,
 )
@@ -468,6 +472,24 @@ def test_a_signal_ends_it_well(
             socket.create_connection(("127.0.0.1", port))
 
 
+class FullDisk(io.StringIO):
+    def flush(self) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_signal_ends_it_where_its_log_has_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def leave(code: int) -> NoReturn:
+        raise SystemExit(code)
+
+    monkeypatch.setattr("os._exit", leave)
+    monkeypatch.setattr("sys.stdout", FullDisk())
+    with pytest.raises(SystemExit) as ended:
+        _exit_on_signal(signal.SIGTERM, None)
+    assert ended.value.code == 0
+
+
 def test_it_may_have_as_many_connections_as_the_machine_allows(
     stack: ExitStack, any_library: str, tmp_path: Path
 ) -> None:
@@ -596,6 +618,8 @@ def launch(
         ([], {TOKEN_VARIABLE: "short"}, 2, "has no token of at least 16"),
         ([], {TOKEN_VARIABLE: "with a\tcontrol character"}, 2, "printable"),
         (["--token-file", "/nonexistent/token"], None, 2, "token file: "),
+        (["--remote", "tcp:host"], None, 2, "is not tcp:HOST:PORT"),
+        (["--remote", "tcp:host:70000"], None, 2, "is not tcp:HOST:PORT"),
     ],
 )
 @pytest.mark.usefixtures("any_library")

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from jobs.demand import Launch, Program
 from jobs.linux import C_COMPILERS
 from jobs.live import remote_shell
+from jobs.live.agent import Channel
 from jobs.live.agent_pool import AgentPool
 from jobs.live.agent_protocol import (
     AgentExited,
@@ -27,6 +29,7 @@ from jobs.live.agent_protocol import (
     Ready,
     SpawnRequest,
 )
+from jobs.live.program import ProgramAgent
 from jobs.live.program_output import (
     OUTPUT_LIMIT_BYTES,
     OutputLog,
@@ -264,6 +267,58 @@ def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     (outcome,) = watch.until(["vm0"], AgentReport)
     assert outcome.report.error is None
     end(pool, watch)
+
+
+def test_a_call_that_is_no_request_is_hung_up_on(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> None:
+    (plan,) = plans(("unused",), n_vms=1)
+    pool.spawn(
+        SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
+    )
+    watch.until(["vm0"], Ready)
+    place = (plan.ip, SHELL_PORT)
+    deep = b"[" * 50_000 + b"\n"
+    for line in (b"GET / HTTP/1.1\r\n", b"\xff\n", b"[]\n", b"{}\n", deep):
+        with socket.create_connection(place, 60, (plan.ip, 0)) as caller:
+            caller.sendall(line)
+            assert caller.recv(10) == b""
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentReport)
+    assert outcome.report.error is None
+    end(pool, watch)
+
+
+def test_what_has_ended_is_not_heard_by_its_descriptors_next_holder() -> (
+    None
+):
+    (plan,) = plans(("unused",), n_vms=1)
+    ours, callers, silent = (socket.socketpair() for _ in range(3))
+    agent = ProgramAgent(plan, Channel(ours[0]))
+    ends = [*callers]
+    heard = []
+
+    def take(number: int) -> None:
+        heard.append(number)
+        other = ends[1 - number]
+        descriptor = other.fileno()
+        agent._selector.unregister(other)
+        other.close()
+        os.dup2(silent[0].fileno(), descriptor)
+        agent._watch(descriptor, lambda: heard.append(-1))
+        reused.append(descriptor)
+
+    reused: list[int] = []
+    for number, each in enumerate(ends):
+        each.send(b"to the other")
+        agent._watch(each, partial(take, number))
+    agent._attend()
+    assert len(heard) == 1
+    agent._selector.close()
+    for descriptor in reused:
+        os.close(descriptor)
+    for each in (*ours, *ends, *silent):
+        each.close()
 
 
 def test_a_shell_that_is_hung_up_on_says_so(

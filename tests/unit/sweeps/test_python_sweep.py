@@ -181,6 +181,22 @@ def test_a_stop_rule_is_a_share(stop: float, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("least", [-5, 0, 1, 1001])
+def test_a_stop_rule_needs_two_seeds_at_least(
+    least: int, tmp_path: Path
+) -> None:
+    with pytest.raises(BadInput, match="seeds from 2 to 1,000"):
+        sweep(
+            QUEUE,
+            {"seed": range(1, 4)},
+            stop=0.1,
+            least=least,
+            out=tmp_path,
+            processes=1,
+        )
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.short("options1", "options2", "options4")
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -122,10 +122,25 @@ def test_the_verb_compares_sweeps_and_writes_a_page_that_runs_no_script(
     assert "<title>Two sweeps compared</title>" in text
     assert "Mean wait, in 1 combination: more in the second" in text
     assert text.count("data:image/svg+xml;base64,") == 2
+    assert "<h2>The means of both sweeps</h2>" in text
+    assert "The jobs over time" not in text
     assert "<script" not in text
     assert run([*words, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["means"][0]["apart"] is True
+
+
+def test_a_page_shows_the_pictures_that_there_are(tmp_path: Path) -> None:
+    first = swept(tmp_path, "a", "0.5,vc,3,3,0,,")
+    second = swept(tmp_path, "b", "0.5,vc,3,0,0,13,1")
+    # Where no cell has a result, there is none.
+    (first / "sweep.svg").unlink()
+    page = tmp_path / "page.html"
+    words = ["compare", str(first), str(second), "--page", str(page)]
+    assert run(words) == 0
+    text = page.read_text("utf-8")
+    assert "Means of two sweeps: first: a; second: b." in text
+    assert text.count("data:image/svg+xml;base64,") == 1
 
 
 @pytest.mark.parametrize(
