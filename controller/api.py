@@ -384,11 +384,19 @@ def serve(
         # Not in its thread: connections count as they come, however late
         # their threads run.
         BoundHandler.strangers.enter(connection)
-        threading.Thread(
+        thread = threading.Thread(
             target=_converse,
             args=(BoundHandler, connection, address),
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # As in `connections`: of short threads one connection is lost.
+            LOG.warning("a connection could not be served: %s", error)
+            BoundHandler.strangers.leave(connection)
+            connection.close()
+            time.sleep(_PAUSE_S)
 
 
 def _converse(
@@ -514,6 +522,13 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
         self._timed.until_s = None
         self._timed.head_bytes = HEAD_SIZE_MAX_BYTES
+
+    def handle_expect_100(self) -> bool:
+        """Tells a client that waits for it to send its body."""
+        goes_on = super().handle_expect_100()
+        # The writer would keep it until the answer, for which it is needed.
+        self.wfile.flush()
+        return goes_on
 
     def send_error(
         self,

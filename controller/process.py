@@ -9,6 +9,7 @@ import secrets
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -154,9 +155,15 @@ def start_controller(
         finally:
             # The child's alone: its end ends the wait.
             os.close(writer)
-        answer = _next_line(ready)
-        if answer.pop("executes_app", False):
-            answer |= _answer_of_app(ready, narrate)
+        try:
+            answer = _next_line(ready)
+            if answer.pop("executes_app", False):
+                answer |= _answer_of_app(ready, narrate)
+        except BaseException:
+            # Interrupted, for one: nobody else knows the process.
+            process.kill()
+            process.wait(KILL_TIMEOUT_S)
+            raise
     error = answer.pop("error", None)
     message = answer.pop("message", "")
     if not answer.pop("ready", False):
@@ -257,11 +264,19 @@ def _next_line(
     ready: IO[bytes], timeout_s: float = START_TIMEOUT_S
 ) -> dict[str, Any]:
     """A line on the ready descriptor; empty if there is none in time."""
-    readable, _, _ = select.select([ready], [], [], timeout_s)
-    if not readable:
-        return {}
+    until_s = time.monotonic() + timeout_s
+    line = bytearray()
+    # Byte by byte: the rest of a line may never come, and the bytes after it
+    # are the next line's.
+    while not line.endswith(b"\n") and len(line) < LINE_MAX_BYTES:
+        left_s = max(0.0, until_s - time.monotonic())
+        readable, _, _ = select.select([ready], [], [], left_s)
+        byte = ready.read(1) if readable else b""
+        if not byte:
+            break
+        line += byte
     try:
-        answer = json.loads(ready.readline(LINE_MAX_BYTES))
+        answer = json.loads(line)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(answer, dict):

@@ -38,10 +38,11 @@ def _indented(value: object, line_end: str) -> str:
     inner_end = f"{line_end}  "
     if isinstance(value, dict) and value:
         if not _all_plain(value.values()):
-            parts = [
-                f"{_encoder('').encode(key)}: {_indented(member, inner_end)}"
-                for key, member in value.items()
-            ]
+            parts = []
+            for key, member in value.items():
+                # In an object, for which the encoder makes a number a text.
+                name = _encoder("").encode({key: None})[1:-5]
+                parts.append(f"{name}{_indented(member, inner_end)}")
             text = f",{inner_end}".join(parts)
             return f"{{{inner_end}{text}{line_end}}}"
     elif isinstance(value, list | tuple) and value:

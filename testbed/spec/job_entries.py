@@ -45,6 +45,7 @@ from testbed.spec.document import (
 )
 from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
+from testbed.spec.sweep_section import as_yaml
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     Bandwidth,
@@ -472,6 +473,8 @@ def _check_words(location: Location, words: Sequence[str]) -> None:
 
 def _check_program(location: Location, entry: Section) -> None:
     """Checks that keys of programs belong to kind program, and its files."""
+    if not entry.is_readable("kind"):
+        return
     if entry["kind"] != "program":
         _report_keys(
             location,
@@ -858,8 +861,9 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
 
 def profile_text(profile: Profile, application: str | None = None) -> str:
     """A profile as the text of a file that :func:`read_profile` reads."""
-    lines = [] if application is None else [f"application: {application}"]
-    lines.append("options:")
+    lines = ["options:"]
+    if application is not None:
+        lines.insert(0, f"application: {as_yaml(application)}")
     for bps, took_s in profile.options:
         bandwidth = format_bandwidth(bps)
         time = format_duration(took_s)

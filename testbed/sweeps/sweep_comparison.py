@@ -52,6 +52,11 @@ class MetricPair:
         """True where there are two 95 % intervals that do not overlap."""
         return self.first.is_apart(self.second)
 
+    @property
+    def lacks_interval(self) -> bool:
+        """True where a mean has none, as that of a single seed."""
+        return None in (self.first.half_width, self.second.half_width)
+
     def cells(self) -> list[str]:
         """As text: values, metric, both means, second less first."""
         difference = four_digits(self.differs, "+") if self.differs else "0"
@@ -129,16 +134,21 @@ class SweepComparison:
         for metric, pairs in by_metric.items():
             apart = [pair for pair in pairs if pair.is_apart]
             more = sum(pair.differs > 0 for pair in apart)
+            n_lacking = sum(pair.lacks_interval for pair in pairs)
+            n_overlapping = len(pairs) - len(apart) - n_lacking
             count = number_of(len(pairs), "combination")
             if not any(pair.differs for pair in pairs):
                 name = metric_words(metric).heading
                 lines.append(f"{name}: the same in {count}.")
                 continue
-            lines.append(
+            line = (
                 f"{metric_words(metric).heading}, in {count}: more in the second"
                 f" sweep in {more:,}, in the first in {len(apart) - more:,};"
-                f" the intervals overlap in {len(pairs) - len(apart):,}."
+                f" the intervals overlap in {n_overlapping:,}"
             )
+            if n_lacking:
+                line += f"; {n_lacking:,} without two intervals"
+            lines.append(f"{line}.")
         return lines
 
     def to_json(self) -> dict[str, Any]:

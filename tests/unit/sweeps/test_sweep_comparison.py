@@ -75,9 +75,15 @@ def test_one_seed_has_no_interval_and_nothing_is_apart(
 ) -> None:
     first = swept(tmp_path, "a", "0.5,vc,1,0,0,10,")
     second = swept(tmp_path, "b", "0.5,vc,1,0,0,13,")
-    (pair,) = compare_sweeps(first, second).pairs
+    comparison = compare_sweeps(first, second)
+    (pair,) = comparison.pairs
     assert not pair.is_apart
     assert pair.cells()[-1] == "+3"
+    (outcome,) = comparison.outcomes()
+    assert outcome == (
+        "Mean wait, in 1 combination: more in the second sweep in 0, in the"
+        " first in 0; the intervals overlap in 0; 1 without two intervals."
+    )
 
 
 def test_a_combination_without_a_mean_is_left_out(tmp_path: Path) -> None:
