@@ -204,7 +204,7 @@ def _answer_of_app(
     """The outcome of an application's start.
 
     A person's code can write there, and end with any exit code: of what follows
-    only whether it is ready is believed.
+    only readiness, the message and the port of the pages are taken.
     """
     last = _last_line_of_app(ready, narrate)
     return {
@@ -216,8 +216,8 @@ def _answer_of_app(
 
 
 def handed_down(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a controller gets of its caller's: none that may be a
-    secret, as it may be a person's application.
+    """The caller's variables that a controller gets: none that may be a secret,
+    as the controller may run a person's application.
     """
     return {
         name: value

@@ -191,8 +191,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 def from_json(raw: bytes) -> Any:
     """The value of a JSON text.
 
-    Raises ValueError or RecursionError if it is not valid, or holds NaN or
-    half a surrogate pair, which cannot be written to a file.
+    Raises ValueError or RecursionError if it is not valid, or holds NaN,
+    Infinity, or half a surrogate pair, which cannot be written to a file.
     """
     text = raw.decode("utf-8")
     value = _DECODER.decode(text)

@@ -258,9 +258,9 @@ def _ids(entry: JobEntry) -> list[str]:
 
 def _application(entry: JobEntry) -> str | None:
     """The label of an entry's jobs; by default a sweep's is the entry's id."""
-    return entry.application or (
-        entry.id if entry.sweep is not None else None
-    )
+    if entry.application is None and entry.sweep is not None:
+        return entry.id
+    return entry.application
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
@@ -359,9 +359,9 @@ def requests(
     granted = [entry.granted]
     if entry.sweep is not None:
         granted = list(entry.sweep.granted)
-    after = (
-        None if entry.after is None else last.get(entry.after, entry.after)
-    )
+    after = entry.after
+    if after is not None:
+        after = last.get(after, after)
     jobs = []
     for job_id, rate_bps in zip(_ids(entry), granted, strict=False):
         job = JobRequest(
@@ -412,7 +412,7 @@ def check_entry(
 def _report_keys(
     location: Location, entry: Section, keys: Iterable[str], message: str
 ) -> None:
-    """Reports those of the keys that an entry has."""
+    """Reports each of these keys that the entry has."""
     for key in keys:
         if key in entry.model_fields_set:
             location.report(message, key, at_key=True)
@@ -718,7 +718,7 @@ def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
 # ------------------------------------------------------------------ kinds of installed packages
 
 
-_ITS_OWN = (
+_FOR_ITS_PACKAGE = (
     *("pattern", "demand", "cpu", "command", "profile", "speedup"),
     *ProgramKeys.model_fields,
 )
@@ -750,7 +750,10 @@ class PluginDemands:
         if plugin is None:
             return
         _report_keys(
-            location, entry, _ITS_OWN, f"is for {kind} to say: leave it out"
+            location,
+            entry,
+            _FOR_ITS_PACKAGE,
+            f"is for {kind} to say: leave it out",
         )
         demand = _demand_by(plugin, location, entry)
         if demand is None or entry["id"] is None:

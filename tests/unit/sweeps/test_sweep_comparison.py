@@ -45,7 +45,7 @@ def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
         "1 are only in b",
         "2 of 2 means differ, 1 by more than both 95 % intervals (apart)",
     ]
-    assert found.pairs[0].differs == 3.0
+    assert found.pairs[0].second_less_first == 3.0
     (outcome,) = found.outcomes()
     assert outcome == (
         "Mean wait, in 2 combinations: more in the second sweep in 1, in the"
