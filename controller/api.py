@@ -62,9 +62,9 @@ CONNECTIONS_MAX = 64
 # Connections that have shown no token (yet).
 STRANGERS_MAX = 256
 IDLE_TIMEOUT_S = 120.0
-# From a request's first byte to its last, and the same for its answer. A peer
-# that sends or reads byte by byte would keep a connection. A connection's first
-# request has it from the start.
+# From a request's first byte to its last, and the same for its answer: a peer
+# that sends or reads byte by byte would else keep a connection. The clock of a
+# connection's first request starts with the connection.
 REQUEST_TIMEOUT_S = 10.0
 LINGER_S = 1.0
 # Requests with the token. A live tenant takes two, of some 10 ms each.
@@ -278,6 +278,7 @@ _ROUTES: tuple[tuple[re.Pattern[str], dict[str, _Endpoint]], ...] = (
     (re.compile(r"/v1/flows"), {"GET": Api.flows}),
     (re.compile(r"/v1/reconcile"), {"POST": Api.reconcile}),
 )
+# Paths that need no token.
 _OPEN = ("/openapi.json", "/v1/health")
 
 
@@ -384,11 +385,19 @@ def serve(
         # Not in its thread: connections count as they come, however late
         # their threads run.
         BoundHandler.strangers.enter(connection)
-        threading.Thread(
+        thread = threading.Thread(
             target=_converse,
             args=(BoundHandler, connection, address),
             daemon=True,
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            # As in `connections`: where threads are short, this one is lost.
+            LOG.warning("a connection could not be served: %s", error)
+            BoundHandler.strangers.leave(connection)
+            connection.close()
+            time.sleep(_PAUSE_S)
 
 
 def _converse(
@@ -428,9 +437,9 @@ def _linger(connection: socket.socket) -> None:
 class _Timed(io.RawIOBase):
     """A connection's bytes, read and written until `until_s`.
 
-    Before a request `until_s` is None, and the limit IDLE_TIMEOUT_S. The
-    socket's own time-outs would begin anew with each byte. `head_bytes`: the
-    most that may still come of a request's head.
+    Before a request `until_s` is None: then the limit is IDLE_TIMEOUT_S. The
+    socket's own time-outs would begin anew with each byte. `head_bytes`: how
+    many more bytes a request's head may have.
     """
 
     until_s: float | None
@@ -514,6 +523,13 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
         self._timed.until_s = None
         self._timed.head_bytes = HEAD_SIZE_MAX_BYTES
+
+    def handle_expect_100(self) -> bool:
+        """Tells a client that waits for it to send its body."""
+        goes_on = super().handle_expect_100()
+        # The writer would keep it until the answer, for which it is needed.
+        self.wfile.flush()
+        return goes_on
 
     def send_error(
         self,
@@ -669,8 +685,8 @@ def connections(
         except OSError as error:
             if error.errno not in _PASSING:
                 raise
-            # Of short resources one is lost, and the listener stays; without a
-            # pause this would be a busy loop.
+            # Where resources are short, this one is lost and the listener
+            # stays; without a pause this would be a busy loop.
             LOG.warning("a connection could not be accepted: %s", error)
             time.sleep(_PAUSE_S)
             continue

@@ -101,11 +101,11 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
     or leaves OUTBOX_MAX messages unread, is cut off.
 
     The library's reader waits for ever for the rest of a handshake or a
-    message, writes a traceback for each message that it cannot read, and some
-    that are made for it keep it busy for ever: lengths of zero inside. Here
-    types other than `only` (None: every type is for somebody) are passed over,
-    and of hellos and, with `only`, of statistics the library reads the head
-    alone.
+    message, and writes a traceback for each message that it cannot read.
+    Messages made for that purpose, with lengths of zero inside, keep it busy
+    for ever. Here only messages of the types in `only` are read (None: all
+    are). Of hellos the library reads the head alone, and so it does of
+    statistics if `only` is given.
     """
 
     def __init__(
@@ -169,9 +169,10 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
     def serve(self, handshakes: Places) -> None:
         """Serves the connection until it ends, and reports its end.
 
-        It has a place among `handshakes` until its own is done. The library's
-        method waits for its sending thread after killing it, and native threads
-        cannot be killed. This one ends on its last message. Raises `Unusable`.
+        It has a place among `handshakes` until its handshake is done. The
+        library's method kills its sending thread and waits for it, but native
+        threads cannot be killed: here the sender ends by itself, on its last
+        message. Raises `Unusable`.
         """
         sender = hub.spawn(self._send_loop)
         self.send_msg(self.ofproto_parser.OFPHello(self))
@@ -259,7 +260,7 @@ class SwitchConnection(_Datapath):  # type: ignore[misc]
     ) -> Any:
         """A message as the library's event.
 
-        Raises whatever the library does if it is none.
+        Raises whatever the library raises where it cannot read the message.
         """
         n_parsed = len(data)
         if kind == ofproto.OFPT_HELLO:
@@ -309,7 +310,7 @@ class Listener(_Handshake):  # type: ignore[misc]
     whose processes may be switches; ``only`` is `SwitchConnection`'s.
     """
 
-    # The library's logs what came, and fails where that is no text.
+    # The library's handler logs what came, and fails where that is no text.
     error_msg_handler = None
 
     def __init__(
@@ -420,7 +421,7 @@ class HosenetApplication(Application):  # type: ignore[misc]
 
 
 def import_options() -> None:
-    """Imports what declares options of the library, which it refuses later."""
+    """Imports modules that declare options: later the library refuses more."""
     for name in ("log", "topology.switches"):
         _module(name)
 
@@ -459,7 +460,7 @@ def start_modules(
     Returns at once. Raises UnusableApps where a module has none for these
     switches, and whatever the applications raise.
     """
-    # By name alone: the library's tries a path of that name first.
+    # By name alone: the library's function tries a path of that name first.
     _module("utils").import_module = importlib.import_module
     library = app_manager.AppManager.get_instance()
     library.load_apps([*names, *required])

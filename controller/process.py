@@ -9,6 +9,7 @@ import secrets
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -154,9 +155,15 @@ def start_controller(
         finally:
             # The child's alone: its end ends the wait.
             os.close(writer)
-        answer = _next_line(ready)
-        if answer.pop("executes_app", False):
-            answer |= _answer_of_app(ready, narrate)
+        try:
+            answer = _next_line(ready)
+            if answer.pop("executes_app", False):
+                answer |= _answer_of_app(ready, narrate)
+        except BaseException:
+            # Interrupted, for one: nobody else knows the process.
+            process.kill()
+            process.wait(KILL_TIMEOUT_S)
+            raise
     error = answer.pop("error", None)
     message = answer.pop("message", "")
     if not answer.pop("ready", False):
@@ -197,7 +204,7 @@ def _answer_of_app(
     """The outcome of an application's start.
 
     A person's code can write there, and end with any exit code: of what follows
-    only whether it is ready is believed.
+    only readiness, the message and the port of the pages are taken.
     """
     last = _last_line_of_app(ready, narrate)
     return {
@@ -209,8 +216,8 @@ def _answer_of_app(
 
 
 def handed_down(variables: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a controller gets of its caller's: none that may be a
-    secret, as it may be a person's application.
+    """The caller's variables that a controller gets: none that may be a secret,
+    as the controller may run a person's application.
     """
     return {
         name: value
@@ -257,11 +264,19 @@ def _next_line(
     ready: IO[bytes], timeout_s: float = START_TIMEOUT_S
 ) -> dict[str, Any]:
     """A line on the ready descriptor; empty if there is none in time."""
-    readable, _, _ = select.select([ready], [], [], timeout_s)
-    if not readable:
-        return {}
+    until_s = time.monotonic() + timeout_s
+    line = bytearray()
+    # Byte by byte: the rest of a line may never come, and the bytes after it
+    # are the next line's.
+    while not line.endswith(b"\n") and len(line) < LINE_MAX_BYTES:
+        left_s = max(0.0, until_s - time.monotonic())
+        readable, _, _ = select.select([ready], [], [], left_s)
+        byte = ready.read(1) if readable else b""
+        if not byte:
+            break
+        line += byte
     try:
-        answer = json.loads(ready.readline(LINE_MAX_BYTES))
+        answer = json.loads(line)
     except (ValueError, RecursionError):
         return {}
     if not isinstance(answer, dict):

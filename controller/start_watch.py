@@ -16,11 +16,11 @@ from traceback import StackSummary, extract_stack
 from types import FrameType
 from typing import Any
 
-# A start that uses less of a processor than BUSY_S within WAIT_S does nothing.
-# What is large, or slow because others have the processors, uses more.
+# A start that uses less processor time than BUSY_S within WAIT_S only waits. A
+# large one, or one that is slow because others have the processors, uses more.
 WAIT_S = 10.0
 BUSY_S = 0.05
-# Of a processor: what needs more is no start.
+# Processor time: what needs more is no start.
 MOST_S = 60.0
 
 
@@ -34,8 +34,8 @@ def watched_start(
     """Looks every WAIT_S at the block that it surrounds, and at its stack.
 
     Calls ``refuse`` where the block only waits, ``refuse_busy`` where it has
-    taken more than ``most_s`` of a processor, else ``tell``. To be used in the
-    main thread, where Python runs the handlers of signals.
+    taken more than ``most_s`` of processor time, else ``tell``. To be used in
+    the main thread, where Python runs the handlers of signals.
     """
     starter = _green_thread()
     began_s = used_s = time.process_time()

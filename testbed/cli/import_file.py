@@ -107,7 +107,7 @@ def _kind(name: str | None) -> Kind | None:
 
 
 def _say(imported: Imported) -> None:
-    """The same as the file's comments, for who looks at the terminal."""
+    """Says at the terminal what the file's comments say."""
     for sentence in imported.notes.taken:
         console.say(f"taken: {sentence}")
     for sentence in imported.notes.not_taken:

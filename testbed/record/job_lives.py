@@ -129,7 +129,8 @@ class JobLives:
     def follow(self, event: events.Event) -> JobLife | None:
         """Takes an event in, in O(1).
 
-        Returns the life of the job that it is about; None for other events.
+        Returns the life of the job that it changes; None for an event that
+        changes none, or several.
         """
         # Use is constant between events: each interval is added with what
         # was held during it.

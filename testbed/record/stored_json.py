@@ -38,10 +38,11 @@ def _indented(value: object, line_end: str) -> str:
     inner_end = f"{line_end}  "
     if isinstance(value, dict) and value:
         if not _all_plain(value.values()):
-            parts = [
-                f"{_encoder('').encode(key)}: {_indented(member, inner_end)}"
-                for key, member in value.items()
-            ]
+            parts = []
+            for key, member in value.items():
+                # In an object, for which the encoder makes a number a text.
+                name = _encoder("").encode({key: None})[1:-5]
+                parts.append(f"{name}{_indented(member, inner_end)}")
             text = f",{inner_end}".join(parts)
             return f"{{{inner_end}{text}{line_end}}}"
     elif isinstance(value, list | tuple) and value:
@@ -190,8 +191,8 @@ _DECODER = json.JSONDecoder(parse_constant=_no_constant)
 def from_json(raw: bytes) -> Any:
     """The value of a JSON text.
 
-    Raises ValueError or RecursionError if it is not valid, or holds NaN or
-    half a surrogate pair, which cannot be written to a file.
+    Raises ValueError or RecursionError if it is not valid, or holds NaN,
+    Infinity, or half a surrogate pair, which cannot be written to a file.
     """
     text = raw.decode("utf-8")
     value = _DECODER.decode(text)

@@ -45,6 +45,7 @@ from testbed.spec.document import (
 )
 from testbed.spec.plugin_functions import PluginFunction, plugin_function
 from testbed.spec.size_limits import LIMITS
+from testbed.spec.sweep_section import as_yaml
 from testbed.spec.topology_section import LoadContext
 from testbed.spec.unit_types import (
     Bandwidth,
@@ -257,9 +258,9 @@ def _ids(entry: JobEntry) -> list[str]:
 
 def _application(entry: JobEntry) -> str | None:
     """The label of an entry's jobs; by default a sweep's is the entry's id."""
-    return entry.application or (
-        entry.id if entry.sweep is not None else None
-    )
+    if entry.application is None and entry.sweep is not None:
+        return entry.id
+    return entry.application
 
 
 def _applications(entries: Sequence[JobEntry]) -> tuple[str, ...] | None:
@@ -358,9 +359,9 @@ def requests(
     granted = [entry.granted]
     if entry.sweep is not None:
         granted = list(entry.sweep.granted)
-    after = (
-        None if entry.after is None else last.get(entry.after, entry.after)
-    )
+    after = entry.after
+    if after is not None:
+        after = last.get(after, after)
     jobs = []
     for job_id, rate_bps in zip(_ids(entry), granted, strict=False):
         job = JobRequest(
@@ -411,7 +412,7 @@ def check_entry(
 def _report_keys(
     location: Location, entry: Section, keys: Iterable[str], message: str
 ) -> None:
-    """Reports those of the keys that an entry has."""
+    """Reports each of these keys that the entry has."""
     for key in keys:
         if key in entry.model_fields_set:
             location.report(message, key, at_key=True)
@@ -472,6 +473,8 @@ def _check_words(location: Location, words: Sequence[str]) -> None:
 
 def _check_program(location: Location, entry: Section) -> None:
     """Checks that keys of programs belong to kind program, and its files."""
+    if not entry.is_readable("kind"):
+        return
     if entry["kind"] != "program":
         _report_keys(
             location,
@@ -715,7 +718,7 @@ def _circles(follows: Mapping[str, str]) -> Iterator[list[str]]:
 # ------------------------------------------------------------------ kinds of installed packages
 
 
-_ITS_OWN = (
+_FOR_ITS_PACKAGE = (
     *("pattern", "demand", "cpu", "command", "profile", "speedup"),
     *ProgramKeys.model_fields,
 )
@@ -747,7 +750,10 @@ class PluginDemands:
         if plugin is None:
             return
         _report_keys(
-            location, entry, _ITS_OWN, f"is for {kind} to say: leave it out"
+            location,
+            entry,
+            _FOR_ITS_PACKAGE,
+            f"is for {kind} to say: leave it out",
         )
         demand = _demand_by(plugin, location, entry)
         if demand is None or entry["id"] is None:
@@ -858,8 +864,9 @@ def read_profile(path: FilePath) -> tuple[Profile | None, Document]:
 
 def profile_text(profile: Profile, application: str | None = None) -> str:
     """A profile as the text of a file that :func:`read_profile` reads."""
-    lines = [] if application is None else [f"application: {application}"]
-    lines.append("options:")
+    lines = ["options:"]
+    if application is not None:
+        lines.insert(0, f"application: {as_yaml(application)}")
     for bps, took_s in profile.options:
         bandwidth = format_bandwidth(bps)
         time = format_duration(took_s)

@@ -173,8 +173,8 @@ class SwimWorkload(TraceWorkload):
     def requests(
         self, trace: Trace[SwimJob], seed: int, link_bps: int
     ) -> tuple[tuple[JobRequest, ...], Sample]:
-        """The jobs, batch by batch, and the sample they are. ValueError where
-        that cannot be.
+        """The jobs, batch by batch, and the sample that they are. Raises
+        ValueError where there is no such sample.
 
         No job asks for more than half of ``link_bps``.
         """
@@ -369,7 +369,7 @@ def _sampling(facts: Mapping[str, Any]) -> str:
     """The kind of sample, and how many jobs it has more than once."""
     mean = facts["parameters"]["vms"]
     how = "a plain sample"
-    # The trace's median is one task: a mean of 15 and more has to be chosen.
+    # The trace's median is one task: only a stratified sample has a large mean.
     if mean is not None:
         large = f"{facts['large_jobs']:,} of them of {mean:g}"
         how = f"a stratified sample, {large} or more"

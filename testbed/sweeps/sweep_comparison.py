@@ -43,7 +43,7 @@ class MetricPair:
     second: Estimate
 
     @property
-    def differs(self) -> float:
+    def second_less_first(self) -> float:
         """The second mean less the first."""
         return self.second.mean - self.first.mean
 
@@ -52,9 +52,16 @@ class MetricPair:
         """True where there are two 95 % intervals that do not overlap."""
         return self.first.is_apart(self.second)
 
+    @property
+    def lacks_interval(self) -> bool:
+        """True where a mean has none, as that of a single seed."""
+        return None in (self.first.half_width, self.second.half_width)
+
     def cells(self) -> list[str]:
         """As text: values, metric, both means, second less first."""
-        difference = four_digits(self.differs, "+") if self.differs else "0"
+        difference = "0"
+        if self.second_less_first:
+            difference = four_digits(self.second_less_first, "+")
         if self.is_apart:
             difference += " (apart)"
         both = with_interval(self.first), with_interval(self.second)
@@ -68,10 +75,10 @@ class MetricPair:
             with_interval(mean.scaled(1 / scale.size))
             for mean in (self.first, self.second)
         ]
-        away = words.distance(abs(self.differs))
+        away = words.distance(abs(self.second_less_first))
         difference = "the same"
-        if self.differs:
-            side = "second" if self.differs > 0 else "first"
+        if self.second_less_first:
+            side = "second" if self.second_less_first > 0 else "first"
             difference = f"{side} {away} more"
         if self.is_apart:
             difference += " (apart)"
@@ -81,7 +88,10 @@ class MetricPair:
 
 @dataclass(frozen=True)
 class SweepComparison:
-    """Means of two sweeps over the same keys, combination by combination."""
+    """Means of two sweeps over the same keys, combination by combination.
+
+    ``only_in``: the number of combinations that one sweep alone has, of each.
+    """
 
     names: tuple[str, str]
     keys: tuple[str, ...]
@@ -107,7 +117,7 @@ class SweepComparison:
         for name, count in zip(self.names, self.only_in, strict=True):
             if count:
                 lines.append(f"{count:,} are only in {name}")
-        differing = [pair for pair in self.pairs if pair.differs]
+        differing = [pair for pair in self.pairs if pair.second_less_first]
         if not differing:
             lines.append("all means are the same")
             return lines
@@ -128,17 +138,22 @@ class SweepComparison:
         lines = []
         for metric, pairs in by_metric.items():
             apart = [pair for pair in pairs if pair.is_apart]
-            more = sum(pair.differs > 0 for pair in apart)
+            more = sum(pair.second_less_first > 0 for pair in apart)
+            n_lacking = sum(pair.lacks_interval for pair in pairs)
+            n_overlapping = len(pairs) - len(apart) - n_lacking
             count = number_of(len(pairs), "combination")
-            if not any(pair.differs for pair in pairs):
+            if not any(pair.second_less_first for pair in pairs):
                 name = metric_words(metric).heading
                 lines.append(f"{name}: the same in {count}.")
                 continue
-            lines.append(
+            line = (
                 f"{metric_words(metric).heading}, in {count}: more in the second"
                 f" sweep in {more:,}, in the first in {len(apart) - more:,};"
-                f" the intervals overlap in {len(pairs) - len(apart):,}."
+                f" the intervals overlap in {n_overlapping:,}"
             )
+            if n_lacking:
+                line += f"; {n_lacking:,} without two intervals"
+            lines.append(f"{line}.")
         return lines
 
     def to_json(self) -> dict[str, Any]:
@@ -146,12 +161,14 @@ class SweepComparison:
         means = []
         for pair in self.pairs:
             values = dict(zip(self.keys, pair.values, strict=True))
-            kept = {"values": values, "metric": pair.metric}
-            both = {
+            record = {
+                "values": values,
+                "metric": pair.metric,
                 "first": asdict(pair.first),
                 "second": asdict(pair.second),
+                "apart": pair.is_apart,
             }
-            means.append(kept | both | {"apart": pair.is_apart})
+            means.append(record)
         return {
             "sweeps": list(self.names),
             "only_in": list(self.only_in),

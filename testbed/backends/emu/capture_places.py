@@ -38,7 +38,7 @@ class CaptureLink:
 class CapturePlaces:
     """Points of VMs by the names of their tenants, and of links.
 
-    ``hosts``: names of VMs by those that the topology has for their slots.
+    ``hosts``: names of VMs by the names that the topology has for their slots.
     """
 
     tenants: Mapping[str, tuple[CapturePoint, ...]]
@@ -109,7 +109,8 @@ def link_places(
 ) -> CapturePlaces:
     """Points of a network's links.
 
-    ``namespaces``: names of those in which bridges' switches are, by bridge.
+    ``namespaces``: by bridge, the name of its switch's namespace; None for the
+    machine's own.
     """
     names = [*node_names]
     nodes = {bridge.name: names[bridge.node] for bridge in plan.bridges}
@@ -155,7 +156,10 @@ def note(places: CapturePlaces) -> bytes:
 
 
 def noted_places(state: Path) -> CapturePlaces:
-    """Places of a run in progress, from its two notes. Raises OSError."""
+    """Places of a run in progress, from its two notes.
+
+    Raises OSError, and ValueError for a note that is damaged.
+    """
     of_links = _PLACES.validate_json((state / LINKS_NOTE).read_bytes())
     of_vms = _PLACES.validate_json((state / VMS_NOTE).read_bytes())
     return CapturePlaces(of_vms.tenants, of_links.links, of_vms.hosts)

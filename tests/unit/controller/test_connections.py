@@ -318,3 +318,31 @@ def test_a_body_whose_head_came_with_the_request_before_has_its_time(
             part = both.recv(65536)
             assert part, heard
             heard += part
+
+
+def test_who_waits_to_be_told_may_send_its_body(service: Service) -> None:
+    head = (
+        b"POST /v1/wait HTTP/1.1\r\n"
+        + OWNER
+        + b"Content-Length: 2\r\nExpect: 100-continue\r\n\r\n"
+    )
+    with unfinished(service, head) as connection:
+        connection.settimeout(5)
+        assert connection.recv(100).startswith(b"HTTP/1.1 100 ")
+        connection.sendall(b"{}")
+        assert connection.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+def test_without_a_thread_for_it_one_connection_is_lost_and_the_api_stays(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", none_left)
+        with unfinished(service) as connection:
+            connection.settimeout(5)
+            assert ended(connection)
+    with service.client() as client:
+        assert client.health()

@@ -23,6 +23,7 @@ from typing import NoReturn
 import pytest
 
 from controller import openflow13
+from controller import process as process_module
 from controller.api_client import ControllerUnreachable, SwitchesMissing
 from controller.flow_rules import (
     COOKIE_TAG,
@@ -49,6 +50,7 @@ from controller.library import (
 from controller.process import (
     ControllerNotStarted,
     ControllerProcess,
+    _next_line,
     start_controller,
 )
 from controller.values import DesiredState, NetworkSwitches, to_json
@@ -501,6 +503,44 @@ def test_it_may_have_as_many_connections_as_the_machine_allows(
         line for line in limits if line.startswith("Max open files")
     ).split()[3:5]
     assert soft == hard
+
+
+@pytest.mark.timeout(20)
+def test_a_line_without_an_end_is_waited_for_no_longer_than_a_line() -> (
+    None
+):
+    reader, writer = os.pipe()
+    with (
+        os.fdopen(reader, "rb", buffering=0) as ready,
+        os.fdopen(writer, "wb", buffering=0) as app,
+    ):
+        app.write(b'{"starting": "half')
+        assert _next_line(ready, 0.1) == {}
+        app.write(b'{"ready": true}\n{"next": 1}\n')
+        assert _next_line(ready) == {"ready": True}
+        assert _next_line(ready) == {"next": 1}
+
+
+def test_an_interrupted_start_leaves_no_controller(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*_: object) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen(("sleep", "20")))
+        return started[0]
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(process_module, "_started", start)
+    monkeypatch.setattr(process_module, "_next_line", interrupted)
+    with (
+        tempfile.TemporaryFile() as log,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        start_controller(log, *ports())
+    assert started[0].poll() == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("which", ["OpenFlow", "API"])

@@ -134,6 +134,13 @@ def test_json_knows_numpy_and_refuses_not_a_number() -> None:
         as_json({"a": object()})
 
 
+@pytest.mark.parametrize("key", [1, 2.5, None, True, "a"])
+def test_any_key_of_an_object_is_a_text(key: object) -> None:
+    value = {key: {key: [{key: 1}], "b": 2}}
+    due = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    assert as_json(value) == due
+
+
 PLAIN = st.one_of(
     st.none(),
     st.booleans(),

@@ -168,6 +168,22 @@ def test_without_a_kind_all_errors_are_told(
     assert told in by_key["workload.kind"]
 
 
+def test_keys_of_a_misspelt_kind_of_job_are_not_judged(
+    tmp_path: Path,
+) -> None:
+    job = "{id: a, kind: progam, vms: 2, duration: 2 s, command: [x], launch: mpi}"
+    path = tmp_path / "x.yaml"
+    path.write_text(
+        "topology: {kind: tree, fanout: [2], links: 1 Gbit/s, slots_per_server: 2}\n"
+        f"policies: [vc]\nworkload: {{kind: jobs, jobs: [{job}]}}\n"
+    )
+    with pytest.raises(SpecErrors) as caught:
+        load_experiment(path)
+    assert [each.path for each in caught.value.problems] == [
+        "workload.jobs[0].kind"
+    ]
+
+
 def test_keys_of_no_certain_kind_are_not_judged(tmp_path: Path) -> None:
     path = tmp_path / "x.yaml"
     path.write_text(

@@ -42,6 +42,20 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "application", ["2024", "1e3", "0x1F", "true", "no", "null", "NaN"]
+)
+def test_a_label_that_looks_like_a_number_is_read_again(
+    tmp_path: Path, application: str
+) -> None:
+    path = tmp_path / "p.yaml"
+    profile = linear_profile(150_000_000, 42.0, 0.07)
+    path.write_text(profile_text(profile, application), "utf-8")
+    read, document = read_profile(path)
+    assert document.problems == []
+    assert read is not None
+
+
 def test_jobs_get_their_profile_from_a_file_or_the_model(
     tmp_path: Path,
 ) -> None:

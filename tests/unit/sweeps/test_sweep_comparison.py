@@ -45,7 +45,7 @@ def test_a_difference_beyond_both_intervals_is_told_from_one_within_them(
         "1 are only in b",
         "2 of 2 means differ, 1 by more than both 95 % intervals (apart)",
     ]
-    assert found.pairs[0].differs == 3.0
+    assert found.pairs[0].second_less_first == 3.0
     (outcome,) = found.outcomes()
     assert outcome == (
         "Mean wait, in 2 combinations: more in the second sweep in 1, in the"
@@ -75,9 +75,15 @@ def test_one_seed_has_no_interval_and_nothing_is_apart(
 ) -> None:
     first = swept(tmp_path, "a", "0.5,vc,1,0,0,10,")
     second = swept(tmp_path, "b", "0.5,vc,1,0,0,13,")
-    (pair,) = compare_sweeps(first, second).pairs
+    comparison = compare_sweeps(first, second)
+    (pair,) = comparison.pairs
     assert not pair.is_apart
     assert pair.cells()[-1] == "+3"
+    (outcome,) = comparison.outcomes()
+    assert outcome == (
+        "Mean wait, in 1 combination: more in the second sweep in 0, in the"
+        " first in 0; the intervals overlap in 0; 1 without two intervals."
+    )
 
 
 def test_a_combination_without_a_mean_is_left_out(tmp_path: Path) -> None:
