@@ -270,8 +270,15 @@ class Channel:
         """
         # A sample beyond it is no loss: the next one has the sums since the
         # start.
-        if len(self._pending) < _PENDING_LIMIT_BYTES:
+        is_sample = isinstance(message, AgentProgress)
+        if not is_sample or len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
+        self.send_rest()
+
+    def send_rest(self) -> None:
+        """Sends what a slow caller has left of earlier messages, as far as it
+        goes without waiting. Raises ConnectionError if the caller has ended.
+        """
         try:
             self._pending = self._pending[self._sock.send(self._pending) :]
         except BlockingIOError:

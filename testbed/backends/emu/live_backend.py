@@ -165,7 +165,9 @@ class LiveBackend:
         at_ns = time.monotonic_ns() + margin_ns
         for live in self._jobs.values():
             live.begin(at_ns, at_ns)
-            self._emulation.agents.begin(live.agents, at_ns)
+            # One that was ready may have ended while others got ready.
+            present = [name for name in live.agents if name in self._alive]
+            self._emulation.agents.begin(present, at_ns)
 
     # -- time -------------------------------------------------------------------------------
 
@@ -928,9 +930,11 @@ class LiveBackend:
         # Before the rate changes: queued data left at the old one.
         self._count_drained(live)
         live.rate_bps = rate_bps
-        live.limit_s = time_limit_s(
-            live.request, rate_bps, self._scale, live.limit_s
-        )
+        # None stays: part of its time in the background was up to others.
+        if live.limit_s is not None:
+            live.limit_s = time_limit_s(
+                live.request, rate_bps, self._scale, live.limit_s
+            )
         if live.tenant is not None:
             live.tenant = self._emulation.rerate(
                 live.tenant, scaled_bps(rate_bps, self._scale.rate)
