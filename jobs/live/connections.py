@@ -162,7 +162,7 @@ class Connections:
             self._connect_when_due(now_ns)
             for key, _ in self._selector.select(self._patience_s()):
                 key.data()
-        # Connections came as they came; turns are those of the plan.
+        # Connections were made in any order; turns are those of the plan.
         self.sendings.sort(
             key=lambda sending: self.plan.sends.index(sending.order)
         )

@@ -207,7 +207,7 @@ class _Process:
         return len(self.sent)
 
     def send(self, order: Order, scratch: Path) -> Future[Outcome]:
-        """Sends a task. Where the process is lost, the future is so too."""
+        """Sends a task; if the process is lost, the future has a BrokenProcessPool."""
         future: Future[Outcome]
         try:
             future = self._pool.submit(
