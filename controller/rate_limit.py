@@ -55,8 +55,8 @@ class TokenBucket:
 class SparseLog:
     """Log of warnings that others can cause as often as they like.
 
-    It writes the first LINES_MAX of a row, then those whose number in it is
-    a power of two. PAUSE_S without a warning ends the row. ``clock`` is as in
+    It writes the first LINES_MAX warnings of a row, then each whose number in
+    the row is a power of two. PAUSE_S without a warning ends the row. ``clock`` is as in
     :class:`TokenBucket`.
     """
 
@@ -93,7 +93,7 @@ class SparseLog:
 class Places:
     """At most `most` connections, each from `enter` to `leave`.
 
-    Beyond, the one that entered first is shut down.
+    One more shuts down the one that entered first.
     """
 
     def __init__(self, most: int) -> None:

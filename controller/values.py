@@ -40,7 +40,7 @@ ELEMENTS_MAX = 1 << 16
 RULES_MAX = 1 << 16
 PROBLEMS_MAX = 20
 PROBLEM_LENGTH_MAX = 300
-# Beyond, they are counted only: pydantic gives all of them or none, 1 kB each.
+# More errors than these are only counted: pydantic gives all or none, 1 kB each.
 _ERRORS_MAX = 1000
 
 _TENANT_SPACE = ipaddress.IPv4Network("10.0.0.0/8")
@@ -269,7 +269,7 @@ class DesiredState(Strict):
         return replace(self, tenants=tuple(tenants))
 
     def without_tenant(self, tenant_id: int) -> DesiredState:
-        """The state with one tenant less; `UnknownTenant` without it."""
+        """The state with one tenant less; `UnknownTenant` if there is none."""
         removed = self.tenant(tenant_id)
         tenants = [
             tenant for tenant in self.tenants if tenant is not removed
@@ -579,13 +579,16 @@ def _depths(
     tenant: Tenant,
     roots: Iterable[int],
 ) -> dict[int, int]:
-    """Number of switches from a root down to each that it reaches, with both."""
+    """By switch, the number of switches from a root down to it, both counted.
+
+    Switches that no root reaches are missing.
+    """
     below: dict[int, list[int]] = {dpid: [] for dpid in tenant.dpids}
     for edge in tenant.tree:
         below[edge.parent_dpid].append(edge.child_dpid)
     depth = dict.fromkeys(roots, 1)
     queue = list(depth)
-    for dpid in queue:  # it grows under way
+    for dpid in queue:  # it grows meanwhile
         for child in below[dpid]:
             depth[child] = depth[dpid] + 1
             queue.append(child)

@@ -181,10 +181,10 @@ def used_cpu_s() -> float:
     """User and system time of this process and its ended children, in s."""
     # Children that still run are not counted: the kernel adds their time as
     # they are waited for.
-    agents = resource.getrusage(resource.RUSAGE_SELF)
-    childrens = resource.getrusage(resource.RUSAGE_CHILDREN)
-    user_s = agents.ru_utime + childrens.ru_utime
-    return user_s + agents.ru_stime + childrens.ru_stime
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    user_s = own.ru_utime + children.ru_utime
+    return user_s + own.ru_stime + children.ru_stime
 
 
 def wait_for_start(channel: Channel) -> int:
@@ -270,8 +270,15 @@ class Channel:
         """
         # A sample beyond it is no loss: the next one has the sums since the
         # start.
-        if len(self._pending) < _PENDING_LIMIT_BYTES:
+        is_sample = isinstance(message, AgentProgress)
+        if not is_sample or len(self._pending) < _PENDING_LIMIT_BYTES:
             self._pending += encode(message)
+        self.send_rest()
+
+    def send_rest(self) -> None:
+        """Sends what a slow caller has left of earlier messages, as far as it
+        goes without waiting. Raises ConnectionError if the caller has ended.
+        """
         try:
             self._pending = self._pending[self._sock.send(self._pending) :]
         except BlockingIOError:

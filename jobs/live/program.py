@@ -139,6 +139,7 @@ class ProgramAgent(Agent):
             self._report_early()
             # Ranks of other VMs may still want something of this one's daemons.
             while True:
+                self._channel.send_rest()
                 self._attend()
 
     def _until_ready(self, stack: ExitStack) -> None:

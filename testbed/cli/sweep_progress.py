@@ -14,8 +14,8 @@ from testbed.sweeps.result_store import Report, SweepProgress
 
 SAY_EVERY_S = 30.0
 EXPECTED_S = 60.0
-"""Expected seconds weigh as much as an observation of so many: the time that a
-first run needs to begin says nothing about all runs.
+"""Where costs are expected seconds, they weigh as much as so many observed ones:
+the time that a first run needs to begin says nothing about all runs.
 """
 
 
@@ -38,8 +38,8 @@ def shown_progress(
                 console.say(
                     f"{name}: {now.kept} of {now.of} {things} are there already"
                 )
-            # More seeds begin anew, too: their costs are those of what is
-            # missing then.
+            # A further round of seeds begins anew, too: its costs are those
+            # of the runs that it adds.
             if (
                 last is None
                 or now.stage != last.stage

@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 
 from jobs.python_child import (
@@ -81,6 +80,7 @@ def in_fresh_process(
             env=environment,
             check=True,
             text=True,
+            errors="replace",
             capture_output=True,
             timeout=TIMEOUT_S,
         )
@@ -94,6 +94,9 @@ def in_fresh_process(
         raise RunFailed(
             f"a fresh process ends with {error.returncode}: {words[-1]}"
         ) from error
+    # As where the policy ends the process by itself.
+    except ValueError:
+        raise RunFailed("a fresh process ends without a result") from None
     return lines
 
 
@@ -101,10 +104,12 @@ def main() -> None:
     """Reads texts on standard input, and writes the lines of their runs."""
     texts = json.load(sys.stdin)
     times = int(sys.argv[1])
-    # Standard output is for the result alone: a policy may print.
-    with redirect_stdout(sys.stderr):
+    # Standard output is for the result alone: a policy may print, and so may a
+    # library that it uses, past Python's own streams.
+    with os.fdopen(os.dup(1), "w") as result:
+        os.dup2(2, 1)
         runs = [[lines_of(text) for _ in range(times)] for text in texts]
-    json.dump(runs, sys.stdout)
+        json.dump(runs, result)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 """``workload: {kind: ladder}``: one application at rising bandwidths, for its
 profile.
 
-``testbed profile`` runs such a file and writes the application's profile. It
-does the same work at every bandwidth, and asks for the bandwidth that it gets.
+``testbed profile`` runs such a file and writes the application's profile. The
+application does the same work at every bandwidth, and asks for the bandwidth
+that it gets.
 """
 
 from __future__ import annotations

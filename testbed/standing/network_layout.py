@@ -8,8 +8,8 @@ from testbed.plan.network_plan import NetworkPlan, TenantPlan
 from testbed.standing.keeper_protocol import KeeperRequest
 
 
-# Requests of their own module: it needs the plans of networks, which most
-# clients of the keeper do without.
+# These requests have a module of their own, as it needs the plans of networks,
+# which most clients of the keeper do without.
 @dataclass(frozen=True)
 class ShowLayout(KeeperRequest):
     """Asks for :class:`NetworkLayout`."""

@@ -143,22 +143,22 @@ class Processors:
     def _result(
         self, process: _Process, future: Future[Outcome], supply: Supply
     ) -> Result | None:
-        order = process.sent.pop(future)
         error = future.exception()
+        if isinstance(error, BrokenProcessPool):
+            return self._lost(process, supply)
+        order = process.sent.pop(future)
         if error is None:
             return order.task, future.result()
-        if isinstance(error, BrokenProcessPool):
-            return self._lost(process, order, supply)
         failure = TaskFailure(f"{type(error).__name__}: {error}")
         return order.task, Outcome(None, failure)
 
-    def _lost(
-        self, process: _Process, order: Order, supply: Supply
-    ) -> Result | None:
-        """Has a lost process's tasks done again. It computed ``order``, which
-        may fail by that.
+    def _lost(self, process: _Process, supply: Supply) -> Result | None:
+        """Has a lost process's tasks done again. The first one, which it
+        computed, may fail by that.
         """
-        others = tuple(process.sent.values())
+        # Not the task of the future that came first: what is sent to a lost
+        # process is refused before the others' futures are done.
+        order, *others = process.sent.values()
         process.sent.clear()
         self._processes.remove(process)
         process.end()
@@ -207,7 +207,7 @@ class _Process:
         return len(self.sent)
 
     def send(self, order: Order, scratch: Path) -> Future[Outcome]:
-        """Sends a task. Where the process is lost, the future is so too."""
+        """Sends a task; if the process is lost, the future has a BrokenProcessPool."""
         future: Future[Outcome]
         try:
             future = self._pool.submit(

@@ -97,7 +97,7 @@ def draw(
     columns, rows = _grid(plan)
     for panel in panels(plan, table):
         axes = picture.add_subplot(rows, columns, panel.metric_index + 1)
-        _panel(axes, lines[:MOST_LINES], x, panel)
+        _draw_panel(axes, lines[:MOST_LINES], x, panel)
         axes.set_title(panel.title)
     title = _title(plan, table, len(lines))
     # All panels have the same lines.
@@ -223,11 +223,11 @@ def across_names(
     # By values, not by names: long names are cut, and may then be the same.
     places: dict[tuple[Any, ...], int] = {}
     for row in table:
-        places.setdefault(_of(row, keys), len(places))
+        places.setdefault(_values(row, keys), len(places))
     return Across(
         title=", ".join(columns[index] for index in keys),
         keys=keys,
-        x_of=lambda row: places[_of(row, keys)],
+        x_of=lambda row: places[_values(row, keys)],
         names=tuple(map(_name, places)),
     )
 
@@ -236,7 +236,7 @@ def _x(axis: Axis, index: int, row: TableRow) -> float:
     return axis.places[row.values[index]]
 
 
-def _of(row: TableRow, keys: Sequence[int]) -> tuple[Any, ...]:
+def _values(row: TableRow, keys: Sequence[int]) -> tuple[Any, ...]:
     return tuple(row.values[index] for index in keys)
 
 
@@ -259,8 +259,10 @@ def _lines(
     lines = []
     for values, rows in _grouped(table, rest).items():
         # Numbers in the order in which their values first occur.
-        colour = colours.setdefault(_of(rows[0], by_colour), len(colours))
-        dash = dashes.setdefault(_of(rows[0], by_dashes), len(dashes))
+        colour = colours.setdefault(
+            _values(rows[0], by_colour), len(colours)
+        )
+        dash = dashes.setdefault(_values(rows[0], by_dashes), len(dashes))
         line = Line(
             label=label_of(names, values),
             looks=(colour, dash),
@@ -277,7 +279,7 @@ def _grouped(
     """Rows by the values of some keys."""
     grouped: dict[tuple[Any, ...], list[TableRow]] = {}
     for row in table:
-        grouped.setdefault(_of(row, keys), []).append(row)
+        grouped.setdefault(_values(row, keys), []).append(row)
     return grouped
 
 
@@ -345,7 +347,7 @@ def _has_values(lines: Sequence[Line], metric_index: int) -> bool:
     return False
 
 
-def _panel(
+def _draw_panel(
     axes: Axes, lines: Sequence[Line], x: Across, panel: Panel
 ) -> None:
     xs = list(chain.from_iterable(line.xs for line in lines))

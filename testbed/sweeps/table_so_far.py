@@ -37,8 +37,8 @@ NAME = ".sweep-{pid}.json"
 class TableSoFar:
     """A sweep at a moment.
 
-    ``rows``: combinations with a result of some cell, as people read them; of
-    many the first.
+    ``rows``: the first MOST_ROWS combinations of which a cell is done, as people
+    read them.
     """
 
     name: str

@@ -89,7 +89,9 @@ _RATES = {
 def _link_gauges(
     layout: PageLayout, rates: Mapping[str, NDArray[np.float64]]
 ) -> Iterator[Gauge]:
-    """Rates of the links that the page draws; of a rack's, that of the fullest."""
+    """Rates of the links that the page draws. A rack's links are drawn as one, with
+    the rate of the fullest.
+    """
     capacity_bps = layout.drawn_capacity_bps
     # As on the page, there are no links of 8,000 servers. The rate of a rack's
     # fullest link is its share times its capacity.

@@ -165,7 +165,9 @@ class LiveBackend:
         at_ns = time.monotonic_ns() + margin_ns
         for live in self._jobs.values():
             live.begin(at_ns, at_ns)
-            self._emulation.agents.begin(live.agents, at_ns)
+            # One that was ready may have ended while others got ready.
+            present = [name for name in live.agents if name in self._alive]
+            self._emulation.agents.begin(present, at_ns)
 
     # -- time -------------------------------------------------------------------------------
 
@@ -339,7 +341,7 @@ class LiveBackend:
         for job in self._jobs.values():
             if job.tenant is not None:
                 running.append(Placed(job.tenant, job.placement))
-        # Asked for at each look; it changes as jobs come and go alone.
+        # Asked for at each look, but it changes only as jobs come and go.
         if self._running == running:
             return self._crowded
         self._running = running
@@ -354,7 +356,7 @@ class LiveBackend:
         return self._crowded
 
     def _full_nodes(self) -> dict[int, Claim]:
-        """Nodes, by server, with a background VM that uses all others leave."""
+        """Claims, by server, of background VMs that use all that others leave."""
         nodes = {}
         for job, tenant in self._on_nodes():
             if job.frozen or job.tier != "background":
@@ -407,7 +409,7 @@ class LiveBackend:
     def listen_until(self, until_s: float) -> None:
         """Follows the jobs until ``until_s``, or until all are over.
 
-        None is removed meanwhile.
+        No job is removed meanwhile.
         """
         with self._emitting_events():
             while (
@@ -424,7 +426,7 @@ class LiveBackend:
     def _check_job(self, job: LiveJob) -> None:
         """Fails a running job that lost a port, is far too late, or stalls."""
         is_working = job.since_ns is not None and job.begun and not job.over
-        # One that a failure has cut is to stand still.
+        # A job that a failure has cut is to stand still.
         if not is_working or job.tenant is None or job.cut_ns is not None:
             return
         now_ns = time.monotonic_ns()
@@ -505,8 +507,8 @@ class LiveBackend:
 
     def _let_borrow(self, live: LiveJob) -> None:
         """Lets a job without an enforced reservation use what others leave."""
-        shares = live.best_effort and not self._weighted
-        if self._enforcement == "none" or shares:
+        borrows = live.best_effort and not self._weighted
+        if self._enforcement == "none" or borrows:
             self._emulation.network.allow_borrowing()
 
     def _deploy(
@@ -553,12 +555,12 @@ class LiveBackend:
         """
         return min(
             took_ns
-            for count, took_ns in self._placings_ns
-            if count >= n_vms
+            for n_placed, took_ns in self._placings_ns
+            if n_placed >= n_vms
         )
 
     def _plans(self, live: LiveJob, tenant: TenantPlan) -> tuple[Plan, ...]:
-        """Plans of a job's agents; a restarted job keeps what is left of its."""
+        """Plans of a job's agents; of a restarted job, the rest of its earlier ones."""
         if live.generation:
             ips = [str(vm.ip) for vm in tenant.vms]
             return tuple(plan.readdressed(ips) for plan in live.plans)
@@ -572,7 +574,7 @@ class LiveBackend:
         )
 
     def _spawn(self, live: LiveJob, tenant: TenantPlan) -> None:
-        # Those of before may still be ending: other names.
+        # Agents of before a restart may still be ending: names differ.
         suffix = f":{live.generation}" if live.generation else ""
         live.agents = tuple(
             f"{live.request.id}.{vm.index}{suffix}" for vm in tenant.vms
@@ -631,8 +633,8 @@ class LiveBackend:
         """A namespace for every VM, by server: all of them or none."""
         slots: list[Slot] = []
         try:
-            for server, count in placement.vms_on:
-                for _ in range(count):
+            for server, n_vms in placement.vms_on:
+                for _ in range(n_vms):
                     slots.append(self._slot(server))
         except BaseException:
             self._give_back(slots)
@@ -769,8 +771,8 @@ class LiveBackend:
     def kill(self, job_id: str, reason: str) -> None:
         """Ends a job now.
 
-        What was seen of one that its reservation's end stops is kept: it ends
-        unfinished where the machine has held it up.
+        The evidence on a job that its reservation's end stops is kept: it ends
+        unfinished if the machine has held it up.
         """
         live = self._jobs[job_id]
         if reason == events.OUTLASTED and live.tenant is not None:
@@ -799,8 +801,8 @@ class LiveBackend:
         running = self._alive.intersection(live.agents)
         silent = running - live.reports.keys()
         graceful = own_program or not by_force
-        # One of a launched program that has reported serves the others until
-        # it is ended.
+        # An agent of a launched program that has reported serves the others
+        # until it is ended.
         is_launched = isinstance(live.request.demand, Program)
         number = signal.SIGTERM if graceful else signal.SIGKILL
         for name in sorted(running if is_launched else silent):
@@ -928,9 +930,11 @@ class LiveBackend:
         # Before the rate changes: queued data left at the old one.
         self._count_drained(live)
         live.rate_bps = rate_bps
-        live.limit_s = time_limit_s(
-            live.request, rate_bps, self._scale, live.limit_s
-        )
+        # None stays: part of its time in the background was up to others.
+        if live.limit_s is not None:
+            live.limit_s = time_limit_s(
+                live.request, rate_bps, self._scale, live.limit_s
+            )
         if live.tenant is not None:
             live.tenant = self._emulation.rerate(
                 live.tenant, scaled_bps(rate_bps, self._scale.rate)
@@ -949,7 +953,7 @@ class LiveBackend:
         live.thaw_ns = None
         if live.tenant is not None:
             try:
-                # One whose resume cost has not passed yet is frozen still.
+                # A resumed job is still frozen until its cost has passed.
                 if not live.frozen:
                     self._emulation.freeze(live.tenant, frozen=True)
             except OSError as error:
@@ -1070,8 +1074,7 @@ class LiveBackend:
         if live.tenant is not None:
             self.watch.evidence.leave(live.tenant.tenant_id)
         self._vacate(live)
-        # Last, as it forgets the agents' names, by which they are let go
-        # of.
+        # Last, as it forgets the agents' names, which `_vacate` needs.
         live.absorb_reports()
         live.tenant = None
         return left_ns

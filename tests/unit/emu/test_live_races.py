@@ -186,3 +186,37 @@ def test_agents_that_do_not_end_are_killed(
     (done,) = backend.wait(None)
     assert done.outcome == "finished"
     assert not emulation.agents.alive
+
+
+def test_one_that_was_ready_may_end_before_the_common_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fake: Any = FakeEmulation(tree([4], [1000 * MBPS], 2))
+    backend = LiveBackend(fake, Scale(rate=SCALE_RATE), 1, lambda _: None)
+    agents = fake.agents
+
+    def begin(names: list[str], _: int) -> None:
+        # As the pool.
+        assert agents.alive.keys() >= set(names)
+
+    monkeypatch.setattr(agents, "begin", begin)
+    start(backend, "x")
+    agents.exit("x.1", None, 9)
+    start(backend, "y", THERE)
+    backend.begin()
+    (done,) = backend.wait(0.0)
+    assert (done.job_id, done.outcome) == ("x", "killed")
+    assert "agent x.1 ended with" in done.reason
+
+
+def test_another_rate_gives_no_limit_to_what_was_in_the_background() -> (
+    None
+):
+    _, backend = live()
+    start(backend, "x")
+    backend.rescale("x", 400 * MBPS)
+    assert backend._jobs["x"].limit_s
+    backend.switch_tier("x", "background")
+    backend.switch_tier("x", "foreground")
+    backend.rescale("x", 250 * MBPS)
+    assert backend._jobs["x"].limit_s is None

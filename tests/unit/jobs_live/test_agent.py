@@ -272,3 +272,23 @@ def test_the_rate_of_a_flow_that_ends_is_the_others(
         assert paced == 24_000_000 / 8 / 2
     agent._connections.close()
     agent._selector.close()
+
+
+def test_an_early_report_comes_however_late_the_caller_reads(
+    line: tuple[Channel, socket.socket],
+) -> None:
+    channel, caller = line
+    while len(channel._pending) < 65_536:
+        channel.say(AgentProgress(0, 1, 1, 1, 0.0))
+    agent = Scripted(lambda: None)
+    agent._channel = channel
+    agent._report_early()
+    output = b""
+    # As a program's agent, which says nothing more.
+    while channel._pending:
+        output += caller.recv(1 << 20)
+        channel.send_rest()
+    caller.settimeout(0)
+    while not output.endswith(b"\n") or b"end_ns" not in output[-200:]:
+        output += caller.recv(1 << 20)
+    assert isinstance(decode(output.splitlines()[-1]), AgentReport)

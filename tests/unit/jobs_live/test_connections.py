@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import selectors
 import socket
+import sys
 from dataclasses import replace
 from itertools import cycle
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from jobs.live import connections as connections_module
 from jobs.live.agent import Channel
-from jobs.live.connections import Connections
+from jobs.live.connections import Connections, pace
 from jobs.live.patterns import VmTransfer
 from tests.support.agent_watch import loopback_ips, transfer_plans
 
@@ -76,3 +77,12 @@ def test_a_refused_call_is_repeated_soon_and_later_less_often(
     assert waits[0] <= SOON_S
     assert waits[-1] == pytest.approx(LATEST_S)
     assert len(refusals) == len(waits)
+
+
+def test_a_pace_may_need_more_than_32_bits() -> None:
+    with socket.socket() as sock:
+        for rate_bps in (20e9, 40e9):
+            pace(sock, rate_bps)
+            # SO_MAX_PACING_RATE
+            raw = sock.getsockopt(socket.SOL_SOCKET, 47, 8)
+            assert int.from_bytes(raw, sys.byteorder) == rate_bps / 8

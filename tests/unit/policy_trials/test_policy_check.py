@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from testbed.errors import RunFailed
 from testbed.policy_trials import policy_check
+from testbed.policy_trials.policy_cases import cases, largest
 from testbed.policy_trials.policy_check import (
     CHECKS,
     NO_STARVATION,
     policy_findings,
 )
+from testbed.policy_trials.policy_process import in_fresh_process
 from testbed.policy_trials.policy_standing import Contest
 from testbed.policy_trials.policy_subject import (
     QUICK,
@@ -340,3 +343,39 @@ def test_the_tables_have_three_workloads_and_mark_the_policy(
             each is not None and each.half_width is not None
             for each in success
         )
+
+
+PRINTS = """
+import sys
+class Mine(Base): pass
+sys.__stdout__.write("of a library\\n")
+sys.stderr.buffer.write(b"in Latin-1: \\xe9")
+"""
+ENDS = """
+class Mine(Base):
+    def __init__(self, embedder):
+        raise SystemExit(0)
+"""
+
+
+def text_of(source: str, folder: Path) -> str:
+    subject = subject_of(source, folder)
+    [case] = largest(cases(subject.families[0]), 1, subject.seed)
+    return case.text(subject.entry)
+
+
+def test_what_is_printed_past_pythons_streams_is_no_result(
+    tmp_path: Path,
+) -> None:
+    [[lines]] = in_fresh_process([text_of(PRINTS, tmp_path)], 1, 1)
+    assert json.loads(lines[0])
+
+
+def test_a_fresh_process_that_the_policy_ends_is_a_failed_run(
+    tmp_path: Path,
+) -> None:
+    text = text_of(GOOD, tmp_path)
+    # This process would end by it as well.
+    (tmp_path / "mine.py").write_text(HEAD + ENDS)
+    with pytest.raises(RunFailed, match="ends without a result"):
+        in_fresh_process([text], 1, 1)

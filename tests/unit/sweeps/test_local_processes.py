@@ -7,13 +7,19 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from testbed.errors import MachineCannot
 from testbed.sweeps import local_processes
 from testbed.sweeps.cluster import executor
+from testbed.sweeps.local_processes import Processors
+from testbed.sweeps.task_supply import Order, Supply
 from testbed.sweeps.tasks import Outcome, Task
 from tests.support.dask_processes import ROOT
 from tests.support.scripted_tasks import (
@@ -268,3 +274,20 @@ def test_an_end_of_the_driver_leaves_no_process(
     if signal_number == signal.SIGINT:
         assert driver.returncode == 130
         assert err == ""
+
+
+def test_the_task_that_was_computed_is_to_blame(said: list[str]) -> None:
+    """A task that is refused by a lost process is heard of before the one
+    that was computed.
+    """
+    computed, refused = Order(Square(1)), Order(Square(2))
+    futures: list[Future[Outcome]] = [Future(), Future()]
+    futures[1].set_exception(BrokenProcessPool())
+    sent = dict(zip(futures, (computed, refused), strict=True))
+    process: Any = SimpleNamespace(sent=sent, pid=7, end=lambda: None)
+    here = Processors(2, said.append)
+    here._processes.append(process)
+    supply = Supply([])
+    assert here._received(futures[1], supply) is None
+    assert (computed.losses, refused.losses) == (1, 0)
+    assert supply.take(1) == (computed,)
