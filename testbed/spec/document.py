@@ -403,8 +403,7 @@ def _place_after(source: str, before: str) -> Place:
 def _compose(text: str, source: str) -> yaml.Node:
     try:
         # Nodes have places, and their tags construct nothing.
-        loader = yaml.SafeLoader(text)
-        root = loader.get_single_node()
+        root = _root(yaml.SafeLoader(text), source)
     except yaml.reader.ReaderError as error:
         place = _place_after(source, text[: error.position])
         code = error.character
@@ -415,13 +414,6 @@ def _compose(text: str, source: str) -> yaml.Node:
         raise _refused(place, message) from None
     except yaml.MarkedYAMLError as error:
         raise SpecErrors([_syntax_problem(error, source)]) from None
-    except (ValueError, OverflowError):
-        # PyYAML converts the numbers of escapes and versions unchecked.
-        place = _place_of(loader.get_mark(), source)
-        message = (
-            "not YAML: the number of an escape or version is too large"
-        )
-        raise _refused(place, message) from None
     except RecursionError:
         raise _refused(
             Place(source, 1, 1), "is nested too deeply"
@@ -434,6 +426,18 @@ def _compose(text: str, source: str) -> yaml.Node:
     ):
         raise _refused(Place(source, 1, 1), "is empty")
     return root
+
+
+def _root(loader: yaml.SafeLoader, source: str) -> yaml.Node | None:
+    try:
+        return loader.get_single_node()
+    except (ValueError, OverflowError):
+        # PyYAML converts the numbers of escapes and versions unchecked.
+        place = _place_of(loader.get_mark(), source)
+        message = (
+            "not YAML: the number of an escape or version is too large"
+        )
+        raise _refused(place, message) from None
 
 
 def _place_of(mark: yaml.Mark | None, source: str) -> Place:
