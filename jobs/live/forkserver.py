@@ -123,6 +123,12 @@ class ForkServer:
                 self._signal(request)
             elif reason := self._refusal(request):
                 self._answer(request.id, AgentRefused(reason))
+            elif not fds:
+                # The kernel drops a descriptor that this process has no room
+                # for.
+                self._answer(
+                    request.id, AgentRefused("too many open files")
+                )
             else:
                 self._spawn(request, fds[0])
         finally:

@@ -179,14 +179,18 @@ def _asked(
 
 
 def _stop_rule(written: str) -> Stop:
+    from testbed.spec.document import ScalarError, plain_scalar
     from testbed.sweeps.intervals import Stop
 
+    hint = "write a share, as --stop 2%"
     try:
-        return Stop(parse_share(written))
-    except UnitError as error:
-        raise BadInput(
-            f"--stop {written}: {error}", "write a share, as --stop 2%"
-        ) from None
+        # As in a file, where 0.02 is a number.
+        share = parse_share(plain_scalar(written))
+    except (ScalarError, UnitError) as error:
+        raise BadInput(f"--stop {written}: {error}", hint) from None
+    if share > 1:
+        raise BadInput(f"--stop {written} is more than 100 %", hint)
+    return Stop(share)
 
 
 def _show(done: Sweep) -> None:

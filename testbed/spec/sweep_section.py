@@ -323,4 +323,10 @@ def _text(text: str) -> str:
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_/-]*", text)
     if plain and text.lower() not in _NO_WORDS:
         return text
-    return json.dumps(text, ensure_ascii=False)
+    escaped = []
+    for char in json.dumps(text, ensure_ascii=False):
+        # YAML refuses raw control characters, or folds them as line ends.
+        escaped.append(
+            char if char.isprintable() else f"\\U{ord(char):08x}"
+        )
+    return "".join(escaped)

@@ -584,9 +584,9 @@ class StandingTenants:
 
     def _placement(self, request: AddTenant) -> Placement:
         free = self.ledger.residual(INSTANT_S, None)
+        self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
-        self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
         return embedded(
             self.datacentre,
             free,

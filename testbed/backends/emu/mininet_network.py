@@ -16,6 +16,7 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import (
     Callable,
@@ -59,6 +60,8 @@ PROBE_PORT = 9
 """Any port: nothing is sent to it."""
 LISTENS_WITHIN_S = 10.0
 """The longest that a server of iperf may take until it listens."""
+ENDS_WITHIN_S = 30.0
+"""The longest that it may take to end after its client, beyond the test's time."""
 LIMITS_OF_LINKS = frozenset(
     ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
 )
@@ -766,7 +769,14 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
                 sent, _, _ = client.pexec(sending)
                 # The server ends after it has read what is on its way.
                 serving.send_signal(signal.SIGINT)
-                output_bytes, _ = serving.communicate(timeout=seconds + 30)
+                output_bytes, _ = serving.communicate(
+                    timeout=seconds + ENDS_WITHIN_S
+                )
+            except subprocess.TimeoutExpired:
+                raise RunFailed(
+                    f"no iperf: {server} still waits for data of {client}",
+                    "a link between them may be down",
+                ) from None
             finally:
                 serving.kill()
         received = output_bytes.decode()
