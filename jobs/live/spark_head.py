@@ -1,5 +1,5 @@
 """Spark in a job's VMs: a master and the driver in the first VM, a worker in each
-other one. A script of the standard library alone.
+other one, or in the only one. A script of the standard library alone.
 
 ``spark-head REMOTE-SHELL VM,VM… CORES RANK-START PYTHON WORD…``: ``PYTHON`` is
 the program's interpreter, whose PySpark is used. The remote shell starts the
