@@ -2,8 +2,8 @@
 
 A new Python takes some 100 ms to start; a fork of one that has the agents' code
 in memory takes a millisecond. The server holds the socket to its caller and a
-process handle per agent. On request it starts an agent or sends it a signal, and
-it acts on its own children alone. It does not outlive its caller: agents, server
+process handle per agent. On request it starts an agent, or sends one a signal; it
+acts on its own children alone. It does not outlive its caller: agents, server
 and caller are tied by parent-death signals and by the ends of their sockets.
 
 Started as ``python -m jobs.live.forkserver FD PARENT_PID``
@@ -76,7 +76,7 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
 """The agent of each kind of plan."""
 
 _REAP_TIMEOUT_S = 5.0
-"""Time that killed agents have to end before the server does."""
+"""How long the server, before it ends, waits for the agents that it killed."""
 
 
 class ForkServer:
@@ -123,6 +123,12 @@ class ForkServer:
                 self._signal(request)
             elif reason := self._refusal(request):
                 self._answer(request.id, AgentRefused(reason))
+            elif not fds:
+                # The kernel drops a descriptor that this process has no room
+                # for.
+                self._answer(
+                    request.id, AgentRefused("too many open files")
+                )
             else:
                 self._spawn(request, fds[0])
         finally:
@@ -136,11 +142,7 @@ class ForkServer:
             return "agents do not run as root; give the uid and gid of an ordinary account"
         return None
 
-    def _spawn(
-        self,
-        request: SpawnRequest,
-        channel_fd: int,
-    ) -> None:
+    def _spawn(self, request: SpawnRequest, channel_fd: int) -> None:
         with contextlib.ExitStack() as stack:
             try:
                 log_fd = _open_log(request)
@@ -192,11 +194,7 @@ class ForkServer:
             for key, _ in self._selector.select(end_s - time.monotonic()):
                 self._reap(key.data)
 
-    def _answer(
-        self,
-        agent_id: str,
-        answer: ForkServerReply,
-    ) -> None:
+    def _answer(self, agent_id: str, answer: ForkServerReply) -> None:
         # The end of the caller is noticed by reading its socket.
         with contextlib.suppress(ConnectionError):
             self._caller.send(pickle.dumps((agent_id, answer)))
@@ -252,10 +250,7 @@ def _become_agent(
         os._exit(code)
 
 
-def _take_descriptors(
-    channel_fd: int,
-    log_fd: int,
-) -> socket.socket:
+def _take_descriptors(channel_fd: int, log_fd: int) -> socket.socket:
     """Closes all of the server's descriptors but the log and the channel.
 
     Standard input is empty, output and errors go to the log; the channel, which
@@ -309,7 +304,7 @@ def _enter(request: SpawnRequest) -> None:
     Root's privileges are needed for all of it.
     """
     if os.geteuid() == 0:
-        # Before /proc is replaced: a program's own does not have this process.
+        # Before a program's own /proc is mounted, which lacks this process.
         drop_inherited_settings()
     if request.cpus:
         os.sched_setaffinity(0, request.cpus)
@@ -350,10 +345,7 @@ def _hide_processes(request: SpawnRequest) -> None:
             linux.hide_processes()
 
 
-def _give_names(
-    request: SpawnRequest,
-    plan: CommandPlan,
-) -> None:
+def _give_names(request: SpawnRequest, plan: CommandPlan) -> None:
     hosts = hosts_text(machines_hosts(), plan.job, plan.peers)
     accounts = accounts_text(
         ACCOUNTS.read_text("utf-8", "replace"),
@@ -379,7 +371,7 @@ def _give_up_root(
     refuse_calls()
     # After the change of user, which clears it.
     linux.set_parent_death_signal(signal.SIGKILL)
-    # The server may have died before it was set.
+    # The server may have died before the signal was set.
     if os.getppid() != server_pid:
         os._exit(EXIT_FAILED)
 

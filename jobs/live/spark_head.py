@@ -1,5 +1,5 @@
 """Spark in a job's VMs: a master and the driver in the first VM, a worker in each
-other one. A script of the standard library alone.
+other one, or in the only one. A script of the standard library alone.
 
 ``spark-head REMOTE-SHELL VM,VM… CORES RANK-START PYTHON WORD…``: ``PYTHON`` is
 the program's interpreter, whose PySpark is used. The remote shell starts the
@@ -71,10 +71,13 @@ def main(words: list[str]) -> int:
             "PYSPARK_PYTHON": python,
             "PYSPARK_SUBMIT_ARGS": settings,
         }
-        return subprocess.call(
+        code = subprocess.call(
             [python, driver, rank_start, *words[5:]],
             env=os.environ | variables,
         )
+        # Negative after a signal, which no exit code is: 128 and its number,
+        # as shells have it.
+        return code if code >= 0 else 128 - code
     finally:
         _end(children)
 

@@ -60,7 +60,7 @@ def data(
     if asked is Question.LIST:
         _list(known, as_json=as_json)
         return
-    # Of all traces an absent one is no failure; of the one asked for it is.
+    # An absent trace is a failure only where it was asked for by name.
     if name is not None:
         _present(known[0])
     _check(known, as_json=as_json)
@@ -119,7 +119,7 @@ def _path(
         raise BadInput(
             "testbed data path needs a NAME", "testbed data list shows them"
         )
-    # As an experiment file's path is looked for, before the traces' names.
+    # First as a path in an experiment file, then as a trace's name.
     path = find_file(name, Path.cwd()) or _present(_named(known, name))
     console.print_result(
         {"name": name, "path": str(path)}, str(path), as_json=as_json

@@ -16,11 +16,7 @@ from testbed.cli import console, options
 from testbed.cli.sweep_progress import shown_progress
 from testbed.cli.watch import start_page
 from testbed.errors import BadInput
-from testbed.units import (
-    UnitError,
-    number_of,
-    parse_share,
-)
+from testbed.units import UnitError, number_of, parse_share
 
 if TYPE_CHECKING:
     from testbed.sweeps.intervals import Stop
@@ -117,8 +113,8 @@ def sweep(
     from testbed.sweeps.sweep_plan import plan_sweep
     from testbed.sweeps.table_so_far import table_file
 
-    # The file is read at each value here: a mistake at the last one would
-    # else be found hours later.
+    # This reads the file at each value: a mistake at the last one would
+    # otherwise be found hours later.
     plan = plan_sweep(
         file, read_text(file), _asked(over, stop, metrics, live=live)
     )
@@ -146,14 +142,14 @@ def sweep(
         raise typer.Exit(done.exit_code)
 
 
-def _check_options(options: SweepOptions, *, live: bool) -> None:
+def _check_options(chosen: SweepOptions, *, live: bool) -> None:
     """Raises BadInput where options exclude each other."""
-    if options.keep_runs and options.cluster is not None:
+    if chosen.keep_runs and chosen.cluster is not None:
         raise BadInput(
             "--keep-runs keeps folders on this machine",
             "leave --cluster or it away",
         )
-    if options.again and not live:
+    if chosen.again and not live:
         raise BadInput(
             "--again is for live cells: simulated ones repeat themselves"
         )
@@ -172,21 +168,25 @@ def _asked(
 
     return PlanOptions(
         tuple(map(read_option, over or ())),
-        None if stop is None else _stop_rule(stop),
-        tuple(metrics or ()),
-        live,
+        stop=None if stop is None else _stop_rule(stop),
+        metrics=tuple(metrics or ()),
+        live=live,
     )
 
 
 def _stop_rule(written: str) -> Stop:
+    from testbed.spec.document import ScalarError, plain_scalar
     from testbed.sweeps.intervals import Stop
 
+    hint = "write a share, as --stop 2%"
     try:
-        return Stop(parse_share(written))
-    except UnitError as error:
-        raise BadInput(
-            f"--stop {written}: {error}", "write a share, as --stop 2%"
-        ) from None
+        # As in a file, where 0.02 is a number.
+        share = parse_share(plain_scalar(written))
+    except (ScalarError, UnitError) as error:
+        raise BadInput(f"--stop {written}: {error}", hint) from None
+    if share > 1:
+        raise BadInput(f"--stop {written} is more than 100 %", hint)
+    return Stop(share)
 
 
 def _show(done: Sweep) -> None:

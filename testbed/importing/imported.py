@@ -174,7 +174,8 @@ class RegularTree:
 class Job:
     """An entry of ``workload.jobs``; with 0 bit/s, a job that only computes.
 
-    ``after``: name of a job before whose end it does not arrive; empty: none.
+    ``after``: name of another job, which must end before this one arrives; empty:
+    none.
     ``remark``: a comment at the end of its line.
     """
 

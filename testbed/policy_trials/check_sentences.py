@@ -13,7 +13,7 @@ from testbed.units import number_of
 def check_sentences(
     findings: Sequence[PolicyFinding], standings: Sequence[Standing]
 ) -> list[str]:
-    """The sentence on the checks, then one a workload."""
+    """The sentence on the checks, then one for each workload."""
     return [_checks(findings), *map(standing_alt, standings)]
 
 

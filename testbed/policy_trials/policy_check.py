@@ -3,9 +3,8 @@ with their evidence.
 
 A check plays small experiments (:mod:`testbed.policy_trials.policy_cases`). One
 that fails has a counterexample, the smallest that was found, as an experiment
-file. Of the runs that stop early, those that the policy's own errors ended
-fail the check ``sound`` alone, and those in which the engine refused an action
-fail ``capacity``.
+file. A run that the policy's own error ended fails the check ``sound`` alone; one
+in which the engine refused an action fails ``capacity``.
 """
 
 from __future__ import annotations
@@ -187,8 +186,8 @@ def _replay_difference(subject: Subject, case: Case) -> str | None:
                 case, lambda _: ReplayBackend(iter(enumerate(trace, 1)))
             )
         )
-    except NoEvidence as none:
-        if none.refused is None:
+    except NoEvidence as stopped:
+        if stopped.refused is None:
             return None
         # The engine accepted all of the recorded run, so this refusal is a
         # difference. As ``refused`` it would count against capacity too.
@@ -209,7 +208,7 @@ def _smallest_failure(
 ) -> Failed | None:
     """The smallest failing case of the first family that has one.
 
-    ``number``: of cases that are tried of each family.
+    ``number``: how many cases of each family are tried.
     """
     evident = partial(_evident, problem, subject)
     for family in subject.families:
@@ -226,7 +225,7 @@ def _evident(
     subject: Subject,
     case: Case,
 ) -> str | None:
-    """The problem of a case; None too where its run says nothing."""
+    """The problem of a case; None also where its run says nothing."""
     try:
         return problem(subject, case)
     except NoEvidence:
@@ -385,8 +384,8 @@ def failures(subject: Subject) -> PolicyFinding:
     for fate in ON_FAILURE:
         if fate not in fates:
             continue
-        # Its runs count as the subject's: the two share lists and counters.
-        # Audits and refusals are apart.
+        # The two share lists and counters, but for audits and refusals: these
+        # runs count as the subject's.
         varied = replace(
             subject,
             entry={**subject.entry, "on_failure": fate},
@@ -413,8 +412,8 @@ def _fault_or_refusal(
     """
     try:
         return _fault(_faults(subject, case), without=without)
-    except NoEvidence as none:
-        return none.refused
+    except NoEvidence as stopped:
+        return stopped.refused
 
 
 # -- live ----------------------------------------------------------------------

@@ -118,8 +118,8 @@ class SweptKey:
         """The values as a file has them, with ranges as ``1..20``."""
         for values, _ in self.parts:
             # A file cannot express ranges with other steps.
-            has_form = isinstance(values, range) and values.step == 1
-            if has_form and len(values) > 1:
+            as_range = isinstance(values, range) and values.step == 1
+            if as_range and len(values) > 1:
                 yield f"{values[0]}..{values[-1]}"
             else:
                 yield from values
@@ -151,9 +151,10 @@ class SweptKey:
     def _axis_of_quantities(
         self, quantities: Mapping[str, tuple[str, str, float]]
     ) -> Axis | None:
-        """The axis of quantities: kind, unit and amount in the base unit by text.
+        """The axis of quantities; None for quantities of several kinds.
 
-        None for quantities of several kinds.
+        ``quantities``: by text, the kind, the unit, and the amount in the base
+        unit.
         """
         kinds = {kind for kind, _, _ in quantities.values()}
         first, (_, unit, amount) = next(iter(quantities.items()))
@@ -189,11 +190,12 @@ def read_over(location: Location) -> tuple[SweptKey, ...]:
     reported.
     """
     keys = []
-    for key in location.value if isinstance(location.value, dict) else ():
-        where = location / key
-        if where.is_readable:
-            place = location.document.key_places[where.path]
-            keys.append(SweptKey(key, place, tuple(_parts(where))))
+    if isinstance(location.value, dict):
+        for key in location.value:
+            where = location / key
+            if where.is_readable:
+                place = location.document.key_places[where.path]
+                keys.append(SweptKey(key, place, tuple(_parts(where))))
     return tuple(keys)
 
 
@@ -251,18 +253,18 @@ def _parts(location: Location) -> Iterator[tuple[Sequence[Any], Place]]:
             f"needs a value, not {value_in_words(location.value)}"
         )
         return
-    places = [location]
+    entries = [location]
     if isinstance(location.value, list):
-        places = [location / index for index in range(len(location.value))]
-    for where in places:
+        entries = [location / index for index in range(len(location.value))]
+    for where in entries:
         values = _values(where) if where.is_readable else ()
         if values:
             yield values, where.place
 
 
 def _values(location: Location) -> Sequence[Any]:
-    """One value, or the numbers of a range; none, and reported, where the range
-    is wrong.
+    """The value itself, or the numbers of a range. A wrong range has none, and is
+    reported.
     """
     match = None
     if isinstance(location.value, str):
@@ -324,4 +326,10 @@ def _text(text: str) -> str:
     plain = re.fullmatch(r"[A-Za-z][A-Za-z0-9_/-]*", text)
     if plain and text.lower() not in _NO_WORDS:
         return text
-    return json.dumps(text, ensure_ascii=False)
+    escaped = []
+    for char in json.dumps(text, ensure_ascii=False):
+        # YAML refuses raw control characters, or folds them as line ends.
+        escaped.append(
+            char if char.isprintable() else f"\\U{ord(char):08x}"
+        )
+    return "".join(escaped)

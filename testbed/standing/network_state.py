@@ -20,7 +20,7 @@ class TenantState:
     wire. ``links``: directed links and the bandwidth reserved there, in the
     experiment's units. The tenant of an open network has the bandwidth of a
     server's link, the most that a VM can have. ``trouble``: a sentence about
-    VMs that links that are down have cut off from each other.
+    VMs that cannot reach each other, as links are down.
     """
 
     name: str
@@ -40,11 +40,11 @@ class LinkState:
     go down and up with the cable; of a VM's cable the switch's alone.
     ``capacity_bps`` (upward), ``capacity_down_bps`` and ``reserved_bps`` (in
     either direction): bit/s of the experiment; 0 of a VM's cable. ``tenants``:
-    names of those that use it. ``broken``: a sentence for each tenant that its
-    loss has cut.
+    names of those that use it. ``broken``: a sentence for each tenant that the
+    cable's loss has cut.
 
     ``moved``, in the reply to a change of the link only: a sentence for each
-    tenant that the change has brought to another root, or given its links back.
+    tenant that has moved to another root, or has its links back.
     """
 
     name: str

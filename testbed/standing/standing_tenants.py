@@ -201,8 +201,8 @@ class StandingTenants:
         try:
             plan = self._emulation.rerate(self._plans[name], wire_bps)
         except BaseException:
-            # The network kept the old rate, so the ledger returns to it. It
-            # refuses reservations on lost links: meanwhile it has none.
+            # The network kept the old rate, so the ledger returns to it. Until
+            # then it knows no lost links, as it refuses reservations on them.
             self.ledger.set_lost((), ())
             self.ledger.rerate(name, INSTANT_S, state.bandwidth_bps)
             self._update_lost_cables()
@@ -386,7 +386,8 @@ class StandingTenants:
         If another tenant has taken that room meanwhile, the ledger keeps the
         new placement, for the next attempt to move.
         """
-        # The ledger refuses reservations on lost links: meanwhile it has none.
+        # Until then the ledger knows no lost links, as it refuses reservations
+        # on them.
         self.ledger.set_lost((), ())
         with suppress(OverCommit):
             self.ledger.reroot(name, INSTANT_S, placement)
@@ -584,9 +585,9 @@ class StandingTenants:
 
     def _placement(self, request: AddTenant) -> Placement:
         free = self.ledger.residual(INSTANT_S, None)
+        self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
         if request.at:
             return placed_by_hand(self.datacentre, free, request)
-        self._largest_bps = max(self._largest_bps, request.bandwidth_bps)
         return embedded(
             self.datacentre,
             free,

@@ -61,8 +61,8 @@ def placed_by_hand(
 ) -> Placement:
     """A tenant's placement on the servers that it names. Raises BadInput.
 
-    Of the trees that connect them the first with room is chosen. Where none has
-    room, the first is: the ledger then says what is lacking.
+    Of the trees that connect them, the first with room is chosen. Where none has
+    room, the first of all is: the ledger then says what is lacking.
     """
     vms_on = _vms_by_server(datacentre, request)
     choices = [

@@ -54,7 +54,7 @@ PICTURE = "sweep"
 class SweepOptions:
     """Options of a sweep.
 
-    ``cluster`` None: on ``processes`` of this machine's processors. ``again``:
+    Without a ``cluster``, ``processes`` cells at a time run here. ``again``:
     live cells whose verdict is not ok are measured again. ``command``: as it
     was typed, for provenance. Where root is needed, a hint names ``as_root``,
     or the command with sudo before it.
@@ -97,23 +97,23 @@ class Sweep:
 
     @property
     def cells(self) -> DataFrame:
-        """A row a cell: its values, its outcome, its metrics."""
+        """A row for each cell: its values, its outcome, its metrics."""
         import pandas as pd
 
         return pd.read_csv(self.folder / CELLS)
 
     @property
     def table(self) -> DataFrame:
-        """A row a combination: the metrics' means, and half the width of their
-        95 % intervals.
+        """A row for each combination: the metrics' means, and half the width of
+        their 95 % intervals.
         """
         import pandas as pd
 
         return pd.read_csv(self.folder / TABLE_CSV)
 
     def plot(self) -> Figure:
-        """The picture: a panel a metric, the first numeric key along x, a line
-        a policy.
+        """The picture: a panel for each metric, with the first numeric key along
+        x, and a line for each policy.
         """
         return sweep_figure(self.plan, self.rows)
 
@@ -224,12 +224,12 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
         folder.write_bytes(f"{PICTURE}.{kind}", content)
     folder.write_json(SWEEP, asked_for(plan, run.counts, options))
     seeds = {"count": len(plan.over[-1])} if plan.has_seeds else {}
-    where = provenance(
+    origin = provenance(
         seeds=seeds,
         command=list(options.command),
         backend=plan.backend,
     )
-    folder.write_json(PROVENANCE, where)
+    folder.write_json(PROVENANCE, origin)
     reasons = tuple(failure.message for failure in run.failures.values())
     done = Sweep(
         plan=plan,
@@ -245,7 +245,7 @@ def _written(run: SweepRun, options: SweepOptions) -> Sweep:
         sentence=done.sentence,
         reasons=reasons,
         picture=picture,
-        where=where,
+        where=origin,
     )
     folder.write_text(REPORT, page)
     return done

@@ -16,6 +16,7 @@ import resource
 import signal
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import (
     Callable,
@@ -59,6 +60,8 @@ PROBE_PORT = 9
 """Any port: nothing is sent to it."""
 LISTENS_WITHIN_S = 10.0
 """The longest that a server of iperf may take until it listens."""
+ENDS_WITHIN_S = 30.0
+"""The longest that it may take to end after its client, besides ``seconds``."""
 LIMITS_OF_LINKS = frozenset(
     ("bw", "delay", "jitter", "loss", "max_queue_size", "speedup")
 )
@@ -263,7 +266,7 @@ class AttachedSwitch(Attached, OVSSwitch):  # type: ignore[misc]
     def cmd(self, *args: Any, **options: Any) -> Any:
         """As Mininet's; an argument that is this node stands for its bridge.
 
-        Mininet's own methods name the switch to Open vSwitch so.
+        Mininet's own methods pass the node where Open vSwitch wants a bridge.
         """
         named = [self.bridge.name if arg is self else arg for arg in args]
         return super().cmd(*named, **options)
@@ -398,8 +401,8 @@ class AttachedIntf(Intf):  # type: ignore[misc]
         """As Mininet's, but sets no limits on the device.
 
         ``bw`` goes to :meth:`AttachedMininet.set_capacity`, in Mbit/s; the rest
-        is set as Mininet sets it. Raises
-        BadInput for other limits, and for a device that is no link's.
+        is set as Mininet sets it. Raises BadInput for other limits, and for a
+        device that is no link's.
         """
         limits = sorted(LIMITS_OF_LINKS & params.keys())
         if not limits:
@@ -737,8 +740,8 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
         first and the last host that have an address. Mininet's own method kills
         every iperf of the machine, waits for a line that iperf 2.1 does not
         print, and waits for ever if the two cannot reach each other. Raises
-        RunFailed in that case, and BadInput for another protocol than TCP and
-        UDP.
+        RunFailed in that case, or if the server does not end, and BadInput for
+        another protocol than TCP and UDP.
         """
         if l4Type not in ("TCP", "UDP"):
             raise BadInput(f"iperf with l4Type {l4Type}: TCP or UDP")
@@ -766,7 +769,14 @@ class AttachedMininet(Mininet):  # type: ignore[misc]
                 sent, _, _ = client.pexec(sending)
                 # The server ends after it has read what is on its way.
                 serving.send_signal(signal.SIGINT)
-                output_bytes, _ = serving.communicate(timeout=seconds + 30)
+                output_bytes, _ = serving.communicate(
+                    timeout=seconds + ENDS_WITHIN_S
+                )
+            except subprocess.TimeoutExpired:
+                raise RunFailed(
+                    f"no iperf: {server} still waits for data of {client}",
+                    "a link between them may be down",
+                ) from None
             finally:
                 serving.kill()
         received = output_bytes.decode()

@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from testbed.cli import main
+from testbed.cli.sweep import _stop_rule
 from testbed.sweeps import sweep_folder
 from testbed.sweeps.cell_runs import Cell
-from testbed.sweeps.intervals import estimate
+from testbed.sweeps.intervals import Stop, estimate
 from testbed.sweeps.sweep_pictures import sweep_figure, sweep_pictures
 from testbed.sweeps.sweep_tables import TableRow
 from tests.unit.sweeps.small_sweep import planned
@@ -149,6 +150,8 @@ def test_a_wrong_section_is_one_sentence(
         (["--over", "policies=[fcfs, easy]"], "policies"),
         (["--over", "workload.load=[0.2, 0.4]"], "not a list: several values stand without brackets, --over workload.load=A,B"),
         (["--stop", "much"], "--stop much"),
+        (["--stop", "200%"], "--stop 200% is more than 100 %"),
+        (["--stop", ".02"], "--stop .02"),
         (["--metric", "waits_mean_s"], "unknown metric 'waits_mean_s'"),
         (["--again"], "--again is for live cells"),
         (["--keep-runs", "--cluster", "tcp://127.0.0.1:1"], "--keep-runs keeps folders on this machine"),
@@ -168,6 +171,11 @@ def test_a_wrong_option_is_one_sentence(
     assert sentence in told
     assert told.count("\n") <= 2
     assert not list((tmp_path / "out").glob("*-sweep"))
+
+
+@pytest.mark.parametrize("written", ["2%", "2 %", "0.02"])
+def test_a_share_is_written_as_in_a_file(written: str) -> None:
+    assert _stop_rule(written) == Stop(0.02)
 
 
 @pytest.mark.slow

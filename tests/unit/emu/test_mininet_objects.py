@@ -667,6 +667,32 @@ def test_iperf_does_not_wait_for_a_server_that_has_ended(
             net.iperf(port=bound.getsockname()[1])
 
 
+def test_iperf_ends_where_its_server_does_not(
+    module: ModuleType,
+    transcript: io.StringIO,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As where a link goes down while data is on its way."""
+
+    def deaf(_: object) -> subprocess.Popen[bytes]:
+        script = "trap '' INT; echo ready; exec sleep 60"
+        server = subprocess.Popen(
+            ["sh", "-c", script], stdout=subprocess.PIPE
+        )
+        assert server.stdout is not None
+        server.stdout.readline()
+        return server
+
+    addresses(module, monkeypatch, {"h2": "127.0.0.1", "h5": "127.0.0.1"})
+    monkeypatch.setattr(module, "ENDS_WITHIN_S", 0.3, raising=False)
+    monkeypatch.setattr(module, "_has_route", lambda *_: True)
+    net = module.mininet_network(PLAN)
+    monkeypatch.setattr(net["h2"], "pexec", lambda _: ("", "", 0))
+    monkeypatch.setattr(net["h5"], "popen", deaf)
+    with pytest.raises(RunFailed, match="h5 still waits for data of h2"):
+        net.iperf(l4Type="UDP", seconds=0)
+
+
 def ended_at_once(_: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(["true"], stdout=subprocess.DEVNULL)
 

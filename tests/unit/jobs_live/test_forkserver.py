@@ -54,3 +54,15 @@ def test_a_fork_that_fails_is_answered_and_leaves_no_file_open(
     answer = pickle.loads(caller.recv(1 << 16))  # noqa: S301 - of this process
     assert answer == ("vm0", AgentRefused("no processes are left"))
     assert sorted(Path("/proc/self/fd").iterdir()) == before
+
+
+def test_an_agent_whose_channel_did_not_arrive_is_refused(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
+    """As where the server has as many open files as it may."""
+    caller, server = ends
+    plan = ComputePlan(0, cpu_s=1.0, share=0.5)
+    caller.send(pickle.dumps(SpawnRequest("vm0", plan, 1, 1)))
+    ForkServer(server)._handle()
+    answer = pickle.loads(caller.recv(1 << 16))  # noqa: S301 - of this process
+    assert answer == ("vm0", AgentRefused("too many open files"))

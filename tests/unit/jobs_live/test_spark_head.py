@@ -50,7 +50,10 @@ while len(list(folder.glob("Worker-*"))) < int(sys.argv[2]):
 seen = sorted(path.name.partition("-")[0] for path in folder.glob("*-*"))
 names = ("PYSPARK_SUBMIT_ARGS", "PYSPARK_PYTHON", "HOSENET_RANK")
 Path("seen").write_text(json.dumps([seen, *map(os.environ.get, names)]))
-sys.exit(int(sys.argv[3]))
+code = int(sys.argv[3])
+if code < 0:
+    os.kill(os.getpid(), -code)
+sys.exit(code)
 """
 
 
@@ -130,6 +133,12 @@ def test_workers_are_in_all_vms_but_the_drivers(
     settings = settings_of(arguments)
     assert settings["spark.executor.cores"] == "2"
     assert settings["spark.cores.max"] == "4"
+
+
+def test_a_driver_that_a_signal_ended_has_a_shells_exit_code(
+    words: list[str],
+) -> None:
+    assert spark_head.main([*words, "2", "-9"]) == 137
 
 
 def test_the_only_vm_has_a_worker_too(words: list[str]) -> None:

@@ -383,6 +383,15 @@ def test_adaba_weighs_a_tenant_against_the_largest_so_far(
     assert servers == [{"server 0"}, {"server 0"}]
 
 
+def test_a_tenant_placed_by_hand_counts_as_the_largest_too(
+    tmp_path: Path,
+) -> None:
+    network = Network(tmp_path, tree([2], GBIT, 4))
+    network.add("large", 3, 100 * MBIT, at=[("0", 3)])
+    small = network.tenants.add(AddTenant("small", 1, MBIT, "adaba"))
+    assert small.vms[0].server == "server 0"
+
+
 @pytest.fixture
 def two_roots(tmp_path: Path) -> Network:
     """Three servers; the one in the middle is below both roots."""

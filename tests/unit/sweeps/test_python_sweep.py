@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from testbed.errors import BadInput, MachineCannot
-from testbed.spec.sweep_section import read_option
+from testbed.spec.document import read_document
+from testbed.spec.sweep_section import as_yaml, read_option
 from testbed.sweeps.python_sweep import sweep
 from testbed.sweeps.sweep_pictures import MOST_LINES, sweep_figure
 from tests.support.dask_processes import ROOT
@@ -298,3 +299,12 @@ def test_quantities_have_places_on_an_axis() -> None:
         assert list(axis.places.values()) == pytest.approx(places)
     for text in ("k=a,b", "k=1 s,1 Mbit/s", "k=1,1 s", "k=true,false"):
         assert read_option(text).axis is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a\x7fb", "a\x85b", "a \u2028 b", "\ufeff", "é 𝄞", 'a "\\"\tb\n'],
+)
+def test_a_text_is_the_same_after_it_was_written(text: str) -> None:
+    document = read_document(as_yaml([text]), "file")
+    assert (document.data, document.problems) == ([text], [])
