@@ -77,7 +77,7 @@ def test_a_top_group_that_takes_no_process_hands_it_to_the_first_ones(
         assert text == "7"
 
     monkeypatch.setattr(cgroups, "_write", write)
-    monkeypatch.setattr(cgroups, "group_of", lambda *_: "/init")
+    monkeypatch.setattr(cgroups, "group_of", lambda *_, **__: "/init")
     cgroups._write_outside(tmp_path, 7)
     cgroups._write_outside(tmp_path / "v1", 7)
     assert written == [

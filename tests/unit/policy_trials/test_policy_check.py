@@ -354,7 +354,7 @@ sys.stderr.buffer.write(b"in Latin-1: \\xe9")
 ENDS = """
 class Mine(Base):
     def __init__(self, embedder):
-        raise SystemExit(0)
+        os._exit(0)
 """
 
 
@@ -376,6 +376,6 @@ def test_a_fresh_process_that_the_policy_ends_is_a_failed_run(
 ) -> None:
     text = text_of(GOOD, tmp_path)
     # This process would end by it as well.
-    (tmp_path / "mine.py").write_text(HEAD + ENDS)
+    (tmp_path / "mine.py").write_text(f"import os\n{HEAD}{ENDS}")
     with pytest.raises(RunFailed, match="ends without a result"):
         in_fresh_process([text], 1, 1)
