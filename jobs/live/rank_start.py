@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
+from types import FrameType
 from typing import NamedTuple
 
 SOCKET = "HOSENET_LAUNCHER"
@@ -95,8 +97,14 @@ def watched(
 
 def _pass_on_signals(child: int) -> None:
     """A launcher ends its rank by this process, which reports the rank's end."""
+
+    def pass_on(signum: int, _: FrameType | None) -> None:
+        # The rank may have ended, with its end not yet reported.
+        with suppress(ProcessLookupError):
+            os.kill(child, signum)
+
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, lambda number, _: os.kill(child, number))
+        signal.signal(signum, pass_on)
 
 
 def _become(words: list[str]) -> None:

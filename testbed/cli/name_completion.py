@@ -18,10 +18,10 @@ def run_names(incomplete: str) -> list[str]:
     from testbed.record.run_names import policy_names, short_names
 
     run, slash, _ = incomplete.partition("/")
-    if slash and Path(run).exists():
-        return []
     names = []
     try:
+        if slash and Path(run).exists():
+            return []
         if slash:
             for policy in policy_names(Path(run)):
                 names.append(f"{run}/{policy}")

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +22,9 @@ from testbed.owned_files import caller
 from testbed.record.folder import RunFolder, write_asked_for
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
+from testbed.spec.document import Problem, SpecErrors, read_document
 from testbed.spec.policy_section import policy_from
+from testbed.spec.sweep_section import as_yaml
 from testbed.units import (
     format_duration,
     format_share,
@@ -159,9 +160,7 @@ def _written(takes: Parameter) -> str:
         return format_duration(float(value))
     if takes.unit == "share":
         return format_share(float(value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return as_yaml(value)
 
 
 def _allowed(takes: Parameter) -> str:
@@ -331,12 +330,23 @@ def _subject(
 
 
 def _value(setting: str, text: str) -> Any:
+    """A value as an experiment file has it. Raises BadInput."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInput(
-            f"--set {setting}: {text!r} is no value that a file could have"
-        ) from None
+        document = read_document(text, f"--set {setting}")
+    except SpecErrors as errors:
+        raise _no_value(setting, text, errors.problems) from None
+    if document.problems:
+        raise _no_value(setting, text, document.problems)
+    return document.data
+
+
+def _no_value(
+    setting: str, text: str, problems: Sequence[Problem]
+) -> BadInput:
+    return BadInput(
+        f"--set {setting}: {text!r} is no value that a file could have",
+        problems[0].message,
+    )
 
 
 def _class(name_or_class: str) -> str:

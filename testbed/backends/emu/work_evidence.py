@@ -85,7 +85,8 @@ class Work:
         last = self._last
         self._last = {}
         longest_s = 0.0
-        for claim in claims:
+        # Background VMs of one node have one claim: it lacks the time once.
+        for claim in dict.fromkeys(claims):
             now_used_s = used_s(claim.group)
             if now_used_s is None:
                 continue
