@@ -153,23 +153,23 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
     }
 
 
-def _written(takes: Parameter) -> str:
+def _written(parameter: Parameter) -> str:
     """A parameter's default as a file has it."""
-    value = takes.default
-    if takes.unit == "s":
+    value = parameter.default
+    if parameter.unit == "s":
         return format_duration(float(value))
-    if takes.unit == "share":
+    if parameter.unit == "share":
         return format_share(float(value))
     return as_yaml(value)
 
 
-def _allowed(takes: Parameter) -> str:
-    if takes.choices:
-        return ", ".join(takes.choices)
-    if takes.limits is None:
+def _allowed(parameter: Parameter) -> str:
+    if parameter.choices:
+        return ", ".join(parameter.choices)
+    if parameter.limits is None:
         return "–"
-    low, high = takes.limits
-    return f"{low:g} to {high:g}{' s' if takes.unit == 's' else ''}"
+    low, high = parameter.limits
+    return f"{low:g} to {high:g}{' s' if parameter.unit == 's' else ''}"
 
 
 def _entry(kind: PolicyKind) -> str:
@@ -300,8 +300,8 @@ def _checked(
             advance(per_check)
             if not as_json:
                 _say(finding)
-        # Anew, with the families of cases that the policy plays, which the
-        # checks have found out.
+        # Made anew: by now the checks know which families of cases the
+        # policy plays.
         contest = Contest(
             subject.entry, subject.spec, subject.families, seeds
         )

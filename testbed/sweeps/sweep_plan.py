@@ -42,7 +42,7 @@ from testbed.sweeps.tasks import FileRef, sha256_of
 POLICIES = "policies"
 PLUGIN_PREFIX = "plug-in "
 """Prefix of an installed plug-in's name among the names of files."""
-# Path of a plug-in that is installed: it is not sent to workers.
+# The path of an installed plug-in, which is not sent to workers.
 NOWHERE = Path()
 DEFAULT_METRICS = (
     "acceptance_rate",
@@ -487,7 +487,7 @@ class _LoadedValues:
     def _changed_files(self, refs: Mapping[str, FileRef]) -> FileChange:
         """The files that differ from those of the base."""
         change: dict[str, FileRef | None] = {}
-        # Sorted, as a cell's key depends on the order and a set has none.
+        # Sorted: a cell's key depends on the order, and a set has none.
         for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
