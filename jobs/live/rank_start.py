@@ -2,8 +2,8 @@
 
 A launcher (mpirun, or the VM's agent) starts it in place of the rank, with the
 rank's command as its arguments. It tells the agent that the rank is there,
-waits for the start that all ranks have in common, runs the command with the
-output that the agent gives it, and tells how that has ended.
+waits for the common start of all ranks, runs the command with the output that
+the agent gives it, and tells the agent how the command has ended.
 """
 
 import json
@@ -12,6 +12,8 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
+from types import FrameType
 from typing import NamedTuple
 
 SOCKET = "HOSENET_LAUNCHER"
@@ -71,12 +73,12 @@ def awaited(agent: socket.socket) -> RankStart | None:
 
 
 def take(start: RankStart) -> None:
-    """In the rank's process: its output and variables."""
+    """Gives this process, the rank's, its output and variables."""
     os.dup2(start.output, 1)
     os.dup2(start.output, 2)
     os.close(start.output)
     os.environ.update(start.variables)
-    # A program that starts programs would have them come as ranks.
+    # Programs that the rank starts are no ranks: they find no agent.
     os.environ.pop(SOCKET)
 
 
@@ -94,14 +96,22 @@ def watched(
 
 
 def _pass_on_signals(child: int) -> None:
-    """A launcher ends its rank by this process, which reports the rank's end."""
+    """Passes a launcher's signals on to the rank. This process stays, to report
+    the rank's end.
+    """
+
+    def pass_on(signum: int, _: FrameType | None) -> None:
+        # The rank may have ended, with its end not yet reported.
+        with suppress(ProcessLookupError):
+            os.kill(child, signum)
+
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signum, lambda number, _: os.kill(child, number))
+        signal.signal(signum, pass_on)
 
 
 def _become(words: list[str]) -> None:
     """In the child: the rank's command in place of this script."""
-    # Python ignores it, and what it executes would.
+    # Python ignores SIGPIPE, and the command would inherit that.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvp(words[0], words)  # noqa: S606 - in place of this script

@@ -9,19 +9,19 @@ from testbed.errors import TestbedError
 
 
 def run_names(incomplete: str) -> list[str]:
-    """Short names and folders of the runs below ``runs`` that begin so; after a
-    slash, the run's policies.
+    """Names of runs below ``runs``, short ones and folders', that begin with
+    ``incomplete``; after a slash, names of the run's policies.
 
-    None where it is the beginning of a path: shells complete those themselves;
-    and no name that a shell would have to quote.
+    Names that a shell would have to quote are left out. Empty where
+    ``incomplete`` begins a path, which shells complete themselves.
     """
     from testbed.record.run_names import policy_names, short_names
 
     run, slash, _ = incomplete.partition("/")
-    if slash and Path(run).exists():
-        return []
     names = []
     try:
+        if slash and Path(run).exists():
+            return []
         if slash:
             for policy in policy_names(Path(run)):
                 names.append(f"{run}/{policy}")

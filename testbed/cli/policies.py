@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.table import Table
 from rich.text import Text
 
@@ -23,7 +22,9 @@ from testbed.owned_files import caller
 from testbed.record.folder import RunFolder, write_asked_for
 from testbed.schedulers.policy import CLAIMS, Parameter, PolicyKind
 from testbed.schedulers.registry import known_policies
+from testbed.spec.document import Problem, SpecErrors, read_document
 from testbed.spec.policy_section import policy_from
+from testbed.spec.sweep_section import as_yaml
 from testbed.units import (
     format_duration,
     format_share,
@@ -152,25 +153,23 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
     }
 
 
-def _written(takes: Parameter) -> str:
+def _written(parameter: Parameter) -> str:
     """A parameter's default as a file has it."""
-    value = takes.default
-    if takes.unit == "s":
+    value = parameter.default
+    if parameter.unit == "s":
         return format_duration(float(value))
-    if takes.unit == "share":
+    if parameter.unit == "share":
         return format_share(float(value))
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value)
+    return as_yaml(value)
 
 
-def _allowed(takes: Parameter) -> str:
-    if takes.choices:
-        return ", ".join(takes.choices)
-    if takes.limits is None:
+def _allowed(parameter: Parameter) -> str:
+    if parameter.choices:
+        return ", ".join(parameter.choices)
+    if parameter.limits is None:
         return "–"
-    low, high = takes.limits
-    return f"{low:g} to {high:g}{' s' if takes.unit == 's' else ''}"
+    low, high = parameter.limits
+    return f"{low:g} to {high:g}{' s' if parameter.unit == 's' else ''}"
 
 
 def _entry(kind: PolicyKind) -> str:
@@ -301,8 +300,8 @@ def _checked(
             advance(per_check)
             if not as_json:
                 _say(finding)
-        # Anew, with the families of cases that the policy plays, which the
-        # checks have found out.
+        # Made anew: by now the checks know which families of cases the
+        # policy plays.
         contest = Contest(
             subject.entry, subject.spec, subject.families, seeds
         )
@@ -331,12 +330,23 @@ def _subject(
 
 
 def _value(setting: str, text: str) -> Any:
+    """A value as an experiment file has it. Raises BadInput."""
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise BadInput(
-            f"--set {setting}: {text!r} is no value that a file could have"
-        ) from None
+        document = read_document(text, f"--set {setting}")
+    except SpecErrors as errors:
+        raise _no_value(setting, text, errors.problems) from None
+    if document.problems:
+        raise _no_value(setting, text, document.problems)
+    return document.data
+
+
+def _no_value(
+    setting: str, text: str, problems: Sequence[Problem]
+) -> BadInput:
+    return BadInput(
+        f"--set {setting}: {text!r} is no value that a file could have",
+        problems[0].message,
+    )
 
 
 def _class(name_or_class: str) -> str:

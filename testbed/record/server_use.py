@@ -75,7 +75,7 @@ class ServerUses:
             )
 
     def until(self, now_s: float) -> list[ServerUse]:
-        """All of them; open ones end now."""
+        """All uses so far; those that are still open end at ``now_s``."""
         uses: list[ServerUse] = []
         for closed in self._closed:
             uses += _uses(*closed)

@@ -9,20 +9,20 @@ from topologies.datacentre import DataCentre
 MAX_LISTED_NODES = 1_000_000
 """Nodes in all trees together whose parents and uplinks are listed.
 
-The audit derives those of larger ones from the links.
+Of larger data centres the audit derives them from the links.
 """
 
 
 def topology_record(datacentre: DataCentre) -> dict[str, Any]:
     """The ``topology`` of a :class:`testbed.events.RunStarted`.
 
-    ``names`` and ``level`` per node, ``slots`` per server, ``links`` as arrays
-    ``lower``, ``upper``, ``capacity_bps`` per link, and where one has another
-    capacity downward ``capacity_down_bps``; and every tree a tenant can be
-    pinned to as ``root``, ``parent`` and ``uplink`` per node (-1 where there
-    is none); of large data centres with many trees the roots alone, below which
-    hangs what links lead to. ``memory_mib`` per server where memory limits
-    anything.
+    - Per node: ``names``, ``level``. Per server: ``slots``, and ``memory_mib``
+      where memory limits anything.
+    - ``links``: arrays ``lower``, ``upper`` and ``capacity_bps`` per link, and
+      ``capacity_down_bps`` where some link has another capacity downward.
+    - ``trees``: every tree that a tenant can be pinned to, as ``root``, and
+      ``parent`` and ``uplink`` per node (-1 where there is none). Of a large
+      data centre the roots alone: the links say what hangs below them.
     """
     topology = {
         "kind": datacentre.kind,

@@ -61,8 +61,8 @@ def is_profile(row: JobRow) -> bool:
 class ScaledRun:
     """A job at one bandwidth, in experiment seconds.
 
-    ``network_share``: of the time, how much the network limited (0 to 1; None:
-    not known). ``traffic``: of a launched program.
+    ``network_share``: share of the time that the network limited (0 to 1; None:
+    not known). ``traffic``: that of a launched program.
     """
 
     time_s: float

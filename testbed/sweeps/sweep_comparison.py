@@ -216,7 +216,9 @@ def _pairs(first: Means, second: Means) -> Iterator[MetricPair]:
 
 
 def stored_table(folder: Path) -> SweepTable:
-    """The table in a sweep's folder. Raises BadInput where it is none."""
+    """The table in a sweep's folder. Raises BadInput where there is none that
+    can be read.
+    """
     file = folder / TABLE_CSV
     means: Means = {}
     try:
@@ -231,6 +233,8 @@ def stored_table(folder: Path) -> SweepTable:
             for row in rows:
                 values = tuple(row[key] for key in keys)
                 means[values] = dict(_estimates(columns, row))
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, csv.Error) as error:
         raise BadInput(
             f"{file}: is no table of a sweep: {error}"

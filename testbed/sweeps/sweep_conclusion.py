@@ -1,8 +1,8 @@
 """The outcome of a sweep in sentences: what was varied, and which combination
 is best at both ends of the axis.
 
-One is above another where their 95 % intervals do not overlap; else the seeds
-have not decided.
+A combination is above another where their 95 % intervals do not overlap; where
+they do, the seeds have not decided.
 """
 
 from __future__ import annotations
@@ -271,8 +271,8 @@ def _trouble(table: Sequence[TableRow]) -> Iterator[str]:
 
 
 def _accepted(plan: SweepPlan, table: Sequence[TableRow]) -> Iterator[str]:
-    """A remark on the jobs that means of waits are over, where the shares of
-    accepted jobs differ.
+    """A remark where the shares of accepted jobs differ: it says which jobs the
+    means of waits are taken over.
     """
     names = [metric_words(metric) for metric in plan.metrics]
     over = [words for words in names if words.of_jobs]

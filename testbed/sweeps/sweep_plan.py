@@ -42,7 +42,7 @@ from testbed.sweeps.tasks import FileRef, sha256_of
 POLICIES = "policies"
 PLUGIN_PREFIX = "plug-in "
 """Prefix of an installed plug-in's name among the names of files."""
-# Path of a plug-in that is installed: it is not sent to workers.
+# The path of an installed plug-in, which is not sent to workers.
 NOWHERE = Path()
 DEFAULT_METRICS = (
     "acceptance_rate",
@@ -230,7 +230,11 @@ def _check(
         _at_stop(document, options).report(
             "there are no seeds to stop at: add seed: 1..20 to over"
         )
-    problems = [*document.problems, *_overlaps(over)]
+    problems = [
+        *document.problems,
+        *_given_twice(options.over),
+        *_overlaps(over),
+    ]
     # A sweep that is too large has too many values to compare.
     if not problems:
         problems += _repeated(over)
@@ -286,6 +290,19 @@ def _swept_policies(location: Location) -> SweptKey:
         for index, entry in enumerate(location.value)
     )
     return SweptKey(POLICIES, location.place, parts)
+
+
+def _given_twice(over: Sequence[SweptKey]) -> Iterator[Problem]:
+    """Problems of keys of several options: only the last would be swept."""
+    seen = set()
+    for swept in over:
+        if swept.key in seen:
+            yield Problem(
+                swept.place,
+                swept.key,
+                "is there twice: give all its values to one --over",
+            )
+        seen.add(swept.key)
 
 
 def _overlaps(over: Sequence[SweptKey]) -> Iterator[Problem]:
@@ -470,7 +487,7 @@ class _LoadedValues:
     def _changed_files(self, refs: Mapping[str, FileRef]) -> FileChange:
         """The files that differ from those of the base."""
         change: dict[str, FileRef | None] = {}
-        # Sorted, as a cell's key depends on the order and a set has none.
+        # Sorted: a cell's key depends on the order, and a set has none.
         for name in sorted(self.files.keys() | refs.keys()):
             if self.files.get(name) != refs.get(name):
                 change[name] = refs.get(name)
@@ -539,9 +556,8 @@ def used_files(experiment: Experiment) -> dict[str, FileRef]:
     # Plug-ins come first, so that their files are not read again.
     files = _plugin_refs(experiment)
     for name, path in experiment.files.items():
-        files.setdefault(
-            name, FileRef(name, sha256_of(path), path.absolute())
-        )
+        if name not in files:
+            files[name] = FileRef(name, sha256_of(path), path.absolute())
     return {name: files[name] for name in sorted(files)}
 
 

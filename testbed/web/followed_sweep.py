@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -77,8 +78,10 @@ class FollowedSweep:
             # A folder's name begins with the time, without a hyphen, as in
             # 20261120T141500Z-NAME-sweep.
             _, _, named = path.name.partition("-")
-            if written.is_file() and named.startswith(f"{name}-sweep"):
-                folders.append((written.stat().st_mtime, path))
+            # Another's folder, or one that is being removed, is passed over.
+            with suppress(OSError):
+                if written.is_file() and named.startswith(f"{name}-sweep"):
+                    folders.append((written.stat().st_mtime, path))
         # An older folder is an earlier sweep's of the same name. A second
         # of grace, as files' times are coarser than the clock.
         if not folders or max(folders)[0] < self._began_unix_s - 1:

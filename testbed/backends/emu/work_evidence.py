@@ -64,7 +64,7 @@ def _throttled_s(group: Path) -> float:
 class Work:
     """Processor time that a job's VMs lacked while they were looked at.
 
-    A lack that a VM makes up later is none. The time in which the VMs are
+    Time that a VM makes up later is not lacking. The time in which the VMs are
     paused does not count.
     """
 
@@ -85,7 +85,8 @@ class Work:
         last = self._last
         self._last = {}
         longest_s = 0.0
-        for claim in claims:
+        # Background VMs of one node have one claim: it lacks the time once.
+        for claim in dict.fromkeys(claims):
             now_used_s = used_s(claim.group)
             if now_used_s is None:
                 continue
@@ -106,7 +107,8 @@ class Work:
     def end(self, claim: Claim, at_s: float) -> None:
         """Records that a VM's work was done at an instant that has passed.
 
-        The looks since then saw a VM that used nothing, which was no lack.
+        Looks after that instant saw a VM that used nothing. What they added is
+        taken back.
         """
         after_s = self._looked_s.get(claim, at_s) - at_s
         if after_s > 0.0 and claim in self._lack_s:

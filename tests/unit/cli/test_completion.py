@@ -110,6 +110,10 @@ def test_paths_are_the_shells_own(tmp_path: Path) -> None:
     assert run_names("../") == []
 
 
+def test_a_name_that_no_file_can_have_is_passed_over() -> None:
+    assert run_names(f"{'x' * 300}/") == []
+
+
 def test_what_a_shell_would_split_is_left_out(runs: Path) -> None:
     (runs / "20261122T141500Z-two words; id-s1").mkdir()
     assert len(run_names("")) == 5

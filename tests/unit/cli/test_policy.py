@@ -22,6 +22,7 @@ from testbed.policy_trials.policy_subject import (
 )
 from testbed.schedulers.policy import CLAIMS
 from testbed.schedulers.registry import own_policies
+from testbed.spec.document import read_document
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -281,6 +282,8 @@ def test_a_policy_that_reads_the_clock_is_refused_at_its_line(
         ("depth=x", "must be like 3"),
         ("deep=4", "is no parameter of mine"),
         ("depth=[", "is no value"),
+        ("depth=2026-99-99", "must be like 3"),
+        ("depth=yes", "is no value"),
     ],
 )
 @pytest.mark.usefixtures("mine")
@@ -292,6 +295,22 @@ def test_a_bad_setting_is_bad_input(
         == 2
     )
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("mine")
+def test_the_entry_that_show_prints_is_one_that_a_file_takes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = MINE.replace(
+        "depth: int = 3", 'tries: str = "off", step: float = 1e-05'
+    ).replace("self.depth = embedder, depth", "_ = embedder, tries")
+    Path("odd.py").write_text(text, encoding="utf-8")
+    assert main.run(["policy", "show", "./odd.py:Mine", "--json"]) == 0
+    entry = json.loads(capsys.readouterr().out)["entry"]
+    read = read_document(entry, "entry")
+    assert not read.problems
+    assert read.data["class"] == "./odd.py:Mine"
+    assert (read.data["tries"], read.data["step"]) == ("off", 1e-05)
 
 
 # -- new

@@ -147,6 +147,7 @@ def test_a_wrong_section_is_one_sentence(
         (["--over", "workload.load=0.2,x"], "--over workload.load=0.2,x: workload.load: must be a number"),
         (["--over", "workload.lod=0.2"], "is an unknown key (did you mean 'load'?)"),
         (["--over", "workload.load=[0.2"], "--over workload.load=[0.2"),
+        (["--over", "seed=1", "--over", "seed=2"], "--over seed=2: seed: is there twice: give all its values to one --over"),
         (["--over", "policies=[fcfs, easy]"], "policies"),
         (["--over", "workload.load=[0.2, 0.4]"], "not a list: several values stand without brackets, --over workload.load=A,B"),
         (["--stop", "much"], "--stop much"),

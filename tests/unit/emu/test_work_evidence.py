@@ -137,3 +137,14 @@ def test_a_look_after_the_work_was_done_sees_no_lack(
     work.end(Claim(group, 0.1), 3.5)
     work.end(Claim(tmp_path / "other", 0.1), 1.0)
     assert work.lack_s == pytest.approx(0.0, abs=1e-6)
+
+
+def test_background_vms_of_one_node_lack_its_time_once(
+    tmp_path: Path,
+) -> None:
+    claim = Claim(tmp_path / "node", 2.0)
+    work = Work()
+    for second in range(5):
+        account(claim.group, 1.5 * second)
+        work.look(float(second), [claim, claim])
+    assert work.lack_s == pytest.approx(1.0)

@@ -176,3 +176,31 @@ def test_executors_that_never_come_are_not_waited_for_longer(
     assert process.returncode == spark_driver.NO_EXECUTORS
     assert printed.endswith("not all of Spark's executors came\n")
     driver.agent.close()
+
+
+def test_a_signal_after_a_programs_end_does_not_hide_that_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A launcher signals all its ranks when one of them fails."""
+    signals = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    handlers = {number: signal.getsignal(number) for number in signals}
+    wait = os.waitpid
+
+    def signalled(pid: int, options: int) -> tuple[int, int]:
+        ended = wait(pid, options)
+        os.kill(os.getpid(), signal.SIGTERM)
+        return ended
+
+    agent, rank = socket.socketpair()
+    process = subprocess.Popen(["sh", "-c", "exit 3"])
+    monkeypatch.setattr(os, "waitpid", signalled)
+    try:
+        assert rank_start.watched(process.pid, rank) == 3
+        assert agent.recv(64).split()[0] == b"3"
+    finally:
+        monkeypatch.undo()
+        process.returncode = 3
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        agent.close()
+        rank.close()

@@ -14,11 +14,12 @@ import pytest
 
 from testbed.errors import BadInput, RunFailed
 from testbed.plugins import installed
+from testbed.spec.experiment_file import parse_experiment
 from testbed.sweeps import sweep_folder, worker_side
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
 from testbed.sweeps.content_store import Content, ContentStore
-from testbed.sweeps.sweep_plan import SweepPlan
+from testbed.sweeps.sweep_plan import SweepPlan, used_files
 from testbed.sweeps.tasks import FileRef, LocalContext, attempt, sha256_of
 from tests.support.plugin_package import installed_package
 from tests.unit.sweeps.small_sweep import done, planned
@@ -106,6 +107,15 @@ def test_what_it_imports_is_in_the_key(tmp_path: Path) -> None:
     assert [one.key for one in same] == [one.key for one in before]
     assert [one.key for one in other][:2] == [one.key for one in before][:2]
     assert not {one.key for one in other[2:]} & {one.key for one in before}
+
+
+def test_its_files_are_not_read_again(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path / "a")
+    text = FILE.replace("CLASS", "./mine.py:Mine")
+    experiment = parse_experiment(text, folder / "plugged.yaml")
+    for name in ("mine.py", "shares.py"):
+        (folder / name).unlink()
+    assert set(used_files(experiment)) == {"./mine.py", "shares.py"}
 
 
 def moved(ref: FileRef, place: Path) -> FileRef:

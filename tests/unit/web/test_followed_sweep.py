@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -138,6 +140,24 @@ def test_a_damaged_folder_is_told(swept: Path) -> None:
     assert "table.csv" in followed.trouble
     with pytest.raises(BadInput):
         followed.item("job", "a")
+
+
+def test_a_folder_without_its_table_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "sweep.json").write_text('{"cells": {}}')
+    followed = FollowedSweep(tmp_path)
+    assert followed.status == "damaged"
+    assert "table.csv: No such file" in followed.trouble
+
+
+def test_a_folder_that_is_removed_meanwhile_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "20261120T141500Z-small-sweep").mkdir()
+    followed = FollowedSweep(table_file(tmp_path))
+    followed._table = cast("Any", SimpleNamespace(name="small", lives=True))
+    monkeypatch.setattr(Path, "is_file", lambda _: True)
+    assert not followed.refresh()
+    assert followed.status == "live"
 
 
 def test_without_a_sweep_on_its_way_watching_one_is_refused(
