@@ -185,6 +185,11 @@ class ControllerClient:
             if isinstance(error, TimeoutError):
                 why = f"the controller on {at} has not answered within {timeout_s:g} s"
             raise ControllerUnreachable(why) from None
+        except BaseException:
+            # After a Ctrl-C the connection still owes an answer, without which
+            # it takes no further request.
+            self.close()
+            raise
         try:
             answer = json.loads(text)
         except ValueError:
@@ -240,10 +245,13 @@ class ControllerClient:
                 text = response.read()
                 if response.will_close:
                     self.close()
-                # 429: the owner's other clients have emptied the bucket.
-                if response.status != 429 or attempts == 1:
+                # 429: the owner's other clients have emptied the bucket. Only
+                # another program does not say for how many seconds.
+                wait_s = response.headers["Retry-After"] or ""
+                asked_back = response.status == 429 and wait_s.isdecimal()
+                if attempts == 1 or not asked_back:
                     return response.status, text
-                time.sleep(float(response.headers["Retry-After"]))
+                time.sleep(int(wait_s))
             attempts -= 1
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:

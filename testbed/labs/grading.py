@@ -261,9 +261,13 @@ def _add_lab(
 ) -> None:
     """Adds a folder by the number that it records, or by the files in it.
 
-    One that is damaged counts as the lab that its name says.
+    One that is damaged counts as the lab that its name says, if there is such
+    a lab.
     """
     match = LAB_FOLDER.fullmatch(folder.name)
+    known_numbers = [known.number for known in labs()]
+    if match is not None and int(match[1]) not in known_numbers:
+        match = None
     try:
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
@@ -278,8 +282,11 @@ def _add_lab(
             folders.setdefault(int(match[1]), str(error))
         return
     for number in numbers:
-        if isinstance(folders.get(number), Path):
-            folders[number] = f"there are two folders of lab {number}"
+        repeated = f"there are two folders of lab {number}"
+        earlier = folders.get(number)
+        # A third one is no more the answer than the first two.
+        if isinstance(earlier, Path) or earlier == repeated:
+            folders[number] = repeated
         else:
             folders[number] = folder
 

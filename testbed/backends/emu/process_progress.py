@@ -29,13 +29,15 @@ class Spent(NamedTuple):
 def spent(pid: int) -> Spent | None:
     """Time of a process's first thread; None where it has ended."""
     # schedstat: ns on a processor, ns ready without one, and time slices. The
-    # state follows the name, which may hold parentheses itself.
+    # state follows the name, which may hold parentheses itself, and bytes that
+    # are no text.
     try:
         run, waited, _ = (PROC / str(pid) / "schedstat").read_text().split()
-        stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2]
+        stat = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2]
     except (OSError, ValueError):
         return None
-    return Spent(int(run) / 1e9, int(waited) / 1e9, stat.split()[0])
+    state = stat.split()[0].decode()
+    return Spent(int(run) / 1e9, int(waited) / 1e9, state)
 
 
 class PendingWork(NamedTuple):
