@@ -70,7 +70,7 @@ MORE_MEMORY_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A student's folder of one lab; None and the reason without one."""
+    """A student's folder of one lab. ``problem``: why there is none."""
 
     student: str
     lab: Lab
@@ -150,7 +150,8 @@ def handed_in(
 ) -> list[HandedIn]:
     """Every student with every lab: those of ``numbers``, or all handed in.
 
-    ``leave`` is no student's folder. Raises BadInput.
+    ``leave``: a folder among the students' that is none, as that of the marks.
+    Raises BadInput.
     """
     if (class_folder / RECORD).exists():
         raise BadInput(
@@ -305,7 +306,10 @@ def marks(
     live: bool,
     again: bool = False,
 ) -> Iterator[Mark]:
-    """Each entry's mark at once. Raises MachineCannot, BadInput."""
+    """Each entry's mark, as soon as it is there.
+
+    Raises MachineCannot, BadInput.
+    """
     reason = sandbox.unavailable()
     if reason:
         raise MachineCannot(
@@ -448,7 +452,7 @@ def _outcomes(
         if not receive.poll(longest_s):
             late = f"the check had not ended after {longest_s:g} s"
             outcomes.append(check.outcome("failed", late))
-            # It hangs still: no later one would come to its turn.
+            # The process still hangs: no later check would have its turn.
             for unreached in due[number + 1 :]:
                 sentence = "an earlier check hung"
                 outcomes.append(unreached.outcome("not reached", sentence))
@@ -513,7 +517,8 @@ def _work(
         network = _unbounded(live_network(graded_lab), limit)
     submission = Submission(folder, graded_lab.files)
     try:
-        # Blocked since before the fork: from here on it ends this block.
+        # SIGINT has been blocked since before the fork: from here on it ends
+        # this block.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for outcome in run_checks(
             graded_lab.checks, submission, network=network
