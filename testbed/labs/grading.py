@@ -190,12 +190,14 @@ def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
         raise BadInput(
             f"{class_folder}: {error.strerror}", "name a class's folder"
         ) from None
+    # Not by Path.resolve, which raises RuntimeError for a link to itself.
+    left_out = None if leave is None else os.path.realpath(leave)
     folders = []
     for item in items:
         nobodys = item.name.startswith(".") or item.name in NOBODYS
         if nobodys or not _is_folder_or_link(item):
             continue
-        if leave is None or item.resolve() != leave.resolve():
+        if os.path.realpath(item) != left_out:
             folders.append(item)
     return folders
 

@@ -67,3 +67,15 @@ def test_a_third_folder_of_a_lab_is_not_the_answer_either(
     [ada] = grading.handed_in(tmp_path)
     assert ada.folder is None
     assert ada.problem == "there are two folders of lab 1"
+
+
+def test_a_link_to_itself_stops_no_other_students_marks(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ada").symlink_to("ada")
+    (tmp_path / "ben").mkdir()
+    (tmp_path / "ben" / "sharing.py").write_text("")
+    (tmp_path / "marks").mkdir()
+    ada, ben = grading.handed_in(tmp_path, leave=tmp_path / "marks")
+    assert ada.problem == "the folder is a symbolic link"
+    assert ben.folder == tmp_path / "ben"
