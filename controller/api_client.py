@@ -17,10 +17,11 @@ from controller.values import NetworkSwitches, Switch, Tenant, to_json
 CONFIRM_TIMEOUT_S = 30.0
 # For connecting, and for every answer that needs no switch.
 ANSWER_TIMEOUT_S = 10.0
-# Of a request that is refused, or loses its connection, because there were too
-# many others.
+# How often a request is sent if it is refused, or loses its connection, since
+# there are too many others.
 _ATTEMPTS = 10
-# Wait beyond the controller's own: its answer says more than a time-out.
+# Added to the controller's own time limit: its answer says more than a time-out
+# here.
 _SLACK_S = 5.0
 
 
@@ -29,7 +30,7 @@ class ControllerError(Exception):
 
 
 class ControllerUnreachable(ControllerError):
-    """Nobody answers at the API's port, or the answer is none of ours."""
+    """Nobody answers at the API's port, or another program does."""
 
 
 class ControllerRefused(ControllerError):
@@ -64,7 +65,11 @@ class SwitchesMissing(ControllerError):
 
 
 class SwitchesRefused(ControllerError):
-    """Switches refused the rules: (name, reason) each. A tenant is then not in."""
+    """Switches refused the rules.
+
+    A tenant that was to be added is not in; one that was to move is on its old
+    tree. ``refused``: (name, reason) of each switch.
+    """
 
     def __init__(
         self,
@@ -120,7 +125,9 @@ class ControllerClient:
         self._call("POST", "/v1/wait", body, wait_s=timeout_s)
 
     def foreign_flows(self) -> dict[str, int]:
-        """Switches -> flow rules of others that were found there and removed."""
+        """How many flow rules of others were found on a switch and removed, by
+        the switch's name; switches without any are left out.
+        """
         counts = {}
         for switch in self._call("GET", "/v1/state")["switches"]:
             if switch["foreign_flows"]:
@@ -185,6 +192,11 @@ class ControllerClient:
             if isinstance(error, TimeoutError):
                 why = f"the controller on {at} has not answered within {timeout_s:g} s"
             raise ControllerUnreachable(why) from None
+        except BaseException:
+            # After a Ctrl-C the connection still owes an answer, without which
+            # it takes no further request.
+            self.close()
+            raise
         try:
             answer = json.loads(text)
         except ValueError:
@@ -230,8 +242,9 @@ class ControllerClient:
                     continue
                 # A new connection that ends without an answer had to make
                 # room for another, and is tried again (http.client's
-                # RemoteDisconnected is of both kinds). A status line that
-                # is none is another program's, now and later.
+                # RemoteDisconnected is both a ConnectionError and a
+                # BadStatusLine). Another program's answer that is no HTTP
+                # would be none the next time.
                 if attempts == 1 or not isinstance(error, ConnectionError):
                     raise
             else:
@@ -240,10 +253,13 @@ class ControllerClient:
                 text = response.read()
                 if response.will_close:
                     self.close()
-                # 429: the owner's other clients have emptied the bucket.
-                if response.status != 429 or attempts == 1:
+                # 429: the owner's other clients have emptied the bucket. Only
+                # another program does not say for how many seconds.
+                wait_s = response.headers["Retry-After"] or ""
+                asked_back = response.status == 429 and wait_s.isdecimal()
+                if attempts == 1 or not asked_back:
                     return response.status, text
-                time.sleep(float(response.headers["Retry-After"]))
+                time.sleep(int(wait_s))
             attempts -= 1
 
     def _connected(self, timeout_s: float) -> http.client.HTTPConnection:

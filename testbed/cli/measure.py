@@ -52,7 +52,7 @@ UNRESERVED = (
     "direction measures low, since its acknowledgements wait behind the "
     "slower's data (iperf in testbed mininet measures one at a time)"
 )
-VERDICTS: dict[Enforcement, str] = {
+CONDITIONS: dict[Enforcement, str] = {
     "strict": "within 1 %, and ",
     "work-conserving": "99 % or more, and ",
     "none": "",
@@ -74,7 +74,7 @@ def _table(name: str, pairs: list[vm_measurement.PairMeasurement]) -> Table:
     )
     # The same for all pairs of a tenant.
     enforcement = pairs[0].enforcement
-    condition = VERDICTS[enforcement]
+    condition = CONDITIONS[enforcement]
     table.caption = (
         f"bits of frames, in the file's units; ok: {condition}no ping lost"
     )

@@ -107,8 +107,8 @@ def played_live(
     """Plays an experiment on the live network, with sentences and bars on
     standard error.
 
-    ``recorded`` is filled policy by policy: whatever stops the run, those are
-    there.
+    ``recorded`` is filled policy by policy: whatever stops the run, it has the
+    policies that were played.
     """
     from testbed.play.live_run import LiveRun, run_live
     from testbed.play.playing import new_run

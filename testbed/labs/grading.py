@@ -70,7 +70,7 @@ MORE_MEMORY_BYTES = 3 << 30
 
 @dataclass(frozen=True)
 class HandedIn:
-    """A student's folder of one lab; None and the reason without one."""
+    """A student's folder of one lab. ``problem``: why there is none."""
 
     student: str
     lab: Lab
@@ -150,7 +150,8 @@ def handed_in(
 ) -> list[HandedIn]:
     """Every student with every lab: those of ``numbers``, or all handed in.
 
-    ``leave`` is no student's folder. Raises BadInput.
+    ``leave``: a folder among the students' that is none, as that of the marks.
+    Raises BadInput.
     """
     if (class_folder / RECORD).exists():
         raise BadInput(
@@ -189,12 +190,14 @@ def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
         raise BadInput(
             f"{class_folder}: {error.strerror}", "name a class's folder"
         ) from None
+    # Not by Path.resolve, which raises RuntimeError for a link to itself.
+    left_out = None if leave is None else os.path.realpath(leave)
     folders = []
     for item in items:
         nobodys = item.name.startswith(".") or item.name in NOBODYS
         if nobodys or not _is_folder_or_link(item):
             continue
-        if leave is None or item.resolve() != leave.resolve():
+        if os.path.realpath(item) != left_out:
             folders.append(item)
     return folders
 
@@ -261,9 +264,13 @@ def _add_lab(
 ) -> None:
     """Adds a folder by the number that it records, or by the files in it.
 
-    One that is damaged counts as the lab that its name says.
+    One that is damaged counts as the lab that its name says, if there is such
+    a lab.
     """
     match = LAB_FOLDER.fullmatch(folder.name)
+    known_numbers = [known.number for known in labs()]
+    if match is not None and int(match[1]) not in known_numbers:
+        match = None
     try:
         if folder.is_symlink():
             raise BadInput(f"{folder.name} is a symbolic link")  # noqa: TRY301
@@ -278,8 +285,11 @@ def _add_lab(
             folders.setdefault(int(match[1]), str(error))
         return
     for number in numbers:
-        if isinstance(folders.get(number), Path):
-            folders[number] = f"there are two folders of lab {number}"
+        repeated = f"there are two folders of lab {number}"
+        earlier = folders.get(number)
+        # A third one is no more the answer than the first two.
+        if isinstance(earlier, Path) or earlier == repeated:
+            folders[number] = repeated
         else:
             folders[number] = folder
 
@@ -298,7 +308,10 @@ def marks(
     live: bool,
     again: bool = False,
 ) -> Iterator[Mark]:
-    """Each entry's mark at once. Raises MachineCannot, BadInput."""
+    """Each entry's mark, as soon as it is there.
+
+    Raises MachineCannot, BadInput.
+    """
     reason = sandbox.unavailable()
     if reason:
         raise MachineCannot(
@@ -441,7 +454,7 @@ def _outcomes(
         if not receive.poll(longest_s):
             late = f"the check had not ended after {longest_s:g} s"
             outcomes.append(check.outcome("failed", late))
-            # It hangs still: no later one would come to its turn.
+            # The process still hangs: no later check would have its turn.
             for unreached in due[number + 1 :]:
                 sentence = "an earlier check hung"
                 outcomes.append(unreached.outcome("not reached", sentence))
@@ -506,7 +519,8 @@ def _work(
         network = _unbounded(live_network(graded_lab), limit)
     submission = Submission(folder, graded_lab.files)
     try:
-        # Blocked since before the fork: from here on it ends this block.
+        # SIGINT has been blocked since before the fork: from here on it ends
+        # this block.
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         for outcome in run_checks(
             graded_lab.checks, submission, network=network

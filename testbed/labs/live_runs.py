@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from jobs.python_child import python_command
+from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.reading import RecordedRun, load_run, policy_folders
 
 LONGEST_S = 170
 """Time limit of one ``testbed run``."""
+TO_END_S = 50.0
+"""Time limit of its cleanup after an interrupt."""
 
 
 @contextmanager
@@ -27,8 +31,11 @@ def played(
     ``experiment`` is the text of its file. ``files`` are copied beside it,
     where the jobs' commands can read them. The run folder is removed at the end
     of the block. A doubtful load test does not stop the run (``--force``): the
-    check has bands of its own. Raises RunFailed with the command's message if
-    its exit code is neither 0 nor 1 (a result outside the file's bands).
+    check has bands of its own.
+
+    Raises RunFailed with the command's message if its exit code is neither 0
+    nor 1 (a result outside the file's bands), and for a run that has not ended
+    after LONGEST_S.
     """
     # Jobs run as another user, and have to get in.
     with private_folder("lab-", entered=True) as folder:
@@ -43,16 +50,38 @@ def played(
 
 
 def _run(arguments: Sequence[str]) -> None:
-    done = subprocess.run(
+    # In a new session it gets no Ctrl-C from the terminal, only the one below.
+    with subprocess.Popen(
         python_command("testbed.cli.main", "run", *arguments),
         stdin=subprocess.DEVNULL,
-        capture_output=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
         text=True,
-        timeout=LONGEST_S,
-        check=False,
-    )
-    if done.returncode not in (0, 1):
+        errors="replace",
+    ) as child:
+        try:
+            _, complaint = child.communicate(timeout=LONGEST_S)
+        except subprocess.TimeoutExpired:
+            _interrupt(child)
+            raise RunFailed(
+                f"testbed run had not ended after {LONGEST_S} s"
+            ) from None
+        except BaseException:
+            _interrupt(child)
+            raise
+    if child.returncode not in (0, 1):
         raise RunFailed(
-            f"testbed run ended with exit code {done.returncode}: "
-            f"{done.stderr[-400:]}"
+            f"testbed run ended with exit code {child.returncode}: "
+            f"{complaint[-400:]}"
         )
+
+
+def _interrupt(child: subprocess.Popen[str]) -> None:
+    """Ends a run as Ctrl-C does: killed at once, it would leave its network."""
+    with uninterrupted():
+        child.send_signal(signal.SIGINT)
+        try:
+            child.communicate(timeout=TO_END_S)
+        except subprocess.TimeoutExpired:
+            child.kill()

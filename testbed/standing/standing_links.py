@@ -37,8 +37,8 @@ class StandingLinks:
         plans = self._tenants.plans
         cables = [(plan, set(cables_of(plan))) for plan in plans]
         links = self._links_by_port()
-        # A cable is known by the port at its lower end: a link's, or of a VM's
-        # the one on its server.
+        # A cable is known by the port at its lower end; that of a VM by the
+        # port on its server.
         states = []
         for port, ends in self._tenants.cables.items():
             users = [plan for plan, used in cables if port in used]
@@ -164,7 +164,7 @@ def _state(
     link: _LinkRates | None,
     users: Sequence[TenantPlan],
 ) -> LinkState:
-    """A cable that carries; without a link it is a VM's."""
+    """A cable that is up. ``link``: None if the cable is a VM's."""
     state = LinkState(
         name=" - ".join(ends),
         ends=ends,
@@ -186,18 +186,18 @@ def _state(
     )
 
 
-_CUT = re.compile(" <?->? ")
+_DASH = re.compile(" <?->? ")
 
 
-def _cut(name: str, states: Sequence[LinkState]) -> list[str]:
+def _split(name: str, states: Sequence[LinkState]) -> list[str]:
     """The ends that a name holds: an end as it is, or two of one cable."""
     if any(name in state.ends for state in states):
         return [name]
-    for cut in _CUT.finditer(name):
-        both = [name[: cut.start()], name[cut.end() :]]
+    for dash in _DASH.finditer(name):
+        both = [name[: dash.start()], name[dash.end() :]]
         if any(set(both) == set(state.ends) for state in states):
             return both
-    return _CUT.split(name)
+    return _DASH.split(name)
 
 
 def _ends_of(
@@ -208,7 +208,7 @@ def _ends_of(
     for name in names:
         # A link's name, in one direction or both, has two ends; these may hold
         # " - " themselves.
-        ends += _cut(name, states)
+        ends += _split(name, states)
     # Not a set: suggestions come in the order of the cables.
     known: dict[str, None] = {}
     for state in states:

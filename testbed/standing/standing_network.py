@@ -15,6 +15,7 @@ from controller.launch import API_PORT, OPENFLOW_PORT
 from jobs.python_child import python_command
 from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import BadInput, MachineCannot, RunFailed, install_hint
+from testbed.spec.sweep_section import as_yaml
 from testbed.standing import keeper_protocol
 from testbed.standing.keeper_protocol import ask
 from testbed.standing.network_state import NetworkState, TenantState
@@ -23,6 +24,9 @@ from testbed.units import UnitError, parse_bandwidth
 
 if TYPE_CHECKING:
     from testbed.standing.attached_mininet import StandingMininet
+
+
+WEEK_S = 7 * 86_400.0
 
 
 def up(
@@ -58,7 +62,8 @@ def up(
         arguments.append("--jobs")
     if settings is not None:
         for key, value in settings.items():
-            arguments += ["--set", f"{key}={value}"]
+            text = value if isinstance(value, str) else as_yaml(value)
+            arguments += ["--set", f"{key}={text}"]
     arguments += ["--prefix", prefix]
     arguments += ["--openflow-port", str(openflow_port)]
     arguments += ["--api-port", str(api_port)]
@@ -97,7 +102,9 @@ def _output(child: subprocess.Popen[bytes]) -> bytes:
     cleaned up.
     """
     try:
-        text, _ = child.communicate()
+        # With a time limit, however long, an interrupt does not lose what was
+        # read.
+        text, _ = child.communicate(timeout=WEEK_S)
     except BaseException:
         # The command takes its network down again; a second Ctrl-C would
         # leave parts of it.

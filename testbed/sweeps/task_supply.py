@@ -10,7 +10,7 @@ from itertools import islice
 from testbed.sweeps.tasks import Outcome, Result, Task, TaskFailure
 
 LOSSES = 3
-"""A task with which as many workers were lost has failed."""
+"""A task with which this many workers were lost has failed."""
 
 Say = Callable[[str], None]
 
@@ -31,8 +31,8 @@ class Order:
 class Supply:
     """Orders in the order of their tasks, those to be done again first.
 
-    A task is made when it is looked at: no more exist than workers have, and
-    one.
+    A task is made when it is looked at: only those that workers have exist, and
+    one more.
     """
 
     def __init__(self, tasks: Iterable[Task]) -> None:

@@ -81,8 +81,8 @@ class FollowedRun:
         """``interrupted``: it has no end, and no process writes to it."""
         if self.trouble:
             return "damaged"
-        # Whether or not its process lives, which writes tables and report after
-        # the last event.
+        # Its process may still live: it writes tables and report after the last
+        # event.
         if self.ended:
             return "finished"
         if running_in(self.folder) is None:

@@ -83,7 +83,10 @@ class CounterReader:
         *,
         one_by_one: bool = False,
     ) -> None:
-        """``one_by_one``: few of the switches' limiters, each asked for by itself."""
+        """``sides``: those of the switches; ``vms``: of VMs, by namespace.
+
+        ``one_by_one``: each limiter is asked for by itself, as few are wanted.
+        """
         self._n = len(limiters)
         self._places_of: dict[int, tuple[int, int]] = {}
         dumps: dict[tuple[int, ...], _Dump] = {}

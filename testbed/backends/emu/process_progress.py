@@ -10,7 +10,9 @@ from typing import NamedTuple
 STANDSTILL_S = 0.15
 """The shortest time without progress that counts."""
 RUNNING = 0.01
-"""Share of a time in which a process that works ran, or waited to."""
+"""A process works if it ran, or waited to run, for more than this share of a
+time.
+"""
 READY = "R"
 """State of a process that runs, or waits for a processor."""
 STOPPED = frozenset("Tt")
@@ -19,7 +21,7 @@ PROC = Path("/proc")
 
 
 class Spent(NamedTuple):
-    """A process's time so far: run, waited for a processor; and its state."""
+    """A process's time on a processor and its waits for one, so far, and its state."""
 
     run_s: float
     waited_s: float
@@ -29,13 +31,15 @@ class Spent(NamedTuple):
 def spent(pid: int) -> Spent | None:
     """Time of a process's first thread; None where it has ended."""
     # schedstat: ns on a processor, ns ready without one, and time slices. The
-    # state follows the name, which may hold parentheses itself.
+    # state follows the name, which may hold parentheses itself, and bytes that
+    # are no text.
     try:
         run, waited, _ = (PROC / str(pid) / "schedstat").read_text().split()
-        stat = (PROC / str(pid) / "stat").read_text().rpartition(")")[2]
+        stat = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2]
     except (OSError, ValueError):
         return None
-    return Spent(int(run) / 1e9, int(waited) / 1e9, stat.split()[0])
+    state = stat.split()[0].decode()
+    return Spent(int(run) / 1e9, int(waited) / 1e9, state)
 
 
 class PendingWork(NamedTuple):
@@ -53,6 +57,7 @@ class PendingWork(NamedTuple):
 class Progress:
     """Standstills of a process.
 
+    ``waited_s``: how long it waited for a processor between looks, in all.
     ``still_since_s``: when it was last seen to have gone on.
     """
 
@@ -69,8 +74,8 @@ class Progress:
     def look(self, now_s: float, work: PendingWork | None = None) -> float:
         """Seconds of standstill to add since the last look.
 
-        ``work``: None where it may have nothing to do; a stopped one stands
-        still all the same.
+        ``work``: None where the process may have nothing to do; if it is
+        stopped, it stands still all the same.
         """
         now = self._read(self._pid)
         last = self._last
@@ -87,11 +92,12 @@ class Progress:
         length_s = now_s - at_s
         self.waited_s += now.waited_s - before.waited_s
         used_s = now.run_s - before.run_s + now.waited_s - before.waited_s
-        # The kernel adds a wait when it is over: until then its state tells.
+        # The kernel adds a wait when the wait is over: until then the state
+        # tells of it.
         is_ready = now.state == READY
         if used_s > 0.0 or is_ready:
             self.still_since_s = now_s
-        # At either end: for some of the time at least.
+        # Stopped at either end of the time: for some of it at least.
         stopped = not STOPPED.isdisjoint((now.state, before.state))
         wanted = work or PendingWork()
         has_gone_on = is_ready or used_s > wanted.running * length_s
@@ -101,7 +107,11 @@ class Progress:
         return self._stood(length_s, wanted.least_s)
 
     def _stood(self, length_s: float, least_s: float) -> float:
-        """One more time without progress; a short one alone is none."""
+        """Adds a time without progress; returns the seconds of it that count.
+
+        None count before the standstill has lasted ``least_s``; then all of
+        it does.
+        """
         was_counted = self._still_s >= least_s
         self._still_s += length_s
         if self._still_s < least_s:

@@ -52,7 +52,7 @@ NOBODY = User("nobody", 65534, 65534)
 # The most that a user may give a pipe (fs.pipe-max-size).
 LARGEST_PIPE_BYTES = 1 << 20
 SIGNAL_EXIT = 128
-"""Plus the number of the signal, as shells count."""
+"""Exit code of a program that a signal ended, less the signal's number."""
 
 
 @dataclass(frozen=True)
@@ -193,7 +193,7 @@ def start_process(
                     stderr=streams.stderr,
                     env=program_environment(place, os.environ) | variables,
                     start_new_session=True,
-                    # No thread of this program has a lock that it needs.
+                    # No thread of this process holds a lock that begin needs.
                     preexec_fn=begin,  # noqa: PLW1509
                 )
         except subprocess.SubprocessError as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import logging
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -288,3 +289,44 @@ def test_lines_that_repeat_are_counted_in_place_of_written(
 def test_a_line_has_an_end(caplog: pytest.LogCaptureFixture) -> None:
     SparseLog(logging.getLogger("sparse")).warning("x" * 100_000)
     assert len(caplog.records[0].getMessage()) == LINE_LENGTH_MAX
+
+
+def test_an_interrupted_call_is_not_the_end_of_the_next(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: object) -> None:
+        raise KeyboardInterrupt
+
+    with service.client() as client:
+        client.put_network(DATACENTRE.switches)
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                http.client.HTTPConnection, "getresponse", interrupted
+            )
+            with pytest.raises(KeyboardInterrupt):
+                client.put_network([])
+        client.put_network(DATACENTRE.switches)
+
+
+@pytest.mark.parametrize("when", ["", "Retry-After: soon\r\n"])
+def test_too_many_for_another_program_is_an_error_of_the_controllers(
+    when: str,
+) -> None:
+    answer = f"HTTP/1.1 429 No\r\n{when}Content-Length: 2\r\n\r\n{{}}"
+
+    def other(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.sendall(answer.encode())
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=other, args=(listener,))
+        thread.start()
+        port = listener.getsockname()[1]
+        with (
+            api_client.ControllerClient(port, TOKEN) as client,
+            pytest.raises(ControllerRefused, match="status 429"),
+        ):
+            client.remove_tenant(1)
+        thread.join()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
 from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +88,17 @@ def test_this_process_has_an_account_and_one_that_has_ended_none() -> None:
     progress = Progress(1, lambda _: None)
     assert progress.look(1.0, WORK) == 0
     assert progress.still_since_s == inf
+
+
+def test_a_process_whose_name_is_no_text_has_an_account(
+    tmp_path: Path,
+) -> None:
+    sleep = shutil.which("sleep")
+    assert sleep is not None
+    # Its name is that of the file that is executed.
+    named = tmp_path / os.fsdecode(b"gr\xf6\xdfe) S")
+    named.symlink_to(sleep)
+    with subprocess.Popen([named, "60"]) as child:
+        account = spent(child.pid)
+        child.kill()
+    assert account is not None

@@ -45,3 +45,37 @@ def test_files_without_a_record_are_the_labs_that_they_belong_to(
         ("ben", 4): "upload",
         ("carla", 4): nothing,
     }
+
+
+def test_a_folder_called_as_no_lab_stops_no_other_students_marks(
+    tmp_path: Path,
+) -> None:
+    for folder in ("ada/lab-99-mine", "ada/lab-00-mine", "ben"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "ben" / "sharing.py").write_text("")
+    ada, ben = grading.handed_in(tmp_path)
+    assert (ada.lab.number, ada.problem) == (1, "the folder holds no lab")
+    assert ben.folder == tmp_path / "ben"
+
+
+def test_a_third_folder_of_a_lab_is_not_the_answer_either(
+    tmp_path: Path,
+) -> None:
+    for name in ("first", "second", "third"):
+        (tmp_path / "ada" / name).mkdir(parents=True)
+        (tmp_path / "ada" / name / "sharing.py").write_text("")
+    [ada] = grading.handed_in(tmp_path)
+    assert ada.folder is None
+    assert ada.problem == "there are two folders of lab 1"
+
+
+def test_a_link_to_itself_stops_no_other_students_marks(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "ada").symlink_to("ada")
+    (tmp_path / "ben").mkdir()
+    (tmp_path / "ben" / "sharing.py").write_text("")
+    (tmp_path / "marks").mkdir()
+    ada, ben = grading.handed_in(tmp_path, leave=tmp_path / "marks")
+    assert ada.problem == "the folder is a symbolic link"
+    assert ben.folder == tmp_path / "ben"

@@ -131,7 +131,7 @@ def test_options_are_the_commands(
         'echo "$@" > "${0%/*}/words"; echo \'{"pid": 7}\'',
     )
     given: dict[str, Any] = {
-        "settings": {"scale.rate": 0.05},
+        "settings": {"scale.rate": 0.05, "a": None, "b": [True, "1 s"]},
         "prefix": "x",
         "api_port": 2,
     }
@@ -142,6 +142,7 @@ def test_options_are_the_commands(
     words = (tmp_path / "words").read_text()
     assert words.removeprefix(f"-I -B {START} ") == (
         "testbed.cli.main up a b.yaml --json --open --jobs --set scale.rate=0.05"
+        ' --set a=null --set b=[true, "1 s"]'
         " --prefix x --openflow-port 1 --api-port 2\n"
     )
 
@@ -218,3 +219,33 @@ def test_what_is_not_there_is_no_attribute() -> None:
         AttributeError, match="module 'testbed' has no attribute 'upp'"
     ):
         _ = testbed.upp  # type: ignore[attr-defined]
+
+
+def test_interrupted_after_its_answer_the_network_is_taken_down(
+    asked: list[KeeperRequest],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The command has printed that the network is up, but has not ended."""
+    answered = tmp_path / "answered"
+    stub(
+        monkeypatch,
+        tmp_path,
+        f"trap '' INT; echo '{{\"pid\": 8}}'; sleep 1; touch {answered}; sleep 1",
+    )
+
+    def interrupt(*_: object) -> None:
+        if not answered.exists():
+            signal.setitimer(signal.ITIMER_REAL, 0.05)
+            return
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            testbed.up("x.yaml")
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    # What is up is asked for its number, which is another's.
+    assert asked == [ShowNetwork()]

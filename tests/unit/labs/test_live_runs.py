@@ -1,0 +1,57 @@
+"""Live runs of a check that last too long, or are interrupted."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed.errors import RunFailed
+from testbed.labs import live_runs
+
+# A run that writes down that it was asked to end, as it cleans up.
+RUN = """\
+#!/bin/sh
+cd "${0%/*}"
+trap "echo removed > network; exit 130" INT
+echo up > network
+while :; do sleep 0.05; done
+"""
+
+
+@pytest.fixture
+def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file that says whether the run's network is there."""
+    path = tmp_path / "python"
+    path.write_text(RUN)
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+    return tmp_path / "network"
+
+
+def test_a_run_that_lasts_too_long_cleans_up_and_is_no_students_fault(
+    network: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(live_runs, "LONGEST_S", 2)
+    with (
+        pytest.raises(RunFailed, match="not ended after 2 s"),
+        live_runs.played(""),
+    ):
+        pass
+    assert network.read_text() == "removed\n"
+
+
+def test_an_interrupted_run_cleans_up(network: Path) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 2.0)
+    try:
+        with pytest.raises(KeyboardInterrupt), live_runs.played(""):
+            pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert network.read_text() == "removed\n"
