@@ -31,7 +31,11 @@ def parsed(address: str) -> tuple[str, int]:
 
 def require_listener(host: str, port: int) -> None:
     """Raises OSError where nobody listens at the address."""
-    socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except UnicodeError as error:
+        # A part of the name is longer than 63 characters, for example.
+        raise OSError(f"{host!r} is no host's name") from error
 
 
 def serve(

@@ -36,7 +36,12 @@ def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
 
 def _printed_s(logs: Path, job_id: str) -> float | None:
     latencies_s: list[float] = []
-    for path in logs.glob(f"agent-{job_id}.*.log"):
+    # Another job's name may be this one's with a dot and more. An agent that
+    # was started again has its number behind a colon.
+    log_name = re.compile(rf"agent-{re.escape(job_id)}\.\d+(:\d+)?\.log")
+    for path in logs.glob("agent-*.log"):
+        if not log_name.fullmatch(path.name):
+            continue
         text = path.read_text("utf-8", "replace")
         latencies_s += map(float, _LINE.findall(text))
     return max(latencies_s, default=None)

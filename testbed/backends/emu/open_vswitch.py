@@ -241,8 +241,8 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     """
     offload: bool | None = None
     buffer_bytes = 0
-    # An entry's further lines are indented.
-    for entry in re.split(r"\n(?=\S)", text):
+    # An entry's further lines are indented. The first line names the columns.
+    for entry in re.split(r"\n(?=\S)", text)[1:]:
         if pid is not None and f"pid={pid}," not in entry:
             continue
         # ss says "vnethdr" of sockets whose frames come with a header of
@@ -421,7 +421,9 @@ class SwitchDaemons:
             # No error is an empty set, which is no text.
             if isinstance(error, str):
                 return port, error, False
-            return port, f"it has number {number}", number == NO_VALUE
+            if number == NO_VALUE:
+                return port, "it has no number yet", True
+            return port, f"it has number {number}", False
         return None
 
 
@@ -713,6 +715,10 @@ def detached(
         raise MachineCannot(
             f"{text} has not ended in {DAEMON_TIMEOUT_S} s", hint
         ) from None
+    except OSError as error:
+        raise MachineCannot(
+            f"cannot run {command[0]}: {error.strerror}", install_hint()
+        ) from error
     if done.returncode != 0:
         raise MachineCannot(f"{text} ended with {done.returncode}", hint)
 

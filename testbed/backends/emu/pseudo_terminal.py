@@ -121,8 +121,7 @@ class TerminalRelay:
         if self._typed:
             usual = termios.tcgetattr(INPUT)
             termios.tcsetattr(self._slave, termios.TCSANOW, usual)
-            give_back = termios.tcsetattr
-            stack.callback(give_back, INPUT, termios.TCSADRAIN, usual)
+            stack.callback(_give_back, usual)
             tty.setraw(INPUT, termios.TCSADRAIN)
         else:
             # The terminal that shows the output converts line ends; twice would
@@ -180,6 +179,12 @@ class TerminalRelay:
             while text := os.read(self._master, CHUNK_BYTES):
                 while text:
                     text = text[os.write(self._screen, text) :]
+
+
+def _give_back(usual: list[Any]) -> None:
+    """Gives the input its usual attributes, unless its terminal is gone."""
+    with suppress(termios.error):
+        termios.tcsetattr(INPUT, termios.TCSADRAIN, usual)
 
 
 def _no_terminal() -> int | None:
