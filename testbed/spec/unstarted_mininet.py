@@ -60,7 +60,7 @@ class EndedProcess:
         self, args: Any, *_positional: Any, **options: Any
     ) -> None:
         self.args = args
-        # Each of these makes a process's streams those of text.
+        # Any of these options makes subprocess open the streams as text.
         named = ("text", "universal_newlines", "encoding", "errors")
         self._text = any(map(options.get, named))
         self.stdin = self._file()
@@ -252,7 +252,7 @@ def record_of_network(net: Any) -> MininetRecord:
             )
             continue
         options = dict(_options_of(node))
-        # Chosen by Mininet, as its user's script relies on.
+        # Mininet chooses these addresses, and the script may rely on them.
         if net.autoSetMacs and node in net.hosts:
             options.setdefault("mac", node.params.get("mac"))
         options["isSwitch"] = node in net.switches

@@ -1,8 +1,9 @@
-"""Latencies that programs have printed: what counts of a service is not how
-long it runs.
+"""Latencies that programs have printed: of a service they count, not its
+running time.
 
-A rank's line ``latency: 0.0123 s`` in the logs of a live run. The job then also
-counts as another application, whose running time is its slowest rank's latency.
+In the logs of a live run a rank's line is ``latency: 0.0123 s``. Its job then
+counts as a second application too, whose running time is the latency of the
+slowest rank.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LINE = re.compile(r"^(?:rank \d+: )?latency: (\d+(?:\.\d+)?) s$", re.M)
 
 
 def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
-    """A row of its latency for each job that printed one."""
+    """For each job that printed a latency, a row with that as its time."""
     for row in rows:
         if row.application is None:
             continue

@@ -113,10 +113,10 @@ class TerminalRelay:
         )
 
     def _set_up(self, stack: ExitStack) -> None:
-        """Gives the program's terminal the attributes of this process's.
+        """Gives the program's terminal the attributes and size of this process's.
 
-        The latter becomes raw where keys are read, so that the program's own
-        terminal interprets them.
+        Where keys are read, this process's terminal becomes raw: the program's
+        interprets them.
         """
         if self._typed:
             usual = termios.tcgetattr(INPUT)
@@ -124,8 +124,7 @@ class TerminalRelay:
             stack.callback(_give_back, usual)
             tty.setraw(INPUT, termios.TCSADRAIN)
         else:
-            # The terminal that shows the output converts line ends; twice would
-            # be once too often.
+            # The terminal that shows the output converts line ends already.
             attributes = termios.tcgetattr(self._slave)
             attributes[OUTPUT_FLAGS] &= ~termios.OPOST
             termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
