@@ -1,7 +1,8 @@
-"""Connections of switches carried to a controller that somebody else has started.
+"""Carries the connections of switches to a controller that a user has started.
 
-Switches in namespaces of their own cannot reach it, and those on the machine
-keep the address that they know. Nothing is read of what passes.
+Switches in namespaces of their own cannot reach that controller. Switches on
+the machine connect to the testbed's address as always. The messages are passed
+on unread.
 """
 
 from __future__ import annotations
@@ -31,7 +32,11 @@ def parsed(address: str) -> tuple[str, int]:
 
 def require_listener(host: str, port: int) -> None:
     """Raises OSError where nobody listens at the address."""
-    socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    try:
+        socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
+    except UnicodeError as error:
+        # A part of the name is longer than 63 characters, for example.
+        raise OSError(f"{host!r} is no host's name") from error
 
 
 def serve(
@@ -77,7 +82,7 @@ async def _copy(
     try:
         while data := await source.read(CHUNK_BYTES):
             sink.write(data)
-            # It waits where the other end does not read.
+            # Waits while the other end does not read.
             await sink.drain()
     except OSError as error:
         LOG.debug("a connection broke: %s", error)

@@ -13,7 +13,7 @@ from jobs.vm_names import vm_name
 
 SHELL_PORT = 5002
 FOLDER = ".hosenet"
-"""Of the launcher's own files, in a VM's working folder."""
+"""Folder of the launcher's own files, in a VM's working folder."""
 RANK_START = "rank-start"
 REMOTE_SHELL = "remote-shell"
 DASK_HEAD = "dask-head"
@@ -32,7 +32,7 @@ OPEN_MPI_SETTINGS = {
     "pml": "ob1",
     "btl_tcp_if_include": "eth0",
     "oob_tcp_if_include": "eth0",
-    # Of other processes' memory VMs' programs may read none.
+    # Programs in VMs may not read the memory of other processes.
     "btl_vader_single_copy_mechanism": "none",
     # VMs may share a processor: a rank that waits leaves it to others, and
     # jobs.live.rank_waits makes that a sleep.
@@ -44,9 +44,9 @@ OPEN_MPI_SETTINGS = {
 class ProgramPlan(CommandPlan):
     """The agent of VM ``index`` starts ``ranks`` ranks of ``argv``.
 
-    ``total`` ranks are in all VMs; where no launcher starts them this VM's
-    begin with ``first_rank``. ``launcher`` is the command that the first VM
-    runs to have them started. ``folder``: the working folder. ``files``,
+    All VMs together have ``total`` ranks. ``launcher`` is the command by which
+    the first VM starts them all. Without one each agent starts its own, whose
+    numbers begin with ``first_rank``. ``folder``: the working folder. ``files``,
     ``prepare`` and ``expected`` are those of :class:`jobs.demand.Program`.
     """
 
@@ -88,10 +88,10 @@ def launcher_words(
     n_vms: int,
     folder: str,
 ) -> tuple[str, ...]:
-    """The command that starts all ranks from the first VM; none where the
-    agents do.
+    """The command that starts all ranks from the first VM; empty where each
+    agent starts its own.
 
-    ``folder``: of the launcher's own files.
+    ``folder``: the folder of the launcher's own files.
     """
     # Names, not addresses: Open MPI compares them with the host's own.
     names = [vm_name(index) for index in range(n_vms)]
@@ -123,8 +123,8 @@ def _open_mpi(
 ) -> tuple[str, ...]:
     words = [MPIRUN["openmpi"], "--host", _hosts(names, per_vm)]
     words += ["-np", str(per_vm * len(names))]
-    # VMs' processors are the testbed's to give: Open MPI would bind the first
-    # rank of every VM to the machine's first one.
+    # The testbed gives VMs their processors: Open MPI would bind the first
+    # rank of every VM to the machine's first processor.
     words += ["--bind-to", "none"]
     # Its daemons in other VMs would leave their session, and with it the
     # remote shell that is to end them.

@@ -166,9 +166,9 @@ def _progress_at(curve: Curve, total_bytes: int, sent_bytes: int) -> float:
     """The least progress at which ``sent_bytes`` have been sent."""
     start = 0.0
     left_bytes = sent_bytes
-    # Steps are compared by the whole bytes that they produce. By its exact
-    # area, a step may yield half a byte less than is produced and sent in it:
-    # the progress would then lie behind a pause that has yet to begin.
+    # Steps are compared by the whole bytes that they produce. The exact area of
+    # a step may be half a byte less: when all its bytes are sent, the progress
+    # would already lie behind a pause that follows it.
     for (end, _), phase in zip(
         curve, phases(total_bytes, curve), strict=True
     ):

@@ -158,8 +158,8 @@ class _Links(TypedDict):
 
 class _Tree(TypedDict):
     root: Int
-    # Of large data centres the root alone, below which hangs what links lead
-    # to.
+    # Large data centres have the root alone: their trees follow from the
+    # links.
     parent: NotRequired[list[Int]]
     uplink: NotRequired[list[Int]]
 
@@ -323,8 +323,8 @@ def _parse(path: Path, number: int, raw: bytes) -> Event | None:
     try:
         return _quickly_parsed(raw)
     except (ValueError, LookupError, TypeError, AttributeError):
-        # Something is wrong with the line, or looks so: by the slow way, which
-        # says what.
+        # The line is damaged, or only too much for the quick parser. The slow
+        # one below says what is wrong, if anything.
         pass
     try:
         return event_from_json(_object(raw))

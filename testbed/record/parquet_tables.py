@@ -121,7 +121,7 @@ def _is_as_new(stored: Path, source: Path) -> bool:
 
 
 def table_batches(path: Path, table: str) -> Batches:
-    """The batches of one policy's table from what Parquet files are made of."""
+    """The batches of one policy's table, from its CSV file or its events."""
     source = path / SOURCES[table]
     columns = TABLES[table]
     if table == "events":
@@ -136,12 +136,11 @@ def table_batches(path: Path, table: str) -> Batches:
 
 def policy_at(path: Path) -> str:
     """The policy of a run's folder. Raises BadInput where its events do not
-    begin with it.
+    begin with ``run_started``.
     """
     file = path / names.EVENTS
-    return EventFile(
-        file, list(islice(stream_events(file), 1))
-    ).started.policy
+    first = list(islice(stream_events(file), 1))
+    return EventFile(file, first).started.policy
 
 
 def _job_records(file: Path) -> Iterator[Record]:

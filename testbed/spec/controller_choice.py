@@ -1,4 +1,4 @@
-"""Choice of a controller for the live network that is not the testbed's own."""
+"""A user's choice of a controller for the live network, in place of the testbed's."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ class EndedProcess:
         self, args: Any, *_positional: Any, **options: Any
     ) -> None:
         self.args = args
-        # Each of these makes a process's streams those of text.
-        named = ("text", "universal_newlines", "encoding")
+        # Any of these options makes subprocess open the streams as text.
+        named = ("text", "universal_newlines", "encoding", "errors")
         self._text = any(map(options.get, named))
         self.stdin = self._file()
         self.stdout = self._file()
@@ -186,14 +186,12 @@ def _make_nodes_inert(node: Any) -> None:
     node.setMAC = _set_mac
 
 
-def _set_address(
-    node: Any, address: str, *length: Any, **options: Any
-) -> None:
-    """As Mininet's ``setIP(address, prefixLen=8, intf=None)``."""
-    with_length = address
-    if "/" not in address:
+def _set_address(node: Any, ip: str, *length: Any, **options: Any) -> None:
+    """As Mininet's ``setIP(ip, prefixLen=8, intf=None)``."""
+    with_length = ip
+    if "/" not in ip:
         bits = length[0] if length else options.get("prefixLen", 8)
-        with_length = f"{address}/{bits}"
+        with_length = f"{ip}/{bits}"
     _options_of(node)["ip"] = with_length
 
 
@@ -254,7 +252,7 @@ def record_of_network(net: Any) -> MininetRecord:
             )
             continue
         options = dict(_options_of(node))
-        # Chosen by Mininet, as its user's script relies on.
+        # Mininet chooses these addresses, and the script may rely on them.
         if net.autoSetMacs and node in net.hosts:
             options.setdefault("mac", node.params.get("mac"))
         options["isSwitch"] = node in net.switches

@@ -1,4 +1,4 @@
-"""A cell played: in the simulator, in memory; or on the live network, by
+"""Plays a cell of a sweep: in the simulator, or on the live network by
 ``testbed run``.
 """
 
@@ -32,12 +32,12 @@ NO_SPEC = FileRef("", "", NOWHERE)
 
 @dataclass(frozen=True)
 class Cell:
-    """One run of a sweep: a value for each key, the seed's last; the task by
-    which it is computed.
+    """One run of a sweep, and the task that computes it.
 
-    ``named`` is what it depends on by name: the files that it reads, and
-    installed plug-ins. The sweep adds ``spec``, the experiment file's text,
-    and ``keep``, where its whole run folder goes; None for none.
+    ``values``: a value for each key of the sweep, the seed last. ``named``: by
+    name, the files that the run reads, and installed plug-ins. The sweep adds
+    ``spec``, the experiment file's text, and ``keep``, the place of the run
+    folder if that is kept.
     """
 
     key: str
@@ -56,8 +56,7 @@ class Cell:
             for name, ref in self.named.items()
             if ref.path != NOWHERE
         }
-        # The experiment's own file is not named in it, and goes under no
-        # name.
+        # The experiment file does not name itself: its name here is empty.
         return sent | {"": self.spec}
 
     def run(self, context: Context) -> Mapping[str, Any]:
@@ -78,8 +77,8 @@ class Cell:
         return {"result": self._simulated(self.experiment(context))}
 
     def experiment(self, context: Context) -> Experiment:
-        """The cell's experiment. Raises RunFailed where its key does not say
-        all that it reads.
+        """The cell's experiment. Raises RunFailed where it reads a file that is
+        not in the cell's key.
         """
         text = regular_bytes(context.path(self.spec)).decode("utf-8-sig")
         # From the root, so that words of commands are the same wherever the
@@ -185,11 +184,13 @@ def _result(
 
 
 def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
-    """The same from a run folder of its own, which stays."""
+    """The result of a simulated run whose folder is written and kept at
+    ``place``.
+    """
     from testbed.play.playing import run_simulated
 
     folder = RunFolder(place, caller())
-    # What an interrupted attempt left there would mix with this one.
+    # Files of an interrupted attempt would mix with this one's.
     with suppress(FileNotFoundError):
         remove_folder(place)
     folder.make()
@@ -200,8 +201,8 @@ def _kept(experiment: Experiment, place: Path) -> dict[str, Any]:
     (record,) = run_simulated(
         experiment, folder, unseen, ["testbed", *sys.argv[1:]]
     )
-    # Of the file as it is on the disk: the same bytes as are hashed in
-    # memory elsewhere.
+    # Of events.jsonl on the disk, which has the bytes that a cell without a
+    # folder hashes in memory.
     digest = events_digest(place)
     results = record.results
     return _result(results.summary, results.verdicts, record.audit, digest)

@@ -15,7 +15,7 @@ from testbed.file_digests import file_digest
 from testbed.spec.document import search_path
 
 PART_BYTES = 4 << 20
-"""Of a file that is sent, as much as is in memory at once."""
+"""Size of the parts in which a file is sent: one is in memory at a time."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,10 @@ class Content:
 
 
 class ContentStore:
-    """Places of contents on this machine; what is received is kept in
-    ``folder`` under its hash.
+    """Places of contents on this machine.
+
+    A content that is received is kept in ``folder`` under its hash. ``also``:
+    folders of data that may hold a content under any name.
     """
 
     def __init__(self, folder: Path, also: tuple[Path, ...] = ()) -> None:
@@ -70,14 +72,17 @@ class ContentStore:
     def receive(
         self, content: Content, sender: str, offset: int, part: bytes
     ) -> None:
-        """One part of a content, in order; with the last one it is verified,
-        and has a place.
+        """Takes the parts of a content in order; the last one has it verified
+        and stored.
+
+        Raises RunFailed if it is not that content.
         """
         self._folder.mkdir(0o700, parents=True, exist_ok=True)
         # A name for each sender: two of them do not write into one file.
         partial = self._folder / f".{content.sha256}.{sender}"
         _write_part(partial, offset, part)
-        if offset + len(part) < content.size_bytes:
+        # Without bytes: the driver's file has become shorter.
+        if part and offset + len(part) < content.size_bytes:
             return
         if file_digest(partial) != content.sha256:
             partial.unlink()

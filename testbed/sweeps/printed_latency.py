@@ -1,8 +1,9 @@
-"""Latencies that programs have printed: what counts of a service is not how
-long it runs.
+"""Latencies that programs have printed: of a service they count, not its
+running time.
 
-A rank's line ``latency: 0.0123 s`` in the logs of a live run. The job then also
-counts as another application, whose running time is its slowest rank's latency.
+In the logs of a live run a rank's line is ``latency: 0.0123 s``. Its job then
+counts as a second application too, whose running time is the latency of the
+slowest rank.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _LINE = re.compile(r"^(?:rank \d+: )?latency: (\d+(?:\.\d+)?) s$", re.M)
 
 
 def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
-    """A row of its latency for each job that printed one."""
+    """For each job that printed a latency, a row with that as its time."""
     for row in rows:
         if row.application is None:
             continue
@@ -36,7 +37,12 @@ def latency_rows(rows: Iterable[JobRow], folder: Path) -> Iterator[JobRow]:
 
 def _printed_s(logs: Path, job_id: str) -> float | None:
     latencies_s: list[float] = []
-    for path in logs.glob(f"agent-{job_id}.*.log"):
+    # Another job's name may be this one's with a dot and more. An agent that
+    # was started again has its number behind a colon.
+    log_name = re.compile(rf"agent-{re.escape(job_id)}\.\d+(:\d+)?\.log")
+    for path in logs.glob("agent-*.log"):
+        if not log_name.fullmatch(path.name):
+            continue
         text = path.read_text("utf-8", "replace")
         latencies_s += map(float, _LINE.findall(text))
     return max(latencies_s, default=None)

@@ -36,6 +36,8 @@ def run(
             input=text_in,
             capture_output=True,
             text=True,
+            # ss shows the names of all processes, which may be any bytes.
+            errors="backslashreplace",
             timeout=timeout_s,
             check=False,
             # Ctrl-C at the terminal goes to its foreground group: this process
@@ -48,6 +50,8 @@ def run(
     except subprocess.TimeoutExpired as error:
         message = f"{command[0]}: no answer within {timeout_s:.0f} s"
         raise CommandFailed(message) from error
+    except OSError as error:
+        raise CommandFailed(f"{command[0]}: {error.strerror}") from error
     if check and done.returncode != 0:
         reason = done.stderr.strip() or f"exit code {done.returncode}"
         raise CommandFailed(f"{command[0]}: {reason}")
@@ -73,7 +77,8 @@ def ip_batch(lines: Sequence[str], netns: str | None = None) -> None:
             reasons.append(complaint)
         elif not place and 0 < int(failed[1]) <= len(lines):
             place = f" at {lines[int(failed[1]) - 1]!r}"
-    raise CommandFailed(f"ip -batch{place}: {' '.join(reasons)}")
+    reason = " ".join(reasons) or f"exit code {done.returncode}"
+    raise CommandFailed(f"ip -batch{place}: {reason}")
 
 
 def ip_remove(lines: Sequence[str]) -> None:
@@ -82,8 +87,11 @@ def ip_remove(lines: Sequence[str]) -> None:
     A thing that is gone already is no failure.
     """
     # With -force a failed line does not end the batch.
-    complaints = _ip(lines, "-force").stderr.splitlines()
+    done = _ip(lines, "-force")
+    complaints = done.stderr.splitlines()
     left = [c for c in complaints if c.strip() and not _GONE.search(c)]
+    if done.returncode < 0:
+        left.append(f"exit code {done.returncode}")
     if left:
         raise CommandFailed(f"ip -batch: {'; '.join(left)}")
 

@@ -11,7 +11,7 @@ or sends its first packet:
   starve all others, and no counter shows it. In a container the default cannot be changed: there
   a daemon's library sets the buffers.
 - the memory that its allocator and its exact-match cache keep of jobs that are over: see
-  :data:`ALLOCATOR` and :data:`SETTINGS`.
+  ``ALLOCATOR`` in :mod:`testbed.backends.emu.switch_preload` and :data:`SETTINGS` here.
 """
 
 from __future__ import annotations
@@ -69,10 +69,8 @@ CONTROLLER_PROBE_MS = 60_000
 OVS_TIMEOUT_S = 120
 NUMBERS_TIMEOUT_S = 60
 DAEMON_TIMEOUT_S = 60
-NO_VALUE: object = [
-    "set",
-    [],
-]  # an empty column, as OVSDB writes it in JSON
+NO_VALUE: object = ["set", []]
+"""An empty column, as OVSDB writes it in JSON."""
 
 
 def datapath_type() -> Datapath:
@@ -150,7 +148,10 @@ def controller_socket(run_tag: str) -> str:
 
 
 def controller_row(row: str, run_tag: str) -> list[str]:
-    """A bridge's controller, as the row of that name."""
+    """The command that creates the row of a bridge's controller.
+
+    ``row``: its name within the transaction.
+    """
     # OVS accepts sockets only in its run folder, to which a bare name is
     # relative. In-band control would only add hidden flows.
     return [
@@ -241,8 +242,8 @@ def read_sockets(text: str, pid: int | None) -> SwitchSockets:
     """
     offload: bool | None = None
     buffer_bytes = 0
-    # An entry's further lines are indented.
-    for entry in re.split(r"\n(?=\S)", text):
+    # An entry's further lines are indented. The first line names the columns.
+    for entry in re.split(r"\n(?=\S)", text)[1:]:
         if pid is not None and f"pid={pid}," not in entry:
             continue
         # ss says "vnethdr" of sockets whose frames come with a header of
@@ -312,7 +313,7 @@ class SwitchDaemons:
     def controlled(self) -> set[str]:
         """Names of its bridges whose controller is connected."""
         rows = self.rows("Controller", ["_uuid", "is_connected"])
-        connected = [row for row, is_connected in rows if is_connected]
+        connected = [uuid for uuid, is_connected in rows if is_connected]
         bridges = self.rows("Bridge", ["name", "controller"])
         return {
             str(name)
@@ -421,12 +422,14 @@ class SwitchDaemons:
             # No error is an empty set, which is no text.
             if isinstance(error, str):
                 return port, error, False
-            return port, f"it has number {number}", number == NO_VALUE
+            if number == NO_VALUE:
+                return port, "it has no number yet", True
+            return port, f"it has number {number}", False
         return None
 
 
 MACHINE = SwitchDaemons(Path("/run/openvswitch"))
-"""The switch of the machine's service, or that of a run which found none."""
+"""The machine's switch: its service's, or one that a run has started."""
 
 
 def switch_version() -> str:
@@ -446,7 +449,7 @@ def foreign_bridges(network: NetworkPlan) -> list[str]:
 
 
 def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
-    """A run's bridges, by name, and its rows of the QoS table, by number."""
+    """Names of a run's bridges, and UUIDs of its rows of the QoS table."""
     condition = f"external_ids:{RUN_KEY}={run_tag}"
     bridges = [
         str(row[0]) for row in MACHINE.rows("Bridge", ["name"], condition)
@@ -462,8 +465,8 @@ def owned_by(run_tag: str) -> tuple[list[str], list[str]]:
 
 OVS_CTL = Path("/usr/share/openvswitch/scripts/ovs-ctl")
 DATABASE = Path("/etc/openvswitch/conf.db")
-# The userspace datapath's own device. Its fixed name allows one switch with
-# bridges per network namespace.
+# A device that the userspace datapath makes. Its fixed name allows one switch
+# with bridges per network namespace.
 USERSPACE_DEVICE = "ovs-netdev"
 DEVICE_TIMEOUT_S = 5
 # linux/if_tun.h
@@ -516,7 +519,7 @@ def start() -> None:
         ]
         MACHINE.vsctl(["set", "Open_vSwitch", ".", *settings], wait=False)
         _start_userspace()
-    _released()
+    _release_daemons()
 
 
 def is_startable() -> bool:
@@ -530,7 +533,7 @@ def has_service() -> bool:
 
 
 def start_again() -> None:
-    """Starts the machine's switch after its end, by systemd where that runs it.
+    """Starts ovs-vswitchd again after its end, by systemd on machines that have it.
 
     Raises MachineCannot.
     """
@@ -541,7 +544,7 @@ def start_again() -> None:
     else:
         _wait_for_datapath()
         _start_userspace()
-    _released()
+    _release_daemons()
 
 
 def _start_userspace() -> None:
@@ -550,7 +553,7 @@ def _start_userspace() -> None:
         detached([*command, "--monitor"], files=library.files)
 
 
-def _released() -> None:
+def _release_daemons() -> None:
     """Moves the started daemons out of the run's control groups.
 
     Raises MachineCannot if they do not run.
@@ -713,6 +716,10 @@ def detached(
         raise MachineCannot(
             f"{text} has not ended in {DAEMON_TIMEOUT_S} s", hint
         ) from None
+    except OSError as error:
+        raise MachineCannot(
+            f"cannot run {command[0]}: {error.strerror}", install_hint()
+        ) from error
     if done.returncode != 0:
         raise MachineCannot(f"{text} ended with {done.returncode}", hint)
 

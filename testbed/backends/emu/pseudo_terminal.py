@@ -113,20 +113,18 @@ class TerminalRelay:
         )
 
     def _set_up(self, stack: ExitStack) -> None:
-        """Gives the program's terminal the attributes of this process's.
+        """Gives the program's terminal the attributes and size of this process's.
 
-        The latter becomes raw where keys are read, so that the program's own
-        terminal interprets them.
+        Where keys are read, this process's terminal becomes raw: the program's
+        interprets them.
         """
         if self._typed:
             usual = termios.tcgetattr(INPUT)
             termios.tcsetattr(self._slave, termios.TCSANOW, usual)
-            give_back = termios.tcsetattr
-            stack.callback(give_back, INPUT, termios.TCSADRAIN, usual)
+            stack.callback(_give_back, usual)
             tty.setraw(INPUT, termios.TCSADRAIN)
         else:
-            # The terminal that shows the output converts line ends; twice would
-            # be once too often.
+            # The terminal that shows the output converts line ends already.
             attributes = termios.tcgetattr(self._slave)
             attributes[OUTPUT_FLAGS] &= ~termios.OPOST
             termios.tcsetattr(self._slave, termios.TCSANOW, attributes)
@@ -180,6 +178,12 @@ class TerminalRelay:
             while text := os.read(self._master, CHUNK_BYTES):
                 while text:
                     text = text[os.write(self._screen, text) :]
+
+
+def _give_back(usual: list[Any]) -> None:
+    """Gives the input its usual attributes, unless its terminal is gone."""
+    with suppress(termios.error):
+        termios.tcsetattr(INPUT, termios.TCSADRAIN, usual)
 
 
 def _no_terminal() -> int | None:

@@ -660,6 +660,12 @@ def launch(
         (["--token-file", "/nonexistent/token"], None, 2, "token file: "),
         (["--remote", "tcp:host"], None, 2, "is not tcp:HOST:PORT"),
         (["--remote", "tcp:host:70000"], None, 2, "is not tcp:HOST:PORT"),
+        (
+            ["--remote", f"tcp:{'a' * 64}:6653"],
+            None,
+            3,
+            "is no host's name",
+        ),
     ],
 )
 @pytest.mark.usefixtures("any_library")

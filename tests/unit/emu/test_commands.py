@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,31 @@ def test_a_failure_carries_the_output_of_the_command() -> None:
     with pytest.raises(CommandFailed, match="it is broken"):
         run([sys.executable, "-c", program])
     assert run([sys.executable, "-c", program], check=False).returncode == 3
+
+
+def test_a_command_that_cannot_be_executed_is_a_failure(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(CommandFailed, match="Permission denied"):
+        run([str(tmp_path)])
+
+
+def test_output_that_is_no_text_is_read() -> None:
+    program = r"import os; os.write(1, b'caf\xe9')"
+    assert run([sys.executable, "-c", program]).stdout == r"caf\xe9"
+
+
+def test_a_batch_that_is_killed_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = tmp_path / "ip"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(CommandFailed, match="exit code -9"):
+        ip_batch(["link show dev lo"])
+    with pytest.raises(CommandFailed, match="exit code -9"):
+        ip_remove(["link show dev lo"])
 
 
 def test_a_command_that_hangs_is_ended() -> None:

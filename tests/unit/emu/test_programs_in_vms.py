@@ -174,6 +174,15 @@ def test_a_key_interrupts_the_program_not_its_caller() -> None:
         assert caller.wait(TIMEOUT_S) == 128 + signal.SIGINT
 
 
+def test_the_exit_code_is_told_though_the_terminal_is_gone() -> None:
+    command = ("sh", "-c", "echo here; exec sleep 600")
+    with on_a_terminal(EXEC, *command) as (caller, master, slave):
+        read_until(master, b"here")
+        # Closes the terminal's other end.
+        os.dup2(slave, master)
+        assert caller.wait(TIMEOUT_S) == 128 + signal.SIGHUP
+
+
 def test_the_callers_terminal_is_as_it_was() -> None:
     """Raw while the program runs, and afterwards as a terminal is that is new."""
     as_made = settings_of_a_new_terminal()

@@ -7,16 +7,22 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from testbed.backends.emu import open_vswitch
 from testbed.backends.emu.emulated_network import up_lines
 from testbed.backends.emu.open_vswitch import (
     SwitchDaemons,
     SwitchSockets,
     connection_arguments,
     deletion_arguments,
+    detached,
     read_sockets,
     up_arguments,
 )
+from testbed.errors import MachineCannot, RunFailed
 from testbed.plan.network_plan import NetworkPlan, network_plan
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -210,6 +216,7 @@ def test_before_the_first_packet_there_is_no_send_buffer() -> None:
 def test_a_switch_without_ports_tells_nothing_of_offload() -> None:
     lines = SS.splitlines(keepends=True)
     assert read_sockets("".join(lines[:1] + lines[5:]), 9).offload is None
+    assert read_sockets(lines[0], None).offload is None
     assert read_sockets(SS.replace(" vnethdr", ""), 9).offload is False
 
 
@@ -218,6 +225,28 @@ def test_another_switch_on_the_machine_is_not_this_one() -> None:
     assert read_sockets(SS, 99) == SwitchSockets(
         offload=None, send_buffer_bytes=0
     )
+
+
+def test_a_port_that_gets_no_number_is_told_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = plan().ports[0]
+
+    def rows(*_: object) -> list[list[Any]]:
+        return [[port.name, ["set", []], ["set", []]]]
+
+    switch = SwitchDaemons(tmp_path)
+    monkeypatch.setattr(switch, "rows", rows)
+    monkeypatch.setattr(open_vswitch, "NUMBERS_TIMEOUT_S", -1)
+    with pytest.raises(RunFailed, match=r": it has no number yet$"):
+        switch.check_ports([port])
+
+
+def test_a_daemons_command_that_is_missing_is_the_machines_fault() -> None:
+    with pytest.raises(
+        MachineCannot, match="cannot run no-such-daemon: No"
+    ):
+        detached(["no-such-daemon", "--detach"])
 
 
 def test_a_switch_that_has_died_does_not_run_though_nobody_waits_for_it(

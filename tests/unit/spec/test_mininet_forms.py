@@ -157,6 +157,8 @@ class Other(Topo):
     def build(self):{BODY}
 def T():
     net = Mininet(Other(), link=TCLink, controller=None)
+    for number, host in enumerate(net.hosts, 1):
+        host.setIP(ip="10.0.0.%d" % number, prefixLen=24)
     net.start()
     for host in net.hosts:
         print(host.cmd("ip addr").splitlines()[1])
@@ -327,6 +329,8 @@ from mininet.clean import cleanup
 os.system("touch {marks[0]}")
 subprocess.run(["touch", "{marks[1]}"], check=True)
 assert subprocess.check_output("echo; touch {marks[2]}", shell=True, text=True) == ""
+piped = dict(stdout=subprocess.PIPE, errors="replace")
+assert subprocess.run(["touch", "{marks[1]}"], **piped).stdout == ""
 quietRun("touch {marks[3]}")
 cleanup()
 """

@@ -18,7 +18,7 @@ from testbed.spec.experiment_file import parse_experiment
 from testbed.sweeps import sweep_folder, worker_side
 from testbed.sweeps.cell_runs import Cell
 from testbed.sweeps.cells import Cells
-from testbed.sweeps.content_store import Content, ContentStore
+from testbed.sweeps.content_store import Content, ContentStore, parts
 from testbed.sweeps.sweep_plan import SweepPlan, used_files
 from testbed.sweeps.tasks import FileRef, LocalContext, attempt, sha256_of
 from tests.support.plugin_package import installed_package
@@ -261,6 +261,20 @@ def test_a_worker_looks_at_a_file_each_time_it_is_used(
     assert store.find(content) is None
     store.receive(content, "driver", 0, b"as it was")
     assert context.path(ref) == tmp_path / "received" / ref.sha256
+
+
+def test_a_file_that_becomes_shorter_while_it_is_sent_has_changed(
+    tmp_path: Path,
+) -> None:
+    store = ContentStore(tmp_path / "received")
+    trace = tmp_path / "trace"
+    trace.write_text("as it was")
+    content = Content(sha256_of(trace), 9, trace)
+    trace.write_text("cut")
+    (first, last) = parts(content)
+    store.receive(content, "driver", *first)
+    with pytest.raises(RunFailed, match="trace has changed"):
+        store.receive(content, "driver", *last)
 
 
 @pytest.mark.slow

@@ -182,6 +182,18 @@ def test_a_printed_latency_is_an_application_of_its_own(
     assert found.runs[50 * MBPS].time_s == 0.5
 
 
+def test_a_latency_is_that_of_the_job_whose_log_it_is_in(
+    tmp_path: Path,
+) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "agent-serve-5.0.log").write_text("latency: 0.25 s\n")
+    (logs / "agent-serve-5.1:2.log").write_text("latency: 0.5 s\n")
+    (logs / "agent-serve-5.5.0.log").write_text("latency: 9 s\n")
+    (row,) = latency_rows([serving("serve-5", 5 * MBPS)], tmp_path)
+    assert row.measured_s == 0.5
+
+
 def serving(job_id: str, granted_bps: int | None) -> JobRow:
     return JobRow(
         job_id=job_id,
