@@ -34,6 +34,7 @@ class StandingVms:
             hosts = self._write_hosts(plan)
         except BaseException as error:
             self._emulation.dismiss(plan)
+            self._remove_hosts(plan)
             if isinstance(error, OSError):
                 raise RunFailed(f"tenant {plan.job_id}: {error}") from error
             raise
@@ -49,16 +50,14 @@ class StandingVms:
         """
         # Before its programs end: without a controller it stays.
         self._emulation.await_controller()
-        hosts = self._hosts_file(plan)
         try:
             # In this order: without limits its programs would send as they
             # like.
             self._emulation.end_processes(plan)
             self._emulation.dismiss(plan)
-            hosts.unlink(missing_ok=True)
+            self._remove_hosts(plan)
         except OSError as error:
             raise RunFailed(f"tenant {plan.job_id}: {error}") from error
-        self._emulation.journal.remove([JournalEntry("file", str(hosts))])
 
     def _place(
         self,
@@ -92,6 +91,11 @@ class StandingVms:
     def _hosts_file(self, plan: TenantPlan) -> Path:
         return self._folder / f"hosts.{plan.job_id}"
 
+    def _remove_hosts(self, plan: TenantPlan) -> None:
+        hosts = self._hosts_file(plan)
+        hosts.unlink(missing_ok=True)
+        self._emulation.journal.remove([JournalEntry("file", str(hosts))])
+
     def _write_hosts(self, plan: TenantPlan) -> Path:
         """Writes the machine's hosts and the tenant's VMs; all may read it."""
         path = self._hosts_file(plan)
@@ -102,7 +106,9 @@ class StandingVms:
         # one is written to.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         descriptor = os.open(path, flags)
-        with os.fdopen(descriptor, "w") as file:
+        # Not in the locale's encoding, which may lack characters of the
+        # machine's hosts.
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             # Whatever root's umask: programs in VMs run as the users who start
             # them.
             os.fchmod(file.fileno(), 0o644)

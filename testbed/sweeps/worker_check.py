@@ -116,6 +116,7 @@ async def _asked(
         answer = (await asking).get(address)
     except OSError:
         return None
-    if isinstance(answer, OSError):
+    # An error that names a file is of the worker's own.
+    if isinstance(answer, OSError) and answer.filename is None:
         return None
     return answer
