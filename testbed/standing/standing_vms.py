@@ -39,16 +39,17 @@ class StandingVms:
                 raise RunFailed(f"tenant {plan.job_id}: {error}") from error
             raise
         return tuple(
-            self._place(plan, vm, files, hosts)
-            for vm, files in zip(plan.vms, cgroups, strict=True)
+            self._place(plan, vm, joins, hosts)
+            for vm, joins in zip(plan.vms, cgroups, strict=True)
         )
 
     def remove(self, plan: TenantPlan) -> None:
         """Ends whatever runs in a tenant's VMs, and removes all of them.
 
-        One that fails may be called again. Raises RunFailed.
+        A call that fails may be repeated. Raises RunFailed.
         """
-        # Before its programs end: without a controller it stays.
+        # Before its programs are ended: while the controller is stopped, the
+        # tenant stays whole.
         self._emulation.await_controller()
         try:
             # In this order: without limits its programs would send as they

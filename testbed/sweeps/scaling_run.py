@@ -91,7 +91,7 @@ class Scaling:
 def scaling_plan(
     file: ScalingFile, first_seed: int, repetitions: int, *, live: bool
 ) -> SweepPlan:
-    """The sweep over seeds that the repetitions are."""
+    """The sweep of the repetitions: each has a seed of its own."""
     last = first_seed + repetitions - 1
     seeds = read_option(f"seed={first_seed}..{last}")
     asked = PlanOptions(over=(seeds,), live=live)
@@ -211,12 +211,12 @@ def _write(
     for name, kinds in pictures.items():
         for kind, content in kinds.items():
             folder.write_bytes(f"{name}.{kind}", content)
-    where = provenance(
+    origin = provenance(
         seeds={"count": repetitions},
         command=list(options.command),
         backend="live" if live else "sim",
     )
-    folder.write_json(PROVENANCE, where)
+    folder.write_json(PROVENANCE, origin)
 
 
 def _csv(measured: Sequence[MeasuredScaling]) -> str:

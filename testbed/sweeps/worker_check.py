@@ -17,7 +17,6 @@ from testbed.sweeps.computing_sources import DECIDING
 PACKAGES = ("distributed", *DECIDING)
 """Those that a result may depend on, or that tasks are sent with."""
 
-
 AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
 """Hint where a worker's code differs from the driver's."""
 
