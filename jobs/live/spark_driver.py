@@ -25,7 +25,8 @@ def main(words: list[str]) -> int:
     """Runs the program ``words[1:]``; the exit code of its process."""
     rank_start = loaded(words[0])
     agent = rank_start.connected()
-    # Before there are threads. This process sees how the program's ends.
+    # Before there are threads. The child runs the program; this process
+    # reports how the child ends.
     child = os.fork()
     if child:
         return int(rank_start.watched(child, agent))
@@ -35,7 +36,8 @@ def main(words: list[str]) -> int:
     start = rank_start.awaited(agent)
     if start is None:
         return int(rank_start.NOT_RUN)
-    # With this process alone: its end is to be seen if it is killed.
+    # The parent alone keeps the connection: if it is killed, the agent sees
+    # that the connection has ended.
     agent.close()
     rank_start.take(start)
     run(words[1:])
@@ -54,7 +56,7 @@ def loaded(path: str) -> Any:
 
 def are_executors_there() -> bool:
     """Makes the session, and has every core of the executors compute in Java
-    and in Python once: they load most of what they are then.
+    and in Python once, so that they load most of their code before the start.
 
     An alarm ends this process where that takes longer than PATIENCE_S.
     """
@@ -68,7 +70,7 @@ def are_executors_there() -> bool:
     executors = cores // int(settings.get("spark.executor.cores"))
     rows = session.range(0, cores, 1, cores).rdd
     rows.map(len).count()
-    # Of them one is the driver's own.
+    # One more than the executors: the driver has an entry too.
     memories = context._jsc.sc().getExecutorMemoryStatus()  # noqa: SLF001 - as PySpark does
     signal.alarm(0)
     return bool(memories.size() > executors)

@@ -14,7 +14,7 @@ from testbed.cli.options import Json
 from testbed.errors import BadInput
 from testbed.owned_files import caller
 
-BESIDE = ("__pycache__", "runs")
+NOT_COPIED = ("__pycache__", "runs")
 
 Folder = Annotated[
     Path,
@@ -40,7 +40,7 @@ def examples(
 
     made = RunFolder(folder, caller())
     made.make()
-    files = list(map(str, made.copy(EXAMPLES, BESIDE)))
+    files = list(map(str, made.copy(EXAMPLES, NOT_COPIED)))
     if as_json:
         console.print_json({"folder": str(folder), "files": files})
         return

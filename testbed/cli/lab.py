@@ -250,7 +250,7 @@ def _print_not_graded(marks: Sequence[Mark]) -> None:
         console.print_text(f"{student}, lab {', '.join(labs)}: {text}")
 
 
-MARKS = {
+STYLES = {
     "passed": "green",
     "failed": "bold red",
     "not reached": "dim",
@@ -260,7 +260,7 @@ MARKS = {
 
 def _say_outcome(outcome: CheckOutcome) -> None:
     line = Text(f"{outcome.layer:>10}  ")
-    line.append(f"{outcome.verdict:<11}", MARKS[outcome.verdict])
+    line.append(f"{outcome.verdict:<11}", STYLES[outcome.verdict])
     line.append(f"  {outcome.check}")
     console.out().print(line, soft_wrap=True)
     failed = outcome.verdict == "failed"

@@ -6,13 +6,14 @@ import asyncio
 import json
 import os
 import pwd
+import re
 import secrets
 import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from socket import AF_INET, SOCK_STREAM, socket
+from socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 from typing import IO, TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
@@ -36,8 +37,11 @@ PORT = 8910
 """Taken where no --port says otherwise, if it is free."""
 UP = "up"
 SWEEP = "sweep"
+SSH_PORT = "22"
 TOKEN_MODE = 0o600
 SHORTEST_TOKEN = 16
+TOKEN = re.compile(f"[!-~]{{{SHORTEST_TOKEN},}}")
+"""Characters that a link and a header of HTTP hold as they are."""
 LAST_LOOK_S = 2.0
 """For so long a page outlives the process that it was started with."""
 NICE = 10
@@ -234,9 +238,10 @@ def _read_token(file: Path, opened: IO[bytes]) -> str:
         )
     # Bounded: somebody may name a file of any size.
     token = opened.read(1_000).decode("ascii", "replace").strip()
-    if len(token) < SHORTEST_TOKEN:
+    if TOKEN.fullmatch(token) is None:
         raise BadInput(
-            f"{file} holds no token of {SHORTEST_TOKEN} characters or more",
+            f"{file} holds no token of {SHORTEST_TOKEN} characters or more,"
+            " in ASCII without spaces",
             "remove it: testbed watch then writes a new one",
         )
     return token
@@ -253,12 +258,15 @@ def _listening(port: int | None) -> socket:
         # Tornado accepts connections until none is left; on a socket that
         # blocks it would wait for the next one, and serve nobody.
         listening.settimeout(0)
+        # Connections of an earlier page would otherwise keep its port for a
+        # minute after its end.
+        listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", number))
+            listening.listen(128)
         except OSError:
             listening.close()
             continue
-        listening.listen(128)
         return listening
     raise MachineCannot(
         f"port {port} is taken by another program",
@@ -363,6 +371,9 @@ def tunnel_hint(port: int) -> Sequence[str]:
         # Address and port of the client, address and port of this machine.
         ends = connection.split()
         if len(ends) == 4:
-            tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {ends[2]}"
+            _, _, address, ssh_port = ends
+            tunnel = f"ssh -N -L {port}:127.0.0.1:{port} {address}"
+            if ssh_port != SSH_PORT:
+                tunnel += f" -p {ssh_port}"
             return (f"from elsewhere: {tunnel}, then open the link there",)
     return ()

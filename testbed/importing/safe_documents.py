@@ -167,7 +167,8 @@ def read_yaml(content: bytes, path: Path) -> Any:
         line = None if mark is None else mark.line + 1
         why = error.problem or error.context or "it cannot be read"
         raise refusal(path, f"no YAML: {why}", line) from None
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        # OverflowError is PyYAML's for an escaped character such as "\UFFFFFFFF".
         first = str(error).partition("\n")[0]
         raise refusal(path, f"no YAML: {first}") from None
     except RecursionError:

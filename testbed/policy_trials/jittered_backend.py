@@ -15,7 +15,7 @@ from testbed.schedulers.actions import Tier
 SHORTEST, LONGEST = 0.8, 1.3
 """The least and the greatest of a job's real time over its stated one."""
 LATE_S = 0.05
-"""The longest time that passes before the engine hears of an instant."""
+"""The engine hears of an instant later than it is, by less than this."""
 
 
 class JitteredBackend(SimulatedBackend):
@@ -48,7 +48,6 @@ class JitteredBackend(SimulatedBackend):
         share = stream(self._seed, "jitter", job.id).uniform(
             SHORTEST, LONGEST
         )
-        # The truth alone: what schedulers know of the job stays as it
-        # was.
-        late = replace(job, true_duration_s=job.true_s * float(share))
-        super().start(late, placement, rate_bps, tier)
+        # What schedulers know of the job, its stated time, stays as it was.
+        jittered = replace(job, true_duration_s=job.true_s * float(share))
+        super().start(jittered, placement, rate_bps, tier)

@@ -177,7 +177,7 @@ def _apart_s(pair: tuple[Decision, Decision]) -> float:
 
 
 def decisions(history: Iterable[events.Event]) -> list[Decision]:
-    """Decisions in order. A job that ended by itself was not ended by one."""
+    """Decisions in order. The end of a job that ended by itself is none."""
     return list(filter(None, map(_decision, history)))
 
 

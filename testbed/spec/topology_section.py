@@ -555,8 +555,8 @@ def _regular(
 
 
 def _stand_ins(section: RegularTopology) -> dict[str, Any] | None:
-    """Values of keys that could not be read; None where a required one has no
-    default.
+    """Values of keys that could not be read; None where a required key has
+    no stand-in.
     """
     stand_ins = {}
     for name, key in type(section).model_fields.items():

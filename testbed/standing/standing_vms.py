@@ -34,31 +34,31 @@ class StandingVms:
             hosts = self._write_hosts(plan)
         except BaseException as error:
             self._emulation.dismiss(plan)
+            self._remove_hosts(plan)
             if isinstance(error, OSError):
                 raise RunFailed(f"tenant {plan.job_id}: {error}") from error
             raise
         return tuple(
-            self._place(plan, vm, files, hosts)
-            for vm, files in zip(plan.vms, cgroups, strict=True)
+            self._place(plan, vm, joins, hosts)
+            for vm, joins in zip(plan.vms, cgroups, strict=True)
         )
 
     def remove(self, plan: TenantPlan) -> None:
         """Ends whatever runs in a tenant's VMs, and removes all of them.
 
-        One that fails may be called again. Raises RunFailed.
+        A call that fails may be repeated. Raises RunFailed.
         """
-        # Before its programs end: without a controller it stays.
+        # Before its programs are ended: while the controller is stopped, the
+        # tenant stays whole.
         self._emulation.await_controller()
-        hosts = self._hosts_file(plan)
         try:
             # In this order: without limits its programs would send as they
             # like.
             self._emulation.end_processes(plan)
             self._emulation.dismiss(plan)
-            hosts.unlink(missing_ok=True)
+            self._remove_hosts(plan)
         except OSError as error:
             raise RunFailed(f"tenant {plan.job_id}: {error}") from error
-        self._emulation.journal.remove([JournalEntry("file", str(hosts))])
 
     def _place(
         self,
@@ -92,6 +92,11 @@ class StandingVms:
     def _hosts_file(self, plan: TenantPlan) -> Path:
         return self._folder / f"hosts.{plan.job_id}"
 
+    def _remove_hosts(self, plan: TenantPlan) -> None:
+        hosts = self._hosts_file(plan)
+        hosts.unlink(missing_ok=True)
+        self._emulation.journal.remove([JournalEntry("file", str(hosts))])
+
     def _write_hosts(self, plan: TenantPlan) -> Path:
         """Writes the machine's hosts and the tenant's VMs; all may read it."""
         path = self._hosts_file(plan)
@@ -102,7 +107,9 @@ class StandingVms:
         # one is written to.
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
         descriptor = os.open(path, flags)
-        with os.fdopen(descriptor, "w") as file:
+        # Not in the locale's encoding, which may lack characters of the
+        # machine's hosts.
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
             # Whatever root's umask: programs in VMs run as the users who start
             # them.
             os.fchmod(file.fileno(), 0o644)

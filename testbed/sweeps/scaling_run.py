@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,7 @@ from testbed.sweeps.measured_scaling import (
 )
 from testbed.sweeps.printed_latency import latency_rows
 from testbed.sweeps.reason_pictures import reason_pictures
-from testbed.sweeps.result_store import Report
+from testbed.sweeps.result_store import Report, events_digest
 from testbed.sweeps.scaling_file import ScalingFile
 from testbed.sweeps.scaling_pictures import scaling_pictures
 from testbed.sweeps.sweep_folder import (
@@ -90,7 +91,7 @@ class Scaling:
 def scaling_plan(
     file: ScalingFile, first_seed: int, repetitions: int, *, live: bool
 ) -> SweepPlan:
-    """The sweep over seeds that the repetitions are."""
+    """The sweep of the repetitions: each has a seed of its own."""
     last = first_seed + repetitions - 1
     seeds = read_option(f"seed={first_seed}..{last}")
     asked = PlanOptions(over=(seeds,), live=live)
@@ -169,23 +170,32 @@ def _recorded(run: SweepRun) -> list[RecordedRun]:
     """The runs of all repetitions that have a result."""
     if run.keep is None:
         return []
-    return [
-        _latest(run.keep / folder_of(cell.key))
-        for cell in run.cells.of(())
-        if run.result_of(cell) is not None
-    ]
+    recorded = []
+    for cell in run.cells.of(()):
+        result = run.result_of(cell)
+        if result is not None:
+            place = run.keep / folder_of(cell.key)
+            recorded.append(_run_of(place, result["events_sha256"]))
+    return recorded
 
 
-def _latest(place: Path) -> RecordedRun:
-    """The run in a cell's place: a simulated one is the place itself, of live
-    ones the last.
+def _run_of(place: Path, events_sha256: str) -> RecordedRun:
+    """The run in a cell's place whose events have this digest: simulated, it is
+    the place itself; live, a folder in it.
+
+    Raises RunFailed where there is none.
     """
-    if (place / EVENTS).is_file():
-        return load_run(place)
-    # A repetition whose verdict was not good enough is measured again into the
-    # same place; the earlier ones stay for who wants to look at them.
-    tries = [path for path in place.iterdir() if (path / EVENTS).is_file()]
-    return load_run(max(tries, key=lambda path: path.stat().st_mtime_ns))
+    # A live repetition may be measured several times into the same place: the
+    # earlier attempts stay, and some were interrupted.
+    for path in (place, *place.glob("*")):
+        is_run = (path / EVENTS).is_file()
+        if is_run and events_digest(path) == events_sha256:
+            return load_run(path)
+    remove = shlex.join(["rm", "-r", str(place)])
+    raise RunFailed(
+        f"{place} has no run with the events of the stored result",
+        f"remove it, and the repetition is run again: {remove}",
+    )
 
 
 def _write(
@@ -201,12 +211,12 @@ def _write(
     for name, kinds in pictures.items():
         for kind, content in kinds.items():
             folder.write_bytes(f"{name}.{kind}", content)
-    where = provenance(
+    origin = provenance(
         seeds={"count": repetitions},
         command=list(options.command),
         backend="live" if live else "sim",
     )
-    folder.write_json(PROVENANCE, where)
+    folder.write_json(PROVENANCE, origin)
 
 
 def _csv(measured: Sequence[MeasuredScaling]) -> str:

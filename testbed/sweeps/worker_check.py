@@ -17,7 +17,6 @@ from testbed.sweeps.computing_sources import DECIDING
 PACKAGES = ("distributed", *DECIDING)
 """Those that a result may depend on, or that tasks are sent with."""
 
-
 AGREE = "install the driver's version of Hosenet, with requirements/run.txt, where the workers run"
 """Hint where a worker's code differs from the driver's."""
 
@@ -116,6 +115,7 @@ async def _asked(
         answer = (await asking).get(address)
     except OSError:
         return None
-    if isinstance(answer, OSError):
+    # An error that names a file is of the worker's own.
+    if isinstance(answer, OSError) and answer.filename is None:
         return None
     return answer

@@ -63,9 +63,9 @@ class OwnController:
     def wait_connected(
         self, _: Sequence[int] | None = None, timeout_s: float = 10.0
     ) -> None:
-        """Waits until every bridge is connected to it.
+        """Waits until every bridge is connected to the application.
 
-        Raises RunFailed naming one that is not.
+        Raises RunFailed, which names a bridge that is not.
         """
         until_s = time.monotonic() + timeout_s
         while missing := self.network.unconnected_bridges():
@@ -98,7 +98,9 @@ class OwnController:
 
     @property
     def trouble(self) -> str:
-        """Bridges without it, errors in its log, in sentences; or empty."""
+        """Sentences on bridges that are not connected to the application, and on
+        errors in its log; empty without any.
+        """
         sentences = []
         if missing := self.network.unconnected_bridges():
             sentences.append(

@@ -115,8 +115,9 @@ def _made(
 def _interpreter(account: pwd.struct_passwd) -> str:
     """An interpreter that a user may start. Raises MachineCannot.
 
-    Of this interpreter's version, as the packages' compiled modules need it;
-    not this interpreter, as an environment in root's home is closed to others.
+    It has this interpreter's version, which the packages' compiled modules
+    need. It is not this interpreter, which may lie in root's home, closed to
+    others.
     """
     version = "python{}.{}".format(*sys.version_info)
     names = (

@@ -152,6 +152,7 @@ def test_a_host_with_several_links_is_a_router(imported: Import) -> None:
         ("topology: {nodes: {{ .nodes }}}", "no YAML"),
         ("services: {web: {image: x}}", "has no topology with nodes"),
         ("just words", "has no topology with nodes"),
+        ('topology: {nodes: {"\\UFFFFFFFF": }}', "no YAML"),
     ],
 )
 def test_what_is_no_lab_is_told(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from jobs.request import Enforcement, JobRequest
 from testbed.errors import BadInput, DoesNotFit, RunFailed
 from testbed.spec.experiment_file import parse_experiment
+from testbed.standing import standing_vms
 from testbed.standing.keeper import (
     Keeper,
     StandingSetup,
@@ -29,6 +30,7 @@ from testbed.standing.keeper_protocol import (
 )
 from testbed.standing.network_state import TenantState
 from testbed.standing.standing_tenants import StandingTenants
+from testbed.standing.standing_vms import StandingVms
 from testbed.standing.tenant_placement import open_placement
 from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
 from topologies.custom import custom
@@ -185,6 +187,33 @@ def test_a_rate_is_changed_in_place_or_not_at_all(network: Network) -> None:
     )
     assert after.vms == before.vms
     assert network.names == ["a", "b"]
+
+
+def test_what_fails_leaves_no_hosts_file(
+    network: Network, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> str:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(StandingVms, "_hosts", full)
+    with pytest.raises(RunFailed, match="tenant a: no space left"):
+        network.add("a", 2, MBIT)
+    assert list(tmp_path.iterdir()) == []
+    assert network.fake.recorded == set()
+
+
+def test_the_hosts_file_is_utf_8_whatever_the_locale(
+    network: Network, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def in_latin_1(
+        descriptor: int, mode: str, encoding: str = "latin-1"
+    ) -> Any:
+        return open(descriptor, mode, encoding=encoding)
+
+    monkeypatch.setattr(standing_vms.os, "fdopen", in_latin_1)
+    monkeypatch.setattr(standing_vms, "machines_hosts", lambda: "# žluť\n")
+    network.add("a", 2, MBIT)
+    assert (tmp_path / "hosts.a").read_text("utf-8").startswith("# žluť\n")
 
 
 def test_what_is_not_admitted_changes_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -11,10 +12,10 @@ from typing import Any
 import pytest
 
 from testbed.errors import BadInput, RunFailed
-from testbed.sweeps import dask_executor
+from testbed.sweeps import dask_executor, worker_side
 from testbed.sweeps.dask_executor import DaskExecutor
 from testbed.sweeps.tasks import LocalContext, Outcome, Task, attempt
-from testbed.sweeps.worker_check import WorkerRefused
+from testbed.sweeps.worker_check import WorkerRefused, joined_worker
 from testbed.sweeps.worker_link import Joined, Lost, Seat, UnfitMachine
 from testbed.sweeps.worker_side import WorkerFacts
 from tests.support.scripted_tasks import Square
@@ -413,3 +414,28 @@ def test_workers_that_differ_are_said_and_the_others_used(
             WorkerRefused("worker c differs"),
         )
     assert "can be used: worker b differs (and 1 more)" in bad.value.message
+
+
+def test_an_error_of_a_workers_file_is_not_one_of_its_connection() -> None:
+    class Client:
+        """Its worker has the driver's packages, and fails to say its facts."""
+
+        def __init__(self, error: OSError) -> None:
+            self.error = error
+
+        async def run(
+            self, function: Any, workers: list[str], **arguments: Any
+        ) -> dict[str, Any]:
+            answer: Any = self.error
+            if function is not worker_side.facts:
+                arguments.pop("on_error")
+                answer = function(**arguments)
+            return dict.fromkeys(workers, answer)
+
+    missing = FileNotFoundError(2, "No such file", "/proc/boot_id")
+    refused = asyncio.run(joined_worker(Client(missing), "tcp://w"))
+    assert isinstance(refused, WorkerRefused)
+    assert "fails: " in refused.sentence
+    assert "/proc/boot_id" in refused.sentence
+    gone = OSError("Timed out trying to connect")
+    assert asyncio.run(joined_worker(Client(gone), "tcp://w")) is None

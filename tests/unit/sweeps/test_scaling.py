@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,7 +23,11 @@ from testbed.sweeps.measured_scaling import (
     measured_scaling,
     repetitions_of,
 )
+from testbed.sweeps.result_store import events_digest
 from testbed.sweeps.scaling_file import ScalingFile, scaling_file
+from testbed.sweeps.scaling_run import _recorded
+from tests.unit.record import sample
+from tests.unit.record.written import FIG10, write_run
 
 MBPS = 1_000_000
 FILE = """\
@@ -297,3 +304,31 @@ def test_a_job_that_did_not_finish_leaves_no_ratio() -> None:
     rows[2] = replace(rows[2], outcome="killed", reason="its time is over")
     with pytest.raises(RunFailed, match="sort-80 killed: its time is over"):
         repetitions_of(rows)
+
+
+def test_of_several_attempts_that_of_the_result_counts(
+    tmp_path: Path,
+) -> None:
+    place = tmp_path / "cell"
+    place.mkdir()
+    measured = write_run(place, sample.main_example(), FIG10)[0].path
+    digest = events_digest(measured)
+    # Of a later attempt that was interrupted.
+    later = place / "later"
+    later.mkdir()
+    lines = (
+        (measured / "events.jsonl").read_text().splitlines(keepends=True)
+    )
+    (later / "events.jsonl").write_text("".join(lines[:3]))
+    cell = SimpleNamespace(key="cell")
+    result = {"events_sha256": digest}
+    run: Any = SimpleNamespace(
+        keep=tmp_path,
+        cells=SimpleNamespace(of=lambda _: [cell]),
+        result_of=lambda _: result,
+    )
+    (recorded,) = _recorded(run)
+    assert recorded.path == measured
+    shutil.rmtree(measured)
+    with pytest.raises(RunFailed, match="no run with the events"):
+        _recorded(run)

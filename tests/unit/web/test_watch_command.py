@@ -18,6 +18,7 @@ import pytest
 from jobs.python_child import python_command
 from testbed.cli import watch
 from testbed.cli.main import run
+from testbed.errors import BadInput
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
 
@@ -85,6 +86,18 @@ def test_a_taken_port_is_told(
     assert f"port {port} is taken" in capsys.readouterr().err
 
 
+def test_the_port_of_a_page_that_has_ended_is_free() -> None:
+    with watch._listening(None) as earlier:
+        address = earlier.getsockname()
+        viewer = socket.create_connection(address)
+        earlier.settimeout(60)
+        # Closed here first, the connection waits on this side.
+        earlier.accept()[0].close()
+        viewer.close()
+    with watch._listening(address[1]) as listening:
+        assert listening.getsockname() == address
+
+
 def test_no_such_run(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
@@ -117,16 +130,32 @@ def test_a_bad_token_file_is_refused(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["é" * 40, "two words " * 4, "a\n" * 20])
+def test_a_token_that_no_header_holds_is_refused(
+    tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "token"
+    file.write_text(text)
+    file.chmod(0o600)
+    with pytest.raises(BadInput, match="in ASCII without spaces"):
+        watch._token(file)
+
+
+@pytest.mark.parametrize(
+    ("ssh_port", "ends_in"),
+    [("22", "192.0.2.7,"), ("2222", "192.0.2.7 -p 2222,")],
+)
 def test_a_terminal_of_ssh_gets_the_tunnel(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, ssh_port: str, ends_in: str
 ) -> None:
     class Process:
         def environ(self) -> dict[str, str]:
-            return {"SSH_CONNECTION": "192.0.2.9 51234 192.0.2.7 22"}
+            ends = f"192.0.2.9 51234 192.0.2.7 {ssh_port}"
+            return {"SSH_CONNECTION": ends}
 
         def parent(self) -> None:
             return None
 
     monkeypatch.setattr(watch.psutil, "Process", Process)
     (line,) = watch.tunnel_hint(8910)
-    assert "ssh -N -L 8910:127.0.0.1:8910 192.0.2.7" in line
+    assert f"ssh -N -L 8910:127.0.0.1:8910 {ends_in}" in line
