@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.cli import main, top, verify
+from testbed.cli import main, verify, top, verify
 from testbed.standing import verification
 from testbed.standing.keeper_protocol import (
     KeeperRequest,
@@ -98,6 +98,26 @@ def asked(tmp_path: Path) -> Iterator[list[KeeperRequest]]:
     folder.mkdir()
     with served(folder, handle):
         yield requests
+
+
+@pytest.mark.parametrize(
+    ("problems", "note", "shown"),
+    [
+        ((), "", "ok"),
+        ((), "an application has its own flows", "–"),
+        (("a flow of nobody",), "", "1 WRONG"),
+        (
+            ("a flow of nobody",),
+            "an application has its own flows",
+            "1 WRONG",
+        ),
+    ],
+)
+def test_a_check_with_a_problem_is_wrong_whatever_is_noted(
+    problems: tuple[str, ...], note: str, shown: str
+) -> None:
+    check = NetworkCheck("flows", 7, problems, note)
+    assert verify._verdict(check).plain == shown
 
 
 def test_parts_of_the_switch_are_listed_and_restarted(

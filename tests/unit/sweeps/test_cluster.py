@@ -631,18 +631,25 @@ def test_a_scheduler_that_dies_ends_the_sweep(
             list(results)
 
 
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("expected ',' or ']'\n  in x.yaml"), "expected"),
+        (ValueError(), "ValueError"),
+    ],
+)
 def test_broken_settings_of_dask_are_one_sentence(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, error: ValueError, told: str
 ) -> None:
     def broken(_: str) -> None:
-        raise ValueError("expected ',' or ']'\n  in x.yaml")
+        raise error
 
     monkeypatch.setattr(
         "testbed.sweeps.cluster.importlib.import_module", broken
     )
     with (
         pytest.raises(
-            BadInput, match="Dask does not start: expected"
+            BadInput, match=f"Dask does not start: {told}"
         ) as found,
         client("tcp://127.0.0.1:1"),
     ):
