@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from testbed.cli import main, verify, top, verify
+from testbed.cli import main, top, verify
 from testbed.standing import verification
 from testbed.standing.keeper_protocol import (
     KeeperRequest,
