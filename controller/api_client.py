@@ -125,8 +125,8 @@ class ControllerClient:
         self._call("POST", "/v1/wait", body, wait_s=timeout_s)
 
     def foreign_flows(self) -> dict[str, int]:
-        """How many flow rules of others were found on a switch and removed, by
-        the switch's name; switches without any are left out.
+        """The number of others' flow rules that were found on a switch and
+        removed, by the switch's name; switches without any are left out.
         """
         counts = {}
         for switch in self._call("GET", "/v1/state")["switches"]:

@@ -179,7 +179,7 @@ class CommandAgent(Agent):
         return True
 
     def _reason(self, code: int) -> str:
-        """How the command ended, with the last line of its output."""
+        """A sentence on the command's end, with the last line of its output."""
         name = os.path.basename(self._plan.argv[0])  # noqa: PTH119 - a command, not a path
         lines = self._tail.decode("utf-8", "replace").strip().splitlines()
         last_line = lines[-1].strip() if lines else ""

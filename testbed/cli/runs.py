@@ -32,7 +32,7 @@ from testbed.units import number_of
 
 
 class Action(StrEnum):
-    """What the command does."""
+    """Actions of the command."""
 
     LIST = "list"
     RM = "rm"

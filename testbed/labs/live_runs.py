@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobs.python_child import python_command
-from testbed.backends.emu.interrupts import uninterrupted
 from testbed.errors import RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.reading import RecordedRun, load_run, policy_folders
@@ -79,9 +78,8 @@ def _run(arguments: Sequence[str]) -> None:
 
 def _interrupt(child: subprocess.Popen[str]) -> None:
     """Ends a run as Ctrl-C does: killed at once, it would leave its network."""
-    with uninterrupted():
-        child.send_signal(signal.SIGINT)
-        try:
-            child.communicate(timeout=TO_END_S)
-        except subprocess.TimeoutExpired:
-            child.kill()
+    child.send_signal(signal.SIGINT)
+    # A second Ctrl-C ends the wait.
+    with suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+        child.communicate(timeout=TO_END_S)
+    child.kill()

@@ -153,9 +153,7 @@ def marks_figure(marks: Sequence[LabMark]) -> Figure:
 
 
 def _asides(shares: Sequence[float]) -> list[float]:
-    """How far each point stands beside its lab's middle: equal shares side by
-    side.
-    """
+    """Each point's distance from its lab's middle: equal shares side by side."""
     counts = Counter(shares)
     seen: Counter[float] = Counter()
     asides = []

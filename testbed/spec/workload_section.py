@@ -249,7 +249,7 @@ class ParallelWorkload(WorkloadSection):
         return spans and counts
 
     def _hose_demand(self, datacentre: DataCentre) -> HoseDemand | None:
-        """How bandwidth is drawn; None without links."""
+        """The rule that draws bandwidth; None without links."""
         if datacentre.n_links == 0:
             return None
         rule = self.bandwidth or BandwidthRule()

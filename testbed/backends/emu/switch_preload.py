@@ -37,7 +37,7 @@ BUFFERS = {
 # heap, memory fragments and stays resident. jemalloc returns freed pages within
 # a second; to return them at once would cost half as much processor time again
 # per byte. In each pass each port takes and returns 32 buffers: the thread's
-# cache has to hold as many. Where jemalloc is not installed, the loader goes on
+# cache has to hold as many. Where jemalloc is not installed, the loader continues
 # without it.
 ALLOCATOR = {
     "LD_PRELOAD": "libjemalloc.so.2",

@@ -168,7 +168,7 @@ class SimulatedBackend:
             recompute_s = math.inf
             if shared.independent:
                 recompute_s = self._recomputed_s + shared.model.recompute_s
-            # Without an end or a limit, computing anew would go on for ever.
+            # Without an end or a limit, computing anew would never end.
             if recompute_s < min(end_s, limit_s) < math.inf:
                 self._let_pass(shared, recompute_s)
             elif end_s <= late_s and end_s < math.inf:

@@ -200,12 +200,12 @@ def test_the_picture_says_in_words_what_it_shows() -> None:
 
 
 @pytest.mark.parametrize("time_s", [0.0, -1.0])
-@pytest.mark.parametrize("n_rungs", [1, 4])
+@pytest.mark.parametrize("n_points", [1, 4])
 def test_a_record_with_a_time_that_no_run_has_is_damaged(
-    time_s: float, n_rungs: int
+    time_s: float, n_points: int
 ) -> None:
     record = json.loads(json.dumps(FLAT_ABOVE_200.to_json()))
-    for rung in record["rungs"][:n_rungs]:
-        rung["times_s"] = [time_s]
+    for point in record["rungs"][:n_points]:
+        point["times_s"] = [time_s]
     with pytest.raises(BadInput, match="damaged: a time of"):
         stored_sweep(record, Path("profile.json"))
