@@ -39,6 +39,11 @@ OFFLINE = re.compile(
 INCLUDED = re.compile(
     r"^\s*(?:-r|-c|--requirement|--constraint)[ =]*(\S+)", re.MULTILINE
 )
+# Requirements by paths, which are relative to the file's folder.
+LOCAL = re.compile(
+    r"^\s*(?:(?:-e|--editable)[ =]*)?(?:\.{1,2}(?:/|\s*$)|file:\.)|@\s*file:\.",
+    re.MULTILINE,
+)
 NEEDS_OLD_TOOLS = re.compile(r"^\s*ryu\b", re.MULTILINE | re.IGNORECASE)
 OLD_TOOLS = "setuptools<68\n"
 """Ryu 4.34's setup script fails with newer ones."""
@@ -77,7 +82,7 @@ def made(requirements: Path, cache: Path) -> Path:
     Raises CannotMake, OSError.
     """
     text = read(requirements)
-    folder = cache / key(text)
+    folder = cache / key(text, requirements.parent)
     with locked(cache):
         python = folder / "bin" / "python"
         if (folder / READY).exists():
@@ -124,10 +129,13 @@ def read(requirements: Path) -> str:
     return "\n".join(texts)
 
 
-def key(text: str) -> str:
-    """The name of an environment: by the files' texts and the interpreter."""
+def key(text: str, folder: Path) -> str:
+    """The name of an environment: by the files' texts and the interpreter, and
+    by the first file's folder where paths are relative to it.
+    """
     interpreter = f"{sys.version}\n{sys.executable}\n"
-    digest = hashlib.sha256((interpreter + text).encode())
+    place = f"{folder}\n" if LOCAL.search(text) else ""
+    digest = hashlib.sha256((interpreter + place + text).encode())
     return digest.hexdigest()[:24]
 
 

@@ -84,12 +84,11 @@ class OwnFile:
         """
         name = self.path.stem
         path = str(self.path)
-        known = sys.modules.get(name)
-        if known is not None:
+        # The library, a package or another file may have loaded another module
+        # of this name, which it keeps.
+        while (known := sys.modules.get(name)) is not None:
             if getattr(known, "__file__", None) == path:
                 return name
-            # The library or a package has loaded another module of this
-            # name, which it keeps.
             name = f"own_{name}"
         module = ModuleType(name)
         module.__file__ = path

@@ -71,7 +71,10 @@ def replace_machines(
     with ExitStack() as stack:
         # Opened before they are hidden.
         kept = []
-        for path in dict.fromkeys(filter(_is_hidden, shown)):
+        # By their shortest names: ``/tmp/`` is the VM's own, and
+        # ``/home/../tmp/x`` is below it.
+        normal = map(os.path.normpath, shown)
+        for path in dict.fromkeys(filter(_is_hidden, normal)):
             with suppress(OSError):
                 kept.append(_Shown(path, stack))
         for place, name in PLACES.items():
@@ -136,7 +139,7 @@ class _Shown:
         path: str,
         stack: ExitStack,
     ) -> None:
-        self._path = os.path.normpath(path)
+        self._path = path
         self._place = max(
             place for place in PLACES if self._path.startswith(f"{place}/")
         )

@@ -27,6 +27,8 @@ from topologies.datacentre import (
     slot_array,
 )
 
+# Ratios are fractions whose denominators have at most six digits.
+_LEAST_RATIO = 1e-6
 _MAX_RATIO = 10**6
 
 
@@ -231,4 +233,4 @@ def _by_ratios(
 
 def _is_ratio(value: object) -> bool:
     number = isinstance(value, int | float) and not isinstance(value, bool)
-    return number and 0 < float(str(value)) < _MAX_RATIO
+    return number and _LEAST_RATIO <= float(str(value)) < _MAX_RATIO

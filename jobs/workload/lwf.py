@@ -424,9 +424,10 @@ class _Xml:
             return None
         hours, minutes, seconds, fraction = match.groups()
         whole = int(hours) * 3600 + int(minutes) * 60 + int(seconds)
-        if key == "duration time" and whole == 0:
+        time_s = whole + float(f"0.{fraction or 0}")
+        if key == "duration time" and time_s == 0.0:
             self._complaints.add(line, column, f"{key}: must be above 0")
-        return whole + float(f"0.{fraction or 0}")
+        return time_s
 
     def _count(
         self,

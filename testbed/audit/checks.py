@@ -308,6 +308,8 @@ def _list_faults(path: Path, folders: list[Path]) -> Iterator[str]:
     try:
         for entry in read_json(path / SUMMARY):
             folder_name = str(entry.pop("folder", None))
+            if folder_name in entries:
+                yield f"names {folder_name!r} twice"
             entries[folder_name] = entry
     except (BadInput, AttributeError, TypeError):
         yield "is missing, damaged or not a list with one entry a policy"

@@ -27,7 +27,7 @@ def topology_faults(declared: Any, run: Topology) -> Iterator[str]:
         TypeError,
         ValueError,
         AttributeError,
-        ZeroDivisionError,
+        ArithmeticError,
     ):
         # Whatever a damaged file may hold in place of a topology.
         yield "topology is not that of the run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from operator import call
+from operator import call, index
 from typing import Any
 
 from testbed.embedding.check import check_placement
@@ -84,6 +84,8 @@ class CheckedEmbedder:
         answer: Any = None
         try:
             answer = self.ask(embed, datacentre, free, n_vms, rate_bps)
+            if isinstance(answer, Placement):
+                answer = _plain(answer)
             fault = _fault(
                 datacentre, free, answer, n_vms=n_vms, rate_bps=rate_bps
             )
@@ -98,6 +100,15 @@ class CheckedEmbedder:
         raise EmbedderFailed(
             f"embedder {self.name}, asked to place {asked}, {fault}"
         )
+
+
+def _plain(answer: Placement) -> Placement:
+    """A placement with whole numbers in tuples, in place of numpy's or an
+    iterator's. Raises TypeError for others.
+    """
+    vms_on = [(index(server), index(n)) for server, n in answer.vms_on]
+    processes = tuple(map(index, answer.processes))
+    return Placement(index(answer.root), tuple(vms_on), processes)
 
 
 def _fault(

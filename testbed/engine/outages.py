@@ -126,6 +126,9 @@ class Outages:
         if not self._cut or not engine.running.keys() <= self._cut.keys():
             return False
         for job_id in list(engine.running):
+            # The end of one before it may have given it another path.
+            if job_id not in self._cut:
+                continue
             job = engine.jobs[job_id]
             self._kill(job, f"cut off for good: {self._link_text(job)}")
         self._cut.clear()
@@ -163,6 +166,8 @@ class Outages:
         return (
             bool(self._links)
             and job.request.demand.network
+            # Without bandwidth it sends nothing.
+            and job.request.bandwidth_bps > 0
             and bool(self._lost_links(job))
         )
 

@@ -440,7 +440,10 @@ def controller_finding(
         reason += f", {held_up_s:.2f} s of it while a tenant's flows waited"
     elif stood_s > 0.0:
         reason += "; nothing waited for it"
-    share = waited_s / max(shortest_s, 1e-9)
+    share = 0.0
+    # Without a job it has held up nobody.
+    if jobs:
+        share = waited_s / max(shortest_s, 1e-9)
     if share > SUSPECT:
         reason += f": {share:.1%} of the shortest job's time"
     metrics = {"stood_s": stood_s, "held_up_s": held_up_s}

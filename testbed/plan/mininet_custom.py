@@ -16,7 +16,7 @@ from topologies.mininet_topo import mininet_topo
 
 
 def _hosenet(
-    path: str, rate: float | None = None, prefix: str = "mn"
+    path: str, rate: float | str | None = None, prefix: str = "mn"
 ) -> Any:
     """The network of an experiment file, at its ``scale.rate`` unless ``rate``
     is given.
@@ -24,6 +24,11 @@ def _hosenet(
     The prefix is not that of a live run: Mininet deletes a bridge before it
     makes one of its name.
     """
+    # Mininet gives what is no number as a text.
+    if rate is not None and not (
+        isinstance(rate, int | float) and rate > 0
+    ):
+        raise SystemExit(f"rate is a number above 0, not {rate!r}")
     try:
         experiment = load_experiment(str(path))
         return mininet_topo(

@@ -41,11 +41,12 @@ class SwitchPart:
 def switch_parts(
     network: NetworkPlan, most_weight: int = MOST_WEIGHT
 ) -> tuple[SwitchPart, ...]:
-    """Splits the bridges into the fewest parts of at most ``most_weight`` each.
+    """Splits the bridges into as many parts as a weight of ``most_weight`` each
+    needs.
 
     Parts are alike in weight, and whole subtrees where that is possible, so
-    that few cables cross between daemons. A bridge that alone weighs more is a
-    part by itself.
+    that few cables cross between daemons. As they are cut between bridges, one
+    may exceed ``most_weight`` by a bridge.
     """
     weights = bridge_weights(network)
     total_weight = sum(weights.values())

@@ -45,15 +45,15 @@ def request_price(
     """C = (αb + β)·n·p·g(d/p) in dollars (Eq. 5); g = 1 without a deadline, and
     for VC and BL.
 
-    Raises ValueError when d < p: no such request is sound.
+    Raises ValueError when d < p with ``discounts``: no such request is sound.
     """
-    if deadline_s is not None and deadline_s < duration_s:
-        raise ValueError(
-            f"deadline {deadline_s:g} s is shorter than duration {duration_s:g} s"
-        )
     price = service_price(n_vms, bandwidth_bps, duration_s)
     if deadline_s is None or not discounts:
         return price
+    if deadline_s < duration_s:
+        raise ValueError(
+            f"deadline {deadline_s:g} s is shorter than duration {duration_s:g} s"
+        )
     return price * deadline_discount(deadline_s / duration_s)
 
 

@@ -182,7 +182,8 @@ class SharingModel:
     A setting of the simulator; a file may choose another flow-dependency model
     (key ``coupling``). ``recompute_s``: how often rates are computed anew at
     least, where flows are ``independent``. ``capped``: a VM sends no faster than
-    the bandwidth it asked for; otherwise than the fastest link.
+    the bandwidth it asked for; otherwise than the fastest link. Raises ValueError
+    for a word that is none of these, or a time that is not above 0.
     """
 
     flow_dependency: FlowDependency = "slowest"
@@ -190,6 +191,19 @@ class SharingModel:
     recompute_s: float = 60.0
     allocation: Allocation = "max-min"
     capped: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.recompute_s > 0.0:
+            raise ValueError(
+                f"recompute_s is above 0, not {self.recompute_s!r}"
+            )
+        for value, known in (
+            (self.flow_dependency, FLOW_DEPENDENCIES),
+            (self.weights, get_args(FlowWeights)),
+            (self.allocation, ALLOCATIONS),
+        ):
+            if value not in known:
+                raise ValueError(f"{value!r} is none of {', '.join(known)}")
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, make_dataclass, replace
 from inspect import Parameter as Argument
 from inspect import Signature, signature
 from math import isfinite
+from types import SimpleNamespace
 from typing import Any, TypeAlias, get_args, get_type_hints
 
 from testbed.embedding.placement import Embedder
@@ -254,10 +256,18 @@ def _of_constructor(policy: type[Any]) -> tuple[bool, type[Any]]:
 
 
 def _hints(policy: type[Any]) -> Mapping[str, Any]:
-    try:
-        return get_type_hints(policy.__init__, include_extras=True)
-    except Exception:  # noqa: BLE001 - a name that is imported for a type checker alone
-        return {}
+    """The types of the constructor's arguments, by name, as far as they can be
+    resolved: names that are imported for a type checker alone cannot.
+    """
+    hints: dict[str, Any] = {}
+    constructor = policy.__init__
+    names = getattr(constructor, "__globals__", {})
+    for name, said in getattr(constructor, "__annotations__", {}).items():
+        # Each by itself: one that cannot be resolved leaves the others.
+        argument = SimpleNamespace(__annotations__={name: said})
+        with suppress(Exception):
+            hints |= get_type_hints(argument, names, include_extras=True)
+    return hints
 
 
 def _field(argument: Argument, hint: Any) -> Any:
@@ -275,7 +285,8 @@ def _field(argument: Argument, hint: Any) -> Any:
     described = {} if declared is None else declared.metadata
     is_whole = isinstance(default, int) and not isinstance(default, bool)
     # A file's 3.5 is refused where the default is a whole number.
-    if hint is float and is_whole:
+    plain = getattr(hint, "__origin__", hint)
+    if plain is float and is_whole:
         default = float(default)
     return parameter(default, **{"help": "", **described})
 
@@ -286,6 +297,8 @@ def _check_argument(argument: Argument) -> None:
         raise NotAPolicy(
             f"takes *{name}, which no file can give: name each parameter, as {_EXAMPLE}"
         )
+    if argument.kind == Argument.POSITIONAL_ONLY:
+        raise NotAPolicy(f"takes {name} by position alone: leave out the /")
     if name in _TAKEN:
         raise NotAPolicy(
             f"takes {name}, which has a meaning of its own: call it otherwise"

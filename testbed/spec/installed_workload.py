@@ -160,6 +160,8 @@ def _objections(
     """
     if not re.fullmatch(SAFE_NAME, str(job.id)):
         yield "an id consists of letters, digits, '.', '_' and '-', 64 at most"
+    if job.demand.kind == "demand" and not job.bandwidth_bps:
+        yield "a job with a demand curve needs a bandwidth"
     if str(job.id) in seen:
         yield "another one has this id"
     for name in (*TIMES, "value"):

@@ -143,12 +143,15 @@ class EmulatedNetwork:
             # From the instance's dictionary, where cached_property keeps it:
             # the attribute itself would make a Mininet only to stop it.
             net = self.__dict__.pop("mininet", None)
-            if net is not None:
-                net.stop()
-            if self._tc is not None:
-                self._tc.close()
-                self._tc = None
-            remove_network(self._journal)
+            try:
+                if net is not None:
+                    net.stop()
+            finally:
+                # Also where a shell cannot be ended.
+                if self._tc is not None:
+                    self._tc.close()
+                    self._tc = None
+                remove_network(self._journal)
 
     def _make(self) -> None:
         """Makes devices, then switch and link limits, then the VMs' insides."""
@@ -363,7 +366,14 @@ class EmulatedNetwork:
         """
         tenant_limits = limits.tenant_limits(self.plan, tenant)
         self._live_tc().apply((*tenant_limits, *tenant_hosts(tenant)))
-        _set_sysctls(tenant.vms, tenant_sysctls(tenant))
+        try:
+            _set_sysctls(tenant.vms, tenant_sysctls(tenant))
+        except OSError as error:
+            # Somebody may have deleted a namespace.
+            self.remove_tenant(tenant)
+            raise RunFailed(
+                f"the settings of {tenant.job_id}'s VMs: {error}"
+            ) from error
 
     def remove_tenant(self, tenant: TenantPlan) -> None:
         """The inverse of :meth:`configure_tenant`.

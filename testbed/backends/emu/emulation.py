@@ -381,13 +381,7 @@ class Emulation:
             if pid is not None and not (
                 switch is MACHINE and has_service()
             ):
-                # By pidfd: a number could be another process's by the kill.
-                end = os.pidfd_open(pid)
-                poll = select.poll()
-                poll.register(end, select.POLLIN)
-                os.kill(pid, signal.SIGKILL)
-                poll.poll()
-                os.close(end)
+                _kill_switch(pid)
         return self.start_switch(switch, tenants)
 
     def _wait_connected(self, dpids: Sequence[int]) -> None:
@@ -1275,6 +1269,12 @@ def _start_controller(
                 confined_to = [
                     file.parent for file in options.controller.files
                 ]
+                if options.controller.python:
+                    # An environment is the folder above its bin.
+                    folder = Path(options.controller.python).parent
+                    if folder.name == "bin":
+                        folder = folder.parent
+                    confined_to.append(folder)
         controller = start_controller(
             log,
             *arguments,
@@ -1311,6 +1311,20 @@ def _start_error(
     if error.exit_code == MachineCannot.exit_code:
         return MachineCannot(str(error), install_hint())
     return RunFailed(f"the controller did not start: {error}")
+
+
+def _kill_switch(pid: int) -> None:
+    """Kills a switch's daemon, and waits for its end; nothing if it has ended."""
+    # By pidfd: the number could be another process's by now.
+    with suppress(ProcessLookupError):
+        end = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(end, signal.SIGKILL)
+            poll = select.poll()
+            poll.register(end, select.POLLIN)
+            poll.poll()
+        finally:
+            os.close(end)
 
 
 def _record_process(

@@ -47,13 +47,16 @@ FIELDS = {
 UNITS = {
     "": 1, "bit": 1, "Kbit": 10**3, "Mbit": 10**6, "Gbit": 10**9, "Tbit": 10**12,
     "b": 1, "Kb": 1 << 10, "Mb": 1 << 20,
-    "us": 1, "ms": 10**3, "s": 10**6, "%": 1,
+    "ns": 1e-3, "us": 1, "ms": 10**3, "s": 10**6, "%": 1,
 }  # fmt: skip
 RATES = ("rate", "ceil")
 # tc cuts rates off after four to six digits, and rounds sizes.
 RATE_TOLERANCE = 0.001
 SIZE_TOLERANCE = 0.01
-_QUANTITY = re.compile(r"(\d+(?:\.\d+)?)([A-Za-z]*|%)(?:/\d+)?")
+# tc writes 999.6 us as 1e+03us.
+_QUANTITY = re.compile(
+    r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)([A-Za-z]*|%)(?:/\d+)?"
+)
 # iproute2 6.15 prints "burst 15Kb/1mpu 0b", 6.1 "burst 15Kb/1 mpu 0b".
 _CELL_AND_MPU = re.compile(r"(/\d+)mpu\b")
 _STATISTIC = re.compile(r"(duration|n_packets|n_bytes|idle_age|hard_age)=")

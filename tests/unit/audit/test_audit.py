@@ -957,7 +957,14 @@ def _embellish(listed: list[Record]) -> None:
     listed[0]["success_rate"] = 2.0
 
 
-@pytest.mark.parametrize("lie", [_forget_one, _invent_one, _embellish])
+def _list_one_twice(listed: list[Record]) -> None:
+    # Readers take the first of the two.
+    listed.insert(0, {**listed[0], "success_rate": 2.0})
+
+
+@pytest.mark.parametrize(
+    "lie", [_forget_one, _invent_one, _embellish, _list_one_twice]
+)
 def test_a_list_that_says_something_else_is_found(
     tmp_path: Path, lie: Callable[[list[Record]], None]
 ) -> None:

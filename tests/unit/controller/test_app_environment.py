@@ -149,10 +149,27 @@ def test_what_a_file_includes_is_part_of_its_name(tmp_path: Path) -> None:
     more = tmp_path / "more.txt"
     file.write_text("-r more.txt\n--constraint=more.txt\n-c https://x/y\n")
     more.write_text("-r needs.txt\nneeded\n")
-    before = key(read(file))
-    assert before == key(read(file))
+    before = key(read(file), tmp_path)
+    assert before == key(read(file), tmp_path)
     more.write_text("needed==1.0\n")
-    assert key(read(file)) != before
+    assert key(read(file), tmp_path) != before
+
+
+@pytest.mark.parametrize(
+    ("text", "is_local"),
+    [
+        ("./app", True),
+        ("needed\n-e .\n", True),
+        ("--editable=../app", True),
+        ("app @ file:./app", True),
+        ("needed==1.0\n# see ./README", False),
+        ("-r base.txt\nneeded>=1\n", False),
+    ],
+)
+def test_a_path_is_of_the_files_folder(text: str, is_local: bool) -> None:
+    """Two experiments' ``./app`` are two packages."""
+    differ = key(text, Path("/a")) != key(text, Path("/b"))
+    assert differ == is_local
 
 
 @pytest.mark.parametrize("content", [None, b"\xff"])

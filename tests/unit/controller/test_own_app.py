@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import struct
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -506,6 +507,22 @@ def test_names_that_a_file_imports_wherever_it_does(tmp_path: Path) -> None:
         *("ryu.lib.mac", "json"),
         *("ryu.ofproto", "ryu.ofproto.ofproto_v1_3", "ryu.ofproto.ether"),
     )
+
+
+def test_files_of_one_name_are_several_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = dict(sys.modules)
+    monkeypatch.setattr(sys, "modules", before)
+    names = []
+    for folder in ("a", "b", "c", "b"):
+        file = tmp_path / folder / "same_name.py"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"place = {folder!r}\n")
+        names.append(OwnFile.read(file).load())
+    assert names[1] == names[3]
+    assert len(set(names)) == 3
+    assert [before[name].place for name in names] == ["a", "b", "c", "b"]
 
 
 def test_an_error_is_told_by_the_last_line_of_the_file_on_its_way(

@@ -194,6 +194,26 @@ def test_rates_survive_how_tc_writes_them(rate_bps: int) -> None:
     assert list(differences(tc_objects([line]), tc_objects([less])))
 
 
+@pytest.mark.parametrize(
+    ("planned_delay", "shown_delay"),
+    [
+        ("0.500us", "500ns"),
+        ("999.600us", "1e+03us"),
+        ("999600.000us", "1e+03ms"),
+        ("5000.000us", "5ms"),
+    ],
+)
+def test_delays_survive_how_tc_writes_them(
+    planned_delay: str, shown_delay: str
+) -> None:
+    line = "qdisc add dev d root handle 2: netem limit 9 delay {}"
+    shown = line.format(shown_delay)
+    expected = tc_objects([line.format(planned_delay)])
+    assert list(differences(expected, tc_objects([shown]))) == []
+    other = tc_objects([line.format("7us")])
+    assert list(differences(expected, other))
+
+
 # -- flows
 
 

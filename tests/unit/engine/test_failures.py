@@ -215,6 +215,22 @@ def test_on_a_tree_the_policy_says_what_becomes_of_a_job(
         )
 
 
+@pytest.mark.parametrize("on_failure", ["wait", "kill", "requeue"])
+def test_no_lost_link_stops_a_job_without_bandwidth(
+    on_failure: str,
+) -> None:
+    """It was requeued, and started in the same place, without end."""
+    link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
+    history = play(
+        TREE,
+        [request("a", n=8, bps=0)],
+        [Failure(4.0, "link_failed", link)],
+        "fcfs",
+        on_failure,
+    )
+    assert of(history, "a")[2:] == [(10.0, "ended")]
+
+
 def test_a_cut_that_lasts_for_good_ends_the_job_with_the_reason() -> None:
     link = link_between(TREE, TREE.names[0], TREE.names[TREE.n_servers])
     job = request("a", n=8, bps=GBIT // 8)

@@ -11,6 +11,8 @@ import pytest
 from testbed.errors import RunFailed
 from testbed.labs import live_runs
 
+pytestmark = pytest.mark.slow
+
 # A run that writes down that it was asked to end, as it cleans up.
 RUN = """\
 #!/bin/sh

@@ -251,6 +251,13 @@ def test_of_a_person_s_controller_nobody_knows_what_waited() -> None:
     assert found.level == "ok"
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_without_a_job_a_controller_held_up_nobody(is_ours: bool) -> None:
+    found = controller_finding(0.03, 0.01, [], is_ours=is_ours)
+    assert found.level == "ok"
+    assert "%" not in found.reason
+
+
 def of_lateness(*jobs: JobEvidence) -> Finding:
     """A sleeping process woke up a second late now and then."""
     (found,) = lateness([0.001] * 90 + [1.0] * 10, jobs)

@@ -37,6 +37,16 @@ def test_a_small_vm_for_an_hour() -> None:
     )
 
 
+def test_a_deadline_before_the_stated_end_matters_to_discounts_alone() -> (
+    None
+):
+    """A job may be stated too long, and end before it."""
+    with pytest.raises(ValueError, match="shorter than duration"):
+        request_price(1, 0, HOUR_S, HOUR_S / 2)
+    price = request_price(1, 0, HOUR_S, HOUR_S / 2, discounts=False)
+    assert price == request_price(1, 0, HOUR_S, None)
+
+
 @given(n=counts, b=bandwidths, p=durations, r=ratios, by=more)
 def test_more_than_is_needed_costs_more(
     n: int, b: float, p: float, r: float, by: float

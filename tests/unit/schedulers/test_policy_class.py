@@ -20,6 +20,53 @@ def kind_of(found: Any, name: str | None = None) -> PolicyKind:
     return policy_kind_of(Loaded(found, SOURCE), name)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"recompute_s": 0.0},
+        {"recompute_s": -1.0},
+        {"flow_dependency": "lockstp"},
+        {"allocation": "evn"},
+        {"weights": "same"},
+    ],
+)
+def test_no_sharing_without_a_meaning(arguments: dict[str, Any]) -> None:
+    """Rates that are computed anew at once, for ever, hang the simulator."""
+    with pytest.raises(ValueError, match=r"is above 0|is none of"):
+        SharingModel(**arguments)
+
+
+class ByPosition:
+    def __init__(self, embedder: Any, depth: int = 3, /) -> None:
+        self.depth = depth
+
+    def decide(self, view: Any, event: Any) -> list[Any]:
+        return []
+
+
+class OfATypeChecker:
+    """A policy with a type that is imported for a type checker alone."""
+
+    def __init__(
+        self,
+        embedder: NeverImported,  # type: ignore[name-defined]  # noqa: F821
+        least: Annotated[
+            float, parameter(1, "the least", limits=(0.5, 4))
+        ] = 1,
+    ) -> None:
+        self.least = least
+
+    def decide(self, view: Any, event: Any) -> list[Any]:
+        return []
+
+
+def test_a_type_that_cannot_be_resolved_leaves_the_others() -> None:
+    takes = kind_of(OfATypeChecker).takes["least"]
+    assert takes.limits == (0.5, 4)
+    # A file's 1.5 is for a number, whatever its default is written as.
+    assert isinstance(takes.default, float)
+
+
 def objection(found: Any) -> str:
     with pytest.raises(NotAPolicy) as caught:
         kind_of(found)
@@ -220,6 +267,7 @@ def test_each_mistake_is_one_sentence_that_says_what_to_write() -> None:
     assert objection(_wrong(on_failure=("explode",))) == (
         "has the on_failure ('explode',): it is a tuple of wait, kill and requeue"
     )
+    assert "by position alone" in objection(ByPosition)
     assert (
         objection(_wrong(sharing="equal"))
         == "has a sharing that is no SharingModel"

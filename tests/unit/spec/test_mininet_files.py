@@ -416,6 +416,14 @@ def test_mn_builds_the_network_of_an_experiment_file(file: Path) -> None:
     ).tolist() == centre.nic_bps.tolist()
 
 
+@pytest.mark.parametrize("rate", ["50%", -1, 0, 0.0])
+def test_a_bad_rate_ends_mn_before_it_deletes_what_others_made(
+    file: Path, rate: object
+) -> None:
+    with pytest.raises(SystemExit, match="rate is a number above 0"):
+        executed_by_mn()["hosenet"](str(file), rate)
+
+
 @needs_mininet
 def test_a_bad_file_ends_mn_before_it_deletes_what_others_made(
     tmp_path: Path,

@@ -606,6 +606,13 @@ ANSWERS = {
         "answers (4, ((0, 1),), ()), which does not fit: 1 VMs placed, 2 asked"
     ),
     "Placement(4, None)": "raises TypeError: 'NoneType' object is not iterable",
+    "Placement(4, ((0, 2.0),))": (
+        "raises TypeError: 'float' object cannot be interpreted as an integer"
+    ),
+    # Once read, an iterator is empty.
+    "Placement(4, zip((0, 9), (1, 1)))": (
+        "answers (4, ((0, 1), (9, 1)), ()), which does not fit:"
+    ),
     "Refusal(None)": "raises TypeError: 'NoneType' object is not callable",
     "residual.free_slots.fill(0)": "raises ValueError: assignment destination is read-only",
     "1 // 0": "raises ZeroDivisionError: integer division or modulo by zero",

@@ -15,6 +15,7 @@ from testbed.cli.main import run as command
 from testbed.record.topology_record import topology_record
 from testbed.spec.experiment_file import parse_experiment
 from tests.support.schema import schema_validator
+from topologies.flat import flat
 
 MBIT = 10**6
 JOBS = """
@@ -86,6 +87,19 @@ def test_the_audit_knows_both_directions(
         assert Topology({**record, "links": short}).problems() == [
             "the links' arrays differ in length"
         ]
+
+
+def test_a_damaged_topology_of_any_size_is_a_finding() -> None:
+    record = topology_record(flat(1, 1))
+    declared = {
+        "kind": "fat-tree",
+        "k": 1e200,
+        "network": "x",
+        "link_bps": [],
+    }
+    assert list(topology_faults(declared, Topology(record))) == [
+        "topology is not that of the run"
+    ]
 
 
 def test_equal_capacities_are_one() -> None:

@@ -217,6 +217,8 @@ def test_oversubscription_is_checked() -> None:
     assert "one capacity" in found["link_bps",]
     found = problems_of([2, 2, 2], 1, 1, oversubscription=[0, float("nan")])
     assert set(found) == {("oversubscription", 0), ("oversubscription", 1)}
+    found = problems_of([2, 2, 2], 1, 1, oversubscription=[1e-7, 1e-6])
+    assert set(found) == {("oversubscription", 0)}
 
 
 def test_a_data_centre_cannot_be_changed() -> None:

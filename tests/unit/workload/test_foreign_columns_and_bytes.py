@@ -226,6 +226,15 @@ def test_what_is_no_trace_is_told_by_what_it_is(
             unpacked_bytes(path, 1 << 20)
 
 
+def test_a_lease_may_last_for_half_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text(XML.replace("01:00:00.00", "00:00:00.50"))
+    (lease,) = read_lwf(path).jobs
+    assert lease.duration_s == 0.5
+    path.write_text(XML.replace("01:00:00.00", "00:00:00.00"))
+    assert "must be above 0" in message(path, read_lwf)
+
+
 def test_a_whole_content_has_bounds(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(bz2.compress(b"x" * (3 << 20)))
