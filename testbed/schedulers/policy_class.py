@@ -262,9 +262,11 @@ def _hints(policy: type[Any]) -> Mapping[str, Any]:
     hints: dict[str, Any] = {}
     constructor = policy.__init__
     names = getattr(constructor, "__globals__", {})
-    for name, said in getattr(constructor, "__annotations__", {}).items():
+    for name, annotation in getattr(
+        constructor, "__annotations__", {}
+    ).items():
         # Each by itself: one that cannot be resolved leaves the others.
-        argument = SimpleNamespace(__annotations__={name: said})
+        argument = SimpleNamespace(__annotations__={name: annotation})
         with suppress(Exception):
             hints |= get_type_hints(argument, names, include_extras=True)
     return hints
