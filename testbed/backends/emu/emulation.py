@@ -1271,10 +1271,10 @@ def _start_controller(
                 ]
                 if options.controller.python:
                     # An environment is the folder above its bin.
-                    folder = Path(options.controller.python).parent
-                    if folder.name == "bin":
-                        folder = folder.parent
-                    confined_to.append(folder)
+                    environment = Path(options.controller.python).parent
+                    if environment.name == "bin":
+                        environment = environment.parent
+                    confined_to.append(environment)
         controller = start_controller(
             log,
             *arguments,
