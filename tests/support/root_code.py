@@ -66,6 +66,7 @@ NEEDS_NO_ROOT = frozenset(
         "hides_processes",
         "set_no_new_privileges",
         "set_parent_death_signal",
+        "signal_name",
         "system_call",
     )
 )

@@ -8,6 +8,7 @@ this process passes keys and output on.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -153,7 +154,10 @@ class TerminalRelay:
             os.close(ended)
 
     def _pass_on(self, ended: int) -> bool:
-        """Waits for something to pass on; False once the program has ended."""
+        """Waits for something to pass on; False once the program has ended.
+
+        Raises OSError where the screen or the keys are gone.
+        """
         reading = [ended, self._master]
         writing = []
         if self._keys:
@@ -168,7 +172,8 @@ class TerminalRelay:
         if INPUT in ready:
             self._keys = os.read(INPUT, CHUNK_BYTES)
             # A raw terminal has no end of input: empty means hung up.
-            self._typed = bool(self._keys)
+            if not self._keys:
+                raise OSError(errno.EIO, "the terminal has hung up")
         self._show()
         return ended not in ready
 
