@@ -221,6 +221,7 @@ def test_what_is_not_there_is_no_attribute() -> None:
         _ = testbed.upp  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_interrupted_after_its_answer_the_network_is_taken_down(
     asked: list[KeeperRequest],
     tmp_path: Path,
