@@ -174,6 +174,10 @@ def test_a_key_interrupts_the_program_not_its_caller() -> None:
         assert caller.wait(TIMEOUT_S) == 128 + signal.SIGINT
 
 
+@pytest.mark.skipif(
+    signal.getsignal(signal.SIGHUP) == signal.SIG_IGN,
+    reason="SIGHUP is ignored here, as under nohup",
+)
 def test_the_exit_code_is_told_though_the_terminal_is_gone() -> None:
     command = ("sh", "-c", "echo here; exec sleep 600")
     with on_a_terminal(EXEC, *command) as (caller, master, slave):
