@@ -526,10 +526,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def handle_expect_100(self) -> bool:
         """Tells a client that waits for it to send its body."""
-        goes_on = super().handle_expect_100()
+        continues = super().handle_expect_100()
         # The writer would keep it until the answer, for which it is needed.
         self.wfile.flush()
-        return goes_on
+        return continues
 
     def send_error(
         self,

@@ -56,8 +56,8 @@ class SparseLog:
     """Log of warnings that others can cause as often as they like.
 
     It writes the first LINES_MAX warnings of a row, then each whose number in
-    the row is a power of two. PAUSE_S without a warning ends the row. ``clock`` is as in
-    :class:`TokenBucket`.
+    the row is a power of two. PAUSE_S without a warning ends the row. ``clock``
+    is as in :class:`TokenBucket`.
     """
 
     def __init__(

@@ -63,6 +63,20 @@ def from_home(path: str, environ: Mapping[str, str] = os.environ) -> str:
     return os.path.expanduser(path)  # noqa: PTH111 - Path raises for unknown users
 
 
+def user_name(uid: int) -> str:
+    """A user's name; the number of one without a name, as in some containers."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def without_links(path: Path) -> Path:
+    """The absolute path without links; of a loop of links, with the loop."""
+    # Path.resolve raises RuntimeError for a loop (Python 3.11, 3.12).
+    return Path(os.path.realpath(path))
+
+
 def resolved_for_root(path: Path) -> Path:
     """For root, the absolute path without links; for other users, the path
     itself.
@@ -71,8 +85,7 @@ def resolved_for_root(path: Path) -> Path:
     their start: links that exist by then are intended by the user. Root follows
     no link that is made later. A loop of links is found when the path is opened.
     """
-    # Path.resolve raises RuntimeError for a loop (Python 3.11, 3.12).
-    target = Path(os.path.realpath(path))
+    target = without_links(path)
     # A path without links is returned as it was typed, for messages.
     if os.geteuid() != 0 or target == path.absolute():
         return path

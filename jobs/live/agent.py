@@ -181,10 +181,10 @@ def used_cpu_s() -> float:
     """User and system time of this process and its ended children, in s."""
     # Children that still run are not counted: the kernel adds their time as
     # they are waited for.
-    own = resource.getrusage(resource.RUSAGE_SELF)
+    agent = resource.getrusage(resource.RUSAGE_SELF)
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    user_s = own.ru_utime + children.ru_utime
-    return user_s + own.ru_stime + children.ru_stime
+    user_s = agent.ru_utime + children.ru_utime
+    return user_s + agent.ru_stime + children.ru_stime
 
 
 def wait_for_start(channel: Channel) -> int:

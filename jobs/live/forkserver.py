@@ -76,7 +76,7 @@ AGENTS: dict[type[Plan], Callable[[Any, Channel], Agent]] = {
 """The agent of each kind of plan."""
 
 _REAP_TIMEOUT_S = 5.0
-"""How long the server, before it ends, waits for the agents that it killed."""
+"""The longest time for which an ending server waits for agents that it killed."""
 
 
 class ForkServer:

@@ -123,7 +123,7 @@ _ARCHIVES: dict[bytes, Callable[[BinaryIO], BinaryIO]] = {
     b"\x28\xb5\x2f\xfd": _zstandard,
     b"\x50\x2a\x4d\x18": _zstandard,  # from pzstd
 }
-"""How archives are opened, by their first bytes."""
+"""Functions that open archives, by the archives' first bytes."""
 
 _UNPACK = "unpack it first"
 _FOREIGN: dict[bytes, tuple[str, str]] = {

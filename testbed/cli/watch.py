@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import pwd
 import re
 import secrets
 import signal
@@ -25,7 +24,7 @@ from testbed.cli import console
 from testbed.cli.name_completion import watched_names
 from testbed.cli.options import Json, require_root, run_path
 from testbed.errors import BadInput, MachineCannot
-from testbed.owned_files import Owner, caller, new_file
+from testbed.owned_files import caller, new_file, user_name
 from testbed.record.folder import DEFAULT_OUT
 from testbed.record.stored_json import open_regular
 
@@ -287,7 +286,7 @@ def _drop_root(folder: Path | None) -> None:
     owner = caller()
     user = NOBODY
     if owner is not None and owner.uid != 0:
-        user = User(_name_of(owner), owner.uid, owner.gid)
+        user = User(user_name(owner.uid), owner.uid, owner.gid)
     # Found out as root: to a user who may not look into the folder above it, it
     # does not exist.
     exists = folder is not None and folder.exists()
@@ -301,13 +300,6 @@ def _drop_root(folder: Path | None) -> None:
             "put runs where that user may read them, or call testbed watch"
             " as their owner",
         )
-
-
-def _name_of(owner: Owner) -> str:
-    try:
-        return pwd.getpwuid(owner.uid).pw_name
-    except KeyError:
-        return str(owner.uid)
 
 
 def start_page(watched: str, pid: int) -> None:

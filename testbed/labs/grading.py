@@ -48,6 +48,7 @@ from testbed.labs.submission import (
     printable,
     small_text,
 )
+from testbed.owned_files import without_links
 from testbed.record.folder import RunFolder
 
 CSV = "marks.csv"
@@ -190,14 +191,13 @@ def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
         raise BadInput(
             f"{class_folder}: {error.strerror}", "name a class's folder"
         ) from None
-    # Not by Path.resolve, which raises RuntimeError for a link to itself.
-    left_out = None if leave is None else os.path.realpath(leave)
+    left_out = None if leave is None else without_links(leave)
     folders = []
     for item in items:
         nobodys = item.name.startswith(".") or item.name in NOBODYS
         if nobodys or not _is_folder_or_link(item):
             continue
-        if os.path.realpath(item) != left_out:
+        if without_links(item) != left_out:
             folders.append(item)
     return folders
 

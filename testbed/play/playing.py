@@ -58,7 +58,7 @@ from testbed.spec.experiment import Experiment, PolicySpec
 from testbed.units import number_of
 
 TableFormat = Literal["csv", "parquet"]
-"""How a run's tables are written: as CSV alone, or as Parquet too."""
+"""Formats of a run's tables: CSV alone, or Parquet too."""
 CSV: TableFormat = "csv"
 SHOWN_COMPLAINTS = 10
 

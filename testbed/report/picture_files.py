@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from testbed.owned_files import caller
+from testbed.owned_files import caller, without_links
 from testbed.record.folder import RunFolder
 from testbed.record.metrics import cell_of
 from testbed.record.reading import (
@@ -60,8 +59,7 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
 
 def picture_folder(to: Path) -> RunFolder:
     """A folder for pictures, made where there is none. Raises BadInput."""
-    # Path.resolve raises RuntimeError for a loop of links (Python 3.11, 3.12).
-    folder = RunFolder(Path(os.path.realpath(to)), caller())
+    folder = RunFolder(without_links(to), caller())
     folder.make()
     return folder
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import pwd
 import signal
 import socket
 import time
@@ -43,6 +42,7 @@ from testbed.backends.emu.emulation import Emulation, LiveOptions, emulate
 from testbed.backends.emu.interrupts import terminated_as_interrupt
 from testbed.backends.emu.netlink import DeviceEvents
 from testbed.errors import BadInput, RunFailed, TestbedError
+from testbed.owned_files import user_name
 from testbed.schedulers.registry import known_policies
 from testbed.spec.document import unknown_name
 from testbed.spec.experiment import Experiment, PolicySpec
@@ -475,13 +475,7 @@ def _removed_text(rules: Mapping[str, int]) -> str:
 
 def _user_name() -> str:
     """The person who started the keeper, by sudo or as root."""
-    user = os.environ.get("SUDO_USER")
-    if not user:
-        user = str(os.getuid())
-        # A container may know no names.
-        with suppress(KeyError):
-            user = pwd.getpwuid(os.getuid()).pw_name
-    return user
+    return os.environ.get("SUDO_USER") or user_name(os.getuid())
 
 
 def _topology_text(experiment: Experiment) -> str:

@@ -120,7 +120,7 @@ controller.
 """
 
 Builder = Literal["batched", "plain"]
-"""Who builds the network: the testbed in batches, or Mininet link by link."""
+"""Builders of the network: the testbed, in batches, or Mininet, link by link."""
 
 WriteText = Callable[[str, str], object]
 

@@ -230,6 +230,12 @@ def test_of_the_owners_connections_the_longest_idle_makes_room(
 
 # Enough for a head, which the thread that reads it may wait to do.
 HEAD_S = 1.5
+UNSENT_BODY = (
+    b"PUT /v1/network HTTP/1.1\r\n"
+    + OWNER
+    + b"Content-Length: 100000\r\n\r\n"
+)
+"""The head of a request whose body does not come."""
 
 
 @pytest.mark.slow
@@ -237,12 +243,7 @@ def test_a_body_that_drips_ends(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", HEAD_S)
-    head = (
-        b"PUT /v1/network HTTP/1.1\r\n"
-        + OWNER
-        + b"Content-Length: 100000\r\n\r\n"
-    )
-    with unfinished(service, head) as dripping:
+    with unfinished(service, UNSENT_BODY) as dripping:
         dripping.settimeout(0.02)
         for _ in range(1000):
             try:
@@ -307,12 +308,7 @@ def test_a_body_whose_head_came_with_the_request_before_has_its_time(
 ) -> None:
     monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", HEAD_S)
     whole = b"GET /v1/health HTTP/1.1\r\n" + OWNER + b"\r\n"
-    head = (
-        b"PUT /v1/network HTTP/1.1\r\n"
-        + OWNER
-        + b"Content-Length: 100000\r\n\r\n"
-    )
-    with unfinished(service, whole + head) as both:
+    with unfinished(service, whole + UNSENT_BODY) as both:
         heard = b""
         while b"HTTP/1.1 408 " not in heard:
             part = both.recv(65536)

@@ -84,6 +84,25 @@ def run(
     return outcomes, [log.read_text() for log in logs]
 
 
+def remote_shell_place(
+    pool: AgentPool, watch: Watch, account: tuple[int, int]
+) -> tuple[str, int]:
+    """Spawns an agent without ranks; the place where it serves its remote shell."""
+    (plan,) = plans(("unused",), n_vms=1)
+    pool.spawn(
+        SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
+    )
+    watch.until(["vm0"], Ready)
+    return plan.ip, SHELL_PORT
+
+
+def finish(pool: AgentPool, watch: Watch) -> None:
+    """The agent begins, and reports no error."""
+    pool.begin(["vm0"], time.monotonic_ns())
+    (outcome,) = watch.until(["vm0"], AgentReport)
+    assert outcome.report.error is None
+
+
 def end(pool: AgentPool, watch: Watch) -> None:
     """By a word: it removes its folder."""
     pool.signal("vm0", signal.SIGTERM)
@@ -251,41 +270,27 @@ def test_a_launcher_reaches_the_other_vm_by_the_remote_shell(
 def test_the_remote_shell_serves_the_jobs_own_addresses_alone(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:
-    (plan,) = plans(("unused",), n_vms=1)
-    pool.spawn(
-        SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
-    )
-    watch.until(["vm0"], Ready)
-    place = (plan.ip, SHELL_PORT)
+    place = remote_shell_place(pool, watch, account)
     request = json.dumps({"command": "exit 5"}).encode() + b"\n"
     with socket.create_connection(place, 60, ("127.0.0.1", 0)) as stranger:
         assert stranger.recv(10) == b""
-    with socket.create_connection(place, 60, (plan.ip, 0)) as own:
+    with socket.create_connection(place, 60, (place[0], 0)) as own:
         own.sendall(request)
         assert own.recv(10) == b"5\n"
-    pool.begin(["vm0"], time.monotonic_ns())
-    (outcome,) = watch.until(["vm0"], AgentReport)
-    assert outcome.report.error is None
+    finish(pool, watch)
     end(pool, watch)
 
 
 def test_a_call_that_is_no_request_is_hung_up_on(
     pool: AgentPool, watch: Watch, account: tuple[int, int]
 ) -> None:
-    (plan,) = plans(("unused",), n_vms=1)
-    pool.spawn(
-        SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
-    )
-    watch.until(["vm0"], Ready)
-    place = (plan.ip, SHELL_PORT)
+    place = remote_shell_place(pool, watch, account)
     deep = b"[" * 50_000 + b"\n"
     for line in (b"GET / HTTP/1.1\r\n", b"\xff\n", b"[]\n", b"{}\n", deep):
-        with socket.create_connection(place, 60, (plan.ip, 0)) as caller:
+        with socket.create_connection(place, 60, (place[0], 0)) as caller:
             caller.sendall(line)
             assert caller.recv(10) == b""
-    pool.begin(["vm0"], time.monotonic_ns())
-    (outcome,) = watch.until(["vm0"], AgentReport)
-    assert outcome.report.error is None
+    finish(pool, watch)
     end(pool, watch)
 
 
@@ -309,16 +314,16 @@ def test_what_has_ended_is_not_heard_by_its_descriptors_next_holder() -> (
         reused.append(descriptor)
 
     reused: list[int] = []
-    for number, each in enumerate(ends):
-        each.send(b"to the other")
-        agent._watch(each, partial(take, number))
+    for number, caller in enumerate(ends):
+        caller.send(b"to the other")
+        agent._watch(caller, partial(take, number))
     agent._attend()
     assert len(heard) == 1
     agent._selector.close()
     for descriptor in reused:
         os.close(descriptor)
-    for each in (*ours, *ends, *silent):
-        each.close()
+    for sock in (*ours, *ends, *silent):
+        sock.close()
 
 
 def test_a_shell_that_is_hung_up_on_says_so(
@@ -354,14 +359,8 @@ def test_a_call_ends_with_its_caller(
     first: str,
 ) -> None:
     """By force, where it does not end by a word."""
-    (plan,) = plans(("unused",), n_vms=1)
-    pool.spawn(
-        SpawnRequest("vm0", replace(plan, launch="mpi", ranks=0), *account)
-    )
-    watch.until(["vm0"], Ready)
-    with socket.create_connection(
-        (plan.ip, SHELL_PORT), 10, (plan.ip, 0)
-    ) as own:
+    place = remote_shell_place(pool, watch, account)
+    with socket.create_connection(place, 10, (place[0], 0)) as own:
         begun = f"{first}; sleep 600"
         own.sendall(json.dumps({"command": begun}).encode() + b"\n")
         # A shell that has not begun has set no trap yet.

@@ -30,8 +30,7 @@ def reply(folder: Path, code: str) -> dict[str, Any]:
 def test_a_mistake_of_syntax_is_at_its_line_of_the_file(
     tmp_path: Path,
 ) -> None:
-    own = reply(tmp_path, "import json\n\n)\n")
-    assert own["line"] == 3
+    assert reply(tmp_path, "import json\n\n)\n")["line"] == 3
     compiled = "def answer():\n    x = 1\n    return eval(')')\n"
     assert reply(tmp_path, compiled)["line"] == 3
     (tmp_path / "other.py").write_text("\n\n\n\n)\n")

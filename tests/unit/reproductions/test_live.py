@@ -232,9 +232,9 @@ def test_another_program_plays_again_and_leaves_the_runs_of_the_first(
             live_figure, "modules_digest", lambda **_: "another"
         )
         second = Scripted()
-        found = run(tmp_path, second)
+        again = run(tmp_path, second)
         assert second.played == ["vc", "bl"]
-        _, written = write_live(found, request(tmp_path))
+        _, written = write_live(again, request(tmp_path))
         assert [r["attempts"] for r in written["runs"]] == [1, 1]
     third = Scripted()
     run(tmp_path, third)
@@ -249,13 +249,13 @@ def test_a_live_result_is_old_with_one_run_of_a_commit_that_is_not_there(
         "unsound_commit",
         lambda code: "" if code.get("commit") == "there" else "it is gone",
     )
-    one = figure()
+    drawn = figure()
     runs = [{"commit": "there"}, {"commit": "lost"}, {"commit": "there"}]
     result = stored_results.StoredResult(
-        done=Reproduced(one, seeds=1, quick=False, grid=Grid({})),
+        done=Reproduced(drawn, seeds=1, quick=False, grid=Grid({})),
         record={
             "code": {"commit": "there"},
-            "played": one.played_digest(),
+            "played": drawn.played_digest(),
             "runs": runs,
         },
         old="",
