@@ -197,8 +197,11 @@ class _Search:
             else:
                 findings.append(findings[earliest])
         tested = Preflight(rate, findings)
+        # Otherwise two lines on one rate seem to contradict each other.
+        once_more = any(done.rate == rate for done in self._tested)
+        step = "preflight, tested once more" if once_more else "preflight"
         self._tested.append(tested)
-        self._narrate(f"preflight: {tested}")
+        self._narrate(f"{step}: {tested}")
         return tested.load
 
     def _searched_load(self, rate: float) -> float:

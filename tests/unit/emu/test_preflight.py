@@ -94,6 +94,15 @@ def test_of_an_overload_that_has_gone_at_a_second_test_nothing_is_left() -> (
     assert found.findings[0].level == "ok"
 
 
+def test_a_second_test_of_a_rate_is_told_as_one() -> None:
+    loads = iter([1.01, 0.9])
+    machine = Machine(lambda _: next(loads))
+    lines: list[str] = []
+    passed_load_test(machine, PEAKS, Scale(0.1), lines.append, force=False)
+    steps = [line.split(": ")[0] for line in lines]
+    assert steps == ["preflight", "preflight, tested once more"]
+
+
 def test_far_beyond_the_limit_the_search_begins_far_below_without_a_second_test() -> (
     None
 ):
