@@ -27,6 +27,7 @@ from reproductions.claim_files import (
 from reproductions.claim_origin import remarks_on_origin
 from reproductions.figure_runs import (
     Request,
+    checked_out,
     reproduce_figure,
     reproduce_live,
     write_live,
@@ -39,6 +40,7 @@ from testbed.cli import console
 from testbed.cli.options import Json
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput
+from testbed.record.folder import write_asked_for
 from testbed.sweeps.cluster import executor
 
 CHECK = "check"
@@ -102,7 +104,7 @@ def claim(
     content = claim_content(name, results_of(name, results))
     path = out or Path(f"{name}.claim.json")
     text = json.dumps(content, ensure_ascii=False, indent=1)
-    path.write_text(f"{text}\n", "utf-8")
+    write_asked_for("--out", path, f"{text}\n")
     if as_json:
         console.print_json({"file": str(path), "digest": content["digest"]})
         return
@@ -180,7 +182,8 @@ def _run_again(content: Content, path: Path, out: Path) -> list[str]:
     seeds = int(content["results"]["seeds"])
     # The claims are about the full size, so that the run has it, too.
     again = ["testbed", "claim", CHECK, str(path), "--run"]
-    request = Request(out, seeds, quick=False, command=again)
+    folder = checked_out(out, "--results")
+    request = Request(folder, seeds, quick=False, command=again)
     if isinstance(figure, LiveFigure):
         done = _measured(figure, request)
     else:

@@ -12,8 +12,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
+import yaml
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -55,6 +56,7 @@ from testbed.record.stored_json import (
     first_fault,
     from_json,
     open_regular,
+    read_json,
 )
 
 FORMAT = 1
@@ -99,6 +101,10 @@ class ResultsPart(BaseModel):
 VALUES = TypeAdapter(list[tuple[str, float, list[float | None]]])
 
 
+# A claim's sentence, status and verdict.
+Verdict = Annotated[list[str], Field(min_length=3, max_length=3)]
+
+
 class ClaimFile(BaseModel, strict=True):
     """The types of a claim file's parts. ``points``: series, x, and what the
     first seed's run plays there; earlier files have none.
@@ -110,7 +116,7 @@ class ClaimFile(BaseModel, strict=True):
     points: list[list[Any]] | None = None
     ledger: LedgerPart
     results: ResultsPart
-    verdicts: list[list[str]]
+    verdicts: list[Verdict]
     played: str
     environment: dict[str, Any]
     digest: str
@@ -200,11 +206,18 @@ def results_of(section: str, out: Path) -> Content:
     path = out / figure.name / RESULTS
     stored = TREE / PAGES / DATA / f"{section}.json"
     values: Content = {}
-    if path.exists():
-        record = json.loads(path.read_text("utf-8"))
-        # A simulated and a live figure of one name share a folder.
-        if is_results_of(record, figure):
-            values = json.loads(compact(record))
+    record = read_json(path)
+    if record is not None:
+        try:
+            # A simulated and a live figure of one name share a folder.
+            if is_results_of(record, figure):
+                values = json.loads(compact(record))
+                ResultsPart.model_validate(values)
+        except (KeyError, TypeError, ValidationError) as error:
+            raise BadInput(
+                f"{path}: damaged: no results of a figure",
+                f"testbed reproduce {figure.name}",
+            ) from error
     if not values and stored.exists():
         values = json.loads(stored.read_text("utf-8"))
     if values:
@@ -271,8 +284,9 @@ def judged_again(content: Content) -> Checked:
     done = restored(figure, content["results"])
     try:
         judged = verdicts_of(done)
-    except KeyError as error:
-        # A ledger's series and places are looked up when it judges.
+    except (KeyError, TypeError) as error:
+        # A ledger's series and places are looked up when it judges; a series
+        # that is a list is of a type that cannot be.
         raise BadInput(
             f"a rule of {figure.section} is about {error}, which is no point of it"
         ) from error
@@ -301,8 +315,15 @@ def figure_of(content: Content) -> AnyFigure:
     figure = sections()[content["figure"]]
     text = content["ledger"]["text"].encode()
     try:
+        # The ledger's loader is in C, where a text that is nested deeply
+        # enough ends the process: this one raises RecursionError.
+        yaml.compose(text, yaml.SafeLoader)
         return judged_by(figure, text, measures_for(figure))
-    except LedgerError as error:
+    except RecursionError as error:
+        raise BadInput(
+            "the rules cannot be read: nested too deeply"
+        ) from error
+    except (LedgerError, yaml.YAMLError) as error:
         raise BadInput(f"the rules cannot be read: {error}") from error
 
 

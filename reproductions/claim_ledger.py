@@ -56,6 +56,17 @@ class LedgerError(ValueError):
     """A file of the ledger that cannot be read, with its name and claim."""
 
 
+# Raised for values of a wrong type or form, also by the loader's
+# constructors, as for the date 2001-99-99.
+MALFORMED = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+
+
 @dataclass(frozen=True)
 class FigureClaims:
     """A figure's file: its claims, and the digest of its bytes.
@@ -82,13 +93,14 @@ def path_of(section: str) -> Path:
 def named(figure: AnyFigure) -> dict[str, str | None]:
     """The state of the ledger by which a figure is judged: digest and commit.
 
-    The commit is null where the file has none: in an installed package, or
-    after changes.
+    The commit is null where the file has none: in an installed package, after
+    changes, or where the figure is judged by other rules than the file's.
     """
-    return {
-        "digest": figure.ledger,
-        "commit": commit_of(path_of(figure.section)),
-    }
+    path = path_of(figure.section)
+    commit = None
+    if path.exists() and digest_of(path.read_bytes()) == figure.ledger:
+        commit = commit_of(path)
+    return {"digest": figure.ledger, "commit": commit}
 
 
 def digest_of(content: bytes) -> str:
@@ -131,7 +143,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     try:
         # The C loader: some forty files are read before a command begins.
         document = yaml.load(content, yaml.CSafeLoader)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, *MALFORMED) as error:
         raise LedgerError(f"{section}.yaml: {error}") from error
     try:
         where = str(document["where"])
@@ -140,7 +152,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
         seeds = int(document["seeds"])
         first_seed = int(document.get("first_seed", 1))
         entries = [dict(entry) for entry in document["claims"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise LedgerError(
             f"{section}.yaml: where, seeds, first_seed or claims: {error}"
         ) from error
@@ -148,7 +160,7 @@ def read(content: bytes, section: str, measures: Measures) -> FigureClaims:
     for entry in entries:
         try:
             claims.append(_claim(entry, where, measures))
-        except (KeyError, TypeError, ValueError) as error:
+        except MALFORMED as error:
             text = entry.get("claim", "a claim without its sentence")
             raise LedgerError(f"{section}.yaml: {text}: {error}") from error
     return FigureClaims(
@@ -184,11 +196,15 @@ def _claim(entry: Entry, where: str, measures: Measures) -> Claim:
     status = entry["status"]
     if status not in STATUSES:
         raise ValueError(f"status {status}: use {', '.join(STATUSES)}")
+    checks = tuple(_checks(entry["rule"], measures))
+    # A conjunction of nothing would hold whatever the values are.
+    if not checks:
+        raise ValueError("its rule has no check")
     former = [FormerRule(**one) for one in entry.get("replaced", ())]
     return Claim(
         text=entry["claim"],
         published=str(entry["published"]),
-        checks=tuple(_checks(entry["rule"], measures)),
+        checks=checks,
         status=status,
         quote=entry.get("quote", ""),
         where=entry.get("where", where),
@@ -204,19 +220,52 @@ def _checks(
     entries: Sequence[Entry], measures: Measures
 ) -> Iterator[Check]:
     for entry in entries:
+        # A limit that is misspelt would be no limit.
+        unknown = entry.keys() - KEYS
+        if unknown:
+            raise ValueError(
+                f"unknown in a rule: {', '.join(map(str, unknown))}"
+            )
         band = _band(entry)
         for quantity in _quantities(entry, measures):
             yield Check(quantity, band)
 
 
 LIMITS = ("low", "high", "above", "below", "within_factor")
+KEYS = frozenset(
+    (
+        *LIMITS,
+        "quantity",
+        "measure",
+        "minus",
+        "of",
+        "than",
+        "at",
+        "from",
+        "to",
+        "along",
+        "relative",
+        "among",
+        "exceeding",
+    )
+)
+"""What an entry of a rule may state."""
 
 
 def _band(entry: Entry) -> Band:
     """The band of an entry: one or two limits, both strict or neither.
 
-    Raises ValueError where it has none, or mixes strict with other limits.
+    Raises ValueError where it has none, mixes strict with other limits, or no
+    value is in it.
     """
+    band = _limited(entry)
+    # Also where a limit is not a number.
+    if not band.low <= band.high:
+        raise ValueError(f"no value is {band}")
+    return band
+
+
+def _limited(entry: Entry) -> Band:
     if "within_factor" in entry:
         # Of a ratio's logarithm: as far below 1 as above.
         most = math.log(entry["within_factor"])
@@ -255,6 +304,8 @@ def _quantities(entry: Entry, measures: Measures) -> list[Quantity]:
 def _of_several(
     kind: str, entry: Entry, among: tuple[Quantity, ...]
 ) -> Quantity:
+    if not among:
+        raise ValueError(f"{kind} among nothing")
     measure = among[0].measure
     if kind == "share":
         return ShareOf(measure, among, float(entry["exceeding"]))
@@ -315,12 +366,22 @@ def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
     )
 
 
+def _xs(entry: Entry) -> tuple[float, ...]:
+    """The places of a curve. Raises ValueError where there are fewer than two:
+    a curve of one place neither rises nor spreads.
+    """
+    xs = tuple(map(float, entry["along"]))
+    if len(xs) < 2:
+        raise ValueError("along needs two places")
+    return xs
+
+
 def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
     """The rises or falls of a curve between neighbouring places, a quantity
     each.
     """
     steps: list[Quantity] = []
-    for start, end in pairwise(map(float, entry["along"])):
+    for start, end in pairwise(_xs(entry)):
         places = {"start": start, "end": end}
         if kind == "fall-by-step":
             # A fall is the rise on the way back.
@@ -334,7 +395,7 @@ def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
 
 def _along(kind: str, entry: Entry, measure: Measure) -> Quantity:
     of = entry["of"]
-    xs = tuple(map(float, entry["along"]))
+    xs = _xs(entry)
     if kind == "spread":
         return Spread(measure, of, xs)
     # A fall is a rise of the negative.

@@ -13,6 +13,7 @@ time.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,12 @@ from reproductions.published_figure import (
 )
 from reproductions.result_cache import compute
 from testbed.errors import BadInput
-from testbed.owned_files import caller, opened_folder, remove_folder
+from testbed.owned_files import (
+    caller,
+    opened_folder,
+    remove_folder,
+    resolved_for_root,
+)
 from testbed.record.comparison import compare_runs
 from testbed.record.folder import PROVENANCE, RunFolder
 from testbed.record.provenance import known, provenance
@@ -86,6 +92,34 @@ class Request:
         while 2 * stages[-1] <= self.most:
             stages.append(2 * stages[-1])
         return tuple(stages)
+
+
+def checked_out(out: Path, option: str = "--out") -> Path:
+    """The folder that an option names, without links. Raises BadInput where
+    nothing can be written, before anything is computed.
+    """
+    try:
+        folder = resolved_for_root(out).absolute()
+    except RuntimeError:
+        raise BadInput(
+            f"{out} is a link to itself",
+            f"name another folder with {option}",
+        ) from None
+    # The folder is made when there is a result: the nearest one above it
+    # that exists decides.
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir():
+        why = f"{existing} is not a folder"
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        why = f"{existing}: {os.strerror(errno.EACCES)}"
+    else:
+        return folder
+    raise BadInput(
+        f"nothing can be written into {out}: {why}",
+        f"name a folder you may write to with {option}",
+    )
 
 
 def reproduce_figure(

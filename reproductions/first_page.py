@@ -371,13 +371,16 @@ def standing_of(result: StoredResult) -> str:
 
 def commits(every: Stored) -> str:
     """The number of commits that the results were taken at."""
-    taken = set()
-    counting = set()
+    taken: set[str | None] = set()
+    counting: set[str | None] = set()
     for result in every.values():
         named = {result.record["code"]["commit"], *result.runs_at}
         taken |= named
         if not result.old:
             counting |= named
+    # A run without a commit was at one of these or another.
+    taken.discard(None)
+    counting.discard(None)
     return (
         f"The {number_of(len(every), 'stored result')} were taken at "
         f"{number_of(len(taken), 'different commit')}, those that count at "
@@ -396,8 +399,8 @@ def times(every: Stored) -> str:
     processor = _hours(simulated, _stored_s)
     wall = _hours(live, _stored_s)
     return (
-        f"The stored results took {processor} processor hours (simulated, "
-        "runs that figures share once) and "
+        f"The stored results took {processor} processor hours (simulated; a "
+        "figure whose runs are all another's adds nothing) and "
         f"{wall} hours on the live network (each run by its last try). By these "
         "times, with the seeds that the rules need, and without figures "
         "that have no result:\n\n"

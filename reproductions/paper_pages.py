@@ -406,10 +406,12 @@ def _taken(result: StoredResult) -> str:
         rules = "its rules were changed after its runs"
     played = ""
     if set(result.runs_at) - {result.record["code"]["commit"]}:
-        parts = [
-            f"{number} at {played_at[:10]}"
-            for played_at, number in result.runs_at.most_common()
-        ]
+        parts = []
+        for played_at, number in result.runs_at.most_common():
+            place = "an unknown commit"
+            if played_at is not None:
+                place = played_at[:10]
+            parts.append(f"{number} at {place}")
         played = f" (live runs: {', '.join(parts)})"
     return f"commit {commit}{played}, {_machine(result.record)}; {rules}"
 

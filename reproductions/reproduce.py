@@ -4,7 +4,6 @@ every claim.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections import Counter
@@ -25,6 +24,7 @@ from reproductions.catalogue import (
 from reproductions.claim_checks import JudgedClaim
 from reproductions.figure_runs import (
     Request,
+    checked_out,
     reproduce_figure,
     reproduce_live,
     write,
@@ -39,7 +39,6 @@ from testbed.cli.options import Json
 from testbed.cli.run_progress import clock
 from testbed.cli.sweep_progress import shown_progress
 from testbed.errors import BadInput, TestbedError
-from testbed.owned_files import resolved_for_root
 from testbed.record.folder import RunFolder
 from testbed.sweeps.cluster import executor
 from testbed.sweeps.tasks import Executor
@@ -185,7 +184,7 @@ def reproduce(
             "--most-seeds is for simulated figures",
             "give --live a number of --seeds",
         )
-    out = _checked_out(out)
+    out = checked_out(out)
     # The machine may have more processors than this process may use.
     usable = processes or len(os.sched_getaffinity(0))
     # As it was typed: results name it.
@@ -257,33 +256,6 @@ def _wanted(
     if live:
         return live_figures(names)
     return figures(names)
-
-
-def _checked_out(out: Path) -> Path:
-    """The folder without links. Raises BadInput where nothing can be written,
-    before anything is computed.
-    """
-    try:
-        folder = resolved_for_root(out).absolute()
-    except RuntimeError:
-        raise BadInput(
-            f"{out} is a link to itself", "name another folder with --out"
-        ) from None
-    # The folder is made when there is a result: the nearest one above it
-    # that exists decides.
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
-    if not existing.is_dir():
-        why = f"{existing} is not a folder"
-    elif not os.access(existing, os.W_OK | os.X_OK):
-        why = f"{existing}: {os.strerror(errno.EACCES)}"
-    else:
-        return folder
-    raise BadInput(
-        f"nothing can be written into {out}: {why}",
-        "name a folder you may write to with --out",
-    )
 
 
 def _one(

@@ -40,6 +40,8 @@ from testbed.sweeps.tasks import Context, Executor, FileRef, sha256_of
 SHARED = (
     "reproductions.configuration",
     "reproductions.extractors",
+    # Cases that no experiment file states take policies' parameters from it.
+    "reproductions.interpretations",
     "reproductions.occupancy",
 )
 FOLDER = Path(__file__).parent

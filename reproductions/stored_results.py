@@ -81,12 +81,13 @@ class StoredResult:
         return "runs" in self.record
 
     @property
-    def runs_at(self) -> Counter[str]:
-        """The number of live runs by the commit that played them: a run that
-        was kept may be of an earlier one than the result.
+    def runs_at(self) -> Counter[str | None]:
+        """The number of live runs by the commit that played them, None where
+        they name none: a run that was kept may be of an earlier one than the
+        result.
         """
         runs = self.record.get("runs", ())
-        return Counter(str(run.get("commit")) for run in runs)
+        return Counter(run.get("commit") for run in runs)
 
 
 def sections() -> dict[str, AnyFigure]:
@@ -237,14 +238,20 @@ def standing(result: StoredResult) -> str:
 
 def rules_first(result: StoredResult) -> bool:
     """True where the state of the ledger that a result names has the rules that
-    judge it now.
+    judge it now, and so had the commit of each live run.
     """
     commit = (result.record.get("ledger") or {}).get("commit")
-    path = path_of(result.done.figure.section)
-    before = content_at(commit, path) if commit else None
-    if before is None:
+    if not commit:
         return False
-    return rules_in(before.encode()) == rules_in(path.read_bytes())
+    path = path_of(result.done.figure.section)
+    now = rules_in(path.read_bytes())
+    # A live run that was kept may be older than the rules. One that names no
+    # commit makes the result old, whatever its rules.
+    for state in {commit, *result.runs_at} - {None}:
+        before = content_at(state, path)
+        if before is None or rules_in(before.encode()) != now:
+            return False
+    return True
 
 
 def _revised(result: StoredResult) -> bool:

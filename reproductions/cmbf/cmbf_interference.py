@@ -85,7 +85,9 @@ def background_share(foreground: JobRow, rear: JobRow) -> float:
     ):
         return math.nan
     both_s = foreground.end_s - rear.start_s
-    done_s = rear.duration_s - (rear.end_s - foreground.end_s)
+    # Where it ended first it has done all its work by then.
+    left_s = max(0.0, rear.end_s - foreground.end_s)
+    done_s = rear.duration_s - left_s
     return done_s / both_s
 
 

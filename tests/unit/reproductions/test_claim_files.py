@@ -384,6 +384,7 @@ def test_values_beside_the_pages_are_found_from_any_folder(
         ),
         ("verdicts", 7, "verdicts is not list"),
         ("verdicts", [], "not about the claims of its ledger"),
+        ("verdicts", [["a sentence", "free"]], "verdicts is not as long"),
     ],
 )
 def test_a_part_of_another_kind_is_refused(
@@ -405,6 +406,8 @@ def test_a_part_of_another_kind_is_refused(
         ("claims:", "sentences:", "where, seeds, first_seed or claims"),
         ("measure: use", "measure: nonsense", "'nonsense'"),
         ("of: MBFCBS", "of: NOBODY", "no point of it"),
+        ("of: MBFCBS", "of: [[MBFCBS]]", "no point of it"),
+        ("claims:", f"more: {'[' * 100_000}\nclaims:", "nested too deeply"),
     ],
 )
 def test_rules_that_judge_nothing_are_refused(
@@ -447,6 +450,44 @@ def test_runs_under_another_state_of_the_rules_are_told(
         "its runs name another state of its rules, 0123456789abcdef"
         in capsys.readouterr().out
     )
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "{}", "[]", "5", '{"measures": 5}', '{"measures": []}']
+)
+def test_damaged_results_are_told_by_their_file(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    text: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "mbfcbs-fig5" / "results.json"
+    path.parent.mkdir()
+    path.write_text(text, "utf-8")
+    assert (
+        main.run(["claim", "mbfcbs-fig5", "--results", str(tmp_path)]) == 2
+    )
+    assert "results.json" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_written_is_told_by_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    none = ("--results", str(tmp_path / "none"))
+    out = ("--out", str(tmp_path / "nowhere" / "made.json"))
+    assert main.run(["claim", "mbfcbs-fig5", *out, *none]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_a_run_begins_where_its_results_can_be_written(
+    written: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    again = ("--run", "--results", str(written))
+    assert main.run(["claim", "check", str(written), *again]) == 2
+    error = capsys.readouterr().err
+    assert "is not a folder" in error
+    assert "--results" in error
 
 
 def test_what_is_no_figure_and_no_file(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ import yaml
 
 from reproductions.catalogue import PAPERS as PAPER_NAMES
 from reproductions.catalogue import paper_of
-from reproductions.claim_ledger import LEDGER, LedgerError, read, rules_in
+from reproductions.claim_ledger import (
+    LEDGER,
+    LedgerError,
+    named,
+    read,
+    rules_in,
+)
 from reproductions.figure_tables import DRAWN
 from reproductions.grid_quantities import Grid, Measure
 from reproductions.live_figure import LiveFigure
@@ -291,6 +298,48 @@ def test_steps_in_percent_are_of_their_beginning() -> None:
             "{quantity: level, measure: other, of: a, at: 0, low: 1}",
             "other",
         ),
+        ("free", "", "has no check"),
+        (
+            "free",
+            "{quantity: level, measure: yield, of: a, at: [], low: 1}",
+            "has no check",
+        ),
+        (
+            "free",
+            "{quantity: level, measure: yield, of: a, at: 0, low: 1, hihg: 2}",
+            "hihg",
+        ),
+        (
+            "free",
+            "{quantity: level, measure: yield, of: a, at: 0, low: 2, high: 1}",
+            "no value is 2 to 1",
+        ),
+        (
+            "free",
+            "{quantity: level, measure: yield, of: a, at: 0, low: .nan}",
+            "no value is at least nan",
+        ),
+        (
+            "free",
+            "{quantity: spread, measure: yield, of: a, along: [1], low: 0}",
+            "two places",
+        ),
+        (
+            "free",
+            "{quantity: rise-by-step, measure: yield, of: a, along: [1], low: 0}",
+            "two places",
+        ),
+        (
+            "free",
+            "{quantity: largest, among: [], low: 0}",
+            "largest among nothing",
+        ),
+        (
+            "free",
+            f"{{quantity: level, measure: yield, of: a, at: 0, low: 1{'0' * 400}}}",
+            "too large",
+        ),
+        ("free", "low", "made"),
     ],
 )
 def test_a_wrong_file_names_its_claim(
@@ -300,3 +349,23 @@ def test_a_wrong_file_names_its_claim(
     with pytest.raises(LedgerError, match=message) as caught:
         read(text.encode(), "made", {"yield": YIELD})
     assert str(caught.value).startswith("made.yaml: made: ")
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["2001-99-99", "!!timestamp then", '!!int ""', "!!bool x", "9" * 5000],
+)
+def test_a_value_that_the_loader_cannot_make_is_a_wrong_file(
+    value: str,
+) -> None:
+    text = HEAD.replace("nowhere", value) + "  []"
+    with pytest.raises(LedgerError, match=r"made\.yaml"):
+        read(text.encode(), "made", {"yield": YIELD})
+
+
+def test_other_rules_than_the_file_s_have_no_commit_of_it() -> None:
+    require_history(ROOT)
+    figure = sections()["mbfcbs-fig5"]
+    assert named(figure)["commit"]
+    others = replace(figure, ledger="0" * 16)
+    assert named(others) == {"digest": "0" * 16, "commit": None}

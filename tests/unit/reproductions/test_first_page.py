@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reproductions import first_page
+from reproductions import first_page, paper_pages
 from reproductions.catalogue import LIVE_FIGURES
 from reproductions.claim_checks import Band, Check, Claim
 from reproductions.first_page import (
@@ -151,6 +151,24 @@ def test_commits_are_counted_with_old_results_and_without() -> None:
         "The 2 stored results were taken at 2 different commits, those that "
         "count at 1."
     )
+
+
+def test_a_run_without_a_commit_is_at_no_further_one() -> None:
+    runs = [{"commit": "b"}, {"commit": None}, {}]
+    machine = {"cpu_model": None, "cpus": 2, "memory_bytes": 2**30}
+    of_figure = result(
+        (DIRECTION,),
+        in_advance=False,
+        code={"commit": "b"},
+        runs=runs,
+        machine=machine,
+    )
+    every = {"a": of_figure}
+    assert commits(every).endswith(
+        "at 1 different commit, those that count at 1."
+    )
+    page = paper_pages._taken(of_figure)
+    assert "(live runs: 2 at an unknown commit, 1 at b)" in page
 
 
 def test_the_time_of_all_is_that_of_the_seeds_that_rules_need() -> None:

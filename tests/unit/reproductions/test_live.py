@@ -23,6 +23,7 @@ from reproductions import (
 )
 from reproductions import reproduce as command
 from reproductions.claim_checks import Claim
+from reproductions.claim_ledger import path_of
 from reproductions.configuration import Variant
 from reproductions.figure_runs import (
     LiveReproduced,
@@ -265,6 +266,35 @@ def test_a_live_result_is_old_with_one_run_of_a_commit_that_is_not_there(
     assert stored_results.standing(result) == "a live run: it is gone"
     runs[1]["commit"] = "there"
     assert stored_results.standing(result) == ""
+
+
+def test_rules_are_first_where_every_live_run_s_commit_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drawn = catalogue.LIVE_FIGURES["mbfcbs-leases"]
+    now = path_of(drawn.section).read_text("utf-8")
+    states = {"ruled": now, "played": now, "before": None}
+    states["weaker"] = now.replace("seeds: 3", "seeds: 2")
+    assert states["weaker"] != now
+    monkeypatch.setattr(
+        stored_results, "content_at", lambda commit, _: states[commit]
+    )
+
+    def first(*commits: str | None) -> bool:
+        result = stored_results.StoredResult(
+            done=Reproduced(drawn, seeds=3, quick=False, grid=Grid({})),
+            record={
+                "ledger": {"commit": "ruled"},
+                "runs": [{"commit": commit} for commit in commits],
+            },
+            old="",
+            in_advance=False,
+        )
+        return stored_results.rules_first(result)
+
+    assert first("played", "ruled", None)
+    assert not first("played", "before")
+    assert not first("weaker", "played")
 
 
 def test_a_remark_in_the_file_is_not(tmp_path: Path) -> None:

@@ -15,7 +15,11 @@ from reproductions import configuration, figure_runs
 from reproductions.adaba import bgmbf_live
 from reproductions.catalogue import LIVE_FIGURES
 from reproductions.cmbf.cmbf_examples import AMBF, CMBF, LATE, MOVED, end_of
-from reproductions.cmbf.cmbf_interference import IDLE_USED, LOSS
+from reproductions.cmbf.cmbf_interference import (
+    IDLE_USED,
+    LOSS,
+    background_share,
+)
 from reproductions.figure_runs import (
     LiveReproduced,
     Request,
@@ -24,6 +28,7 @@ from reproductions.figure_runs import (
 from reproductions.grid_quantities import Grid
 from reproductions.live_figure import LiveFigure
 from testbed.play import playing
+from testbed.record.metrics import JobRow
 from testbed.record.reading import RecordedRun
 from tests.support.live_backend import Scripted
 
@@ -124,6 +129,23 @@ def test_the_study_reads_off_what_the_model_has(tmp_path: Path) -> None:
     assert 0.0 <= grid.values(LOSS, series, 30.0)[0] <= 3.7
     # One process behind another: eff is uniform in 80 to 100 %, and 70 % of the CPU is idle.
     assert 80.0 <= grid.values(IDLE_USED, series, 30.0)[0] <= 100.0
+
+
+def test_a_background_that_ends_first_has_done_no_more_than_its_work() -> (
+    None
+):
+    def share(rear_end_s: float) -> float:
+        foreground = SimpleNamespace(end_s=200.0)
+        rear = SimpleNamespace(
+            start_s=0.0, end_s=rear_end_s, duration_s=150.0
+        )
+        return background_share(
+            cast(JobRow, foreground), cast(JobRow, rear)
+        )
+
+    assert share(250.0) == 0.5
+    assert share(200.0) == 0.75
+    assert share(180.0) == 0.75
 
 
 @pytest.mark.slow

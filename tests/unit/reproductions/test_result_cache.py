@@ -21,7 +21,7 @@ from reproductions.result_cache import (
 )
 from testbed.spec.document import find_file
 from testbed.sweeps.cluster import executor
-from testbed.sweeps.computing_sources import computing_modules
+from testbed.sweeps.computing_sources import computing_modules, source
 from testbed.sweeps.result_store import ResultStore, SweepProgress
 from testbed.sweeps.tasks import InProcess, LocalContext
 from tests.support.made_figures import Sum
@@ -217,6 +217,27 @@ def test_the_sources_behind_a_run() -> None:
         "reproductions.jsa.jsa_optimality",
     )
     assert sources_digest(pricing) != sources_digest(optimum)
+
+
+def test_other_parameters_of_a_policy_are_another_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Its cases take them from the interpretation, which no file states.
+    monkeypatch.undo()
+    name = "reproductions.jsa.jsa_optimality"
+    before = sources_digest(name)
+    other = tmp_path / "interpretations.py"
+    other.write_text("BASELINE = {'queue': 'block'}\n", "utf-8")
+
+    def changed(module: str) -> Path:
+        if module == "reproductions.interpretations":
+            return other
+        return source(module)
+
+    monkeypatch.setattr(result_cache, "source", changed)
+    sources_digest.cache_clear()
+    assert sources_digest(name) != before
+    sources_digest.cache_clear()
 
 
 def test_a_tenants_strategy_at_another_data_centre_is_another(
