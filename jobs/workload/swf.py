@@ -60,9 +60,10 @@ _GREATEST = np.array(
 )
 _CHUNK_LINES = 1 << 15
 # Groups: the indentation after "; ", the key of "; Key: value" if there is one,
-# and the rest of the comment.
+# and the rest of the comment. A key matches in one way: a line of blanks would
+# else take hours.
 _COMMENT = re.compile(
-    r"\s*;+\s?(\s*)(?:([A-Za-z][A-Za-z ]*?)\s*:(?:\s+|$))?(.*)"
+    r"\s*;+\s?(\s*)(?:([A-Za-z]+(?: +[A-Za-z]+)*)\s*:(?:\s+|$))?(.*)"
 )
 
 Records = np.ndarray[tuple[int], np.dtype[np.void]]

@@ -67,6 +67,14 @@ def test_all_18_fields_and_the_header_are_read(tmp_path: Path) -> None:
     assert log.lines.tolist() == [7]
 
 
+def test_a_comment_of_a_million_blanks(tmp_path: Path) -> None:
+    """Its time was of their square: half an hour."""
+    blanks = " " * 1_000_000
+    comment = f"; A{blanks}b\n; Two  words{blanks}: c\n"
+    log = read_swf(written(tmp_path, comment, record(1)))
+    assert log.header == {"Two  words": ("c",)}
+
+
 def test_packed_or_not_is_seen_from_the_content(tmp_path: Path) -> None:
     plain = written(tmp_path, HEADER, record(1), record(2, 5))
     packed = tmp_path / "log"
