@@ -20,6 +20,7 @@ from topologies.datacentre import (
     QualityPair,
     TopologyError,
     check_at_least,
+    check_capacity,
     directed_array,
     frozen_array,
     make_tree,
@@ -238,6 +239,8 @@ def _read_links(
             problems.report(joined, "links", i)
         else:
             first_with[ends] = i
+            path = ("links", i, "capacity")
+            check_capacity(problems, path, entry["capacity"])
             quality = entry.get("quality", (PLAIN, PLAIN))
             graph.join(lower, upper, entry["capacity"], quality)
 

@@ -35,6 +35,7 @@ Path: TypeAlias = "tuple[str | int, ...]"
 
 MAX_NODES = 1_000_000
 MAX_LINK_BPS = 10**15
+MAX_WHOLE = 2**63 - 1
 MAX_TREE_ENTRIES = 10_000_000
 """Limit of nodes times trees, at which parents and uplinks take 160 MB."""
 
@@ -554,7 +555,9 @@ def check_at_least(
     *,
     least: int = 1,
 ) -> bool:
-    """Notes a problem unless ``value`` is a whole number of at least ``least``."""
+    """Notes a problem unless ``value`` is a whole number of at least ``least``
+    that an array holds.
+    """
     if not is_whole_number(value):
         problems.report(f"{noun} is a whole number, not {value!r}", *path)
         return False
@@ -562,6 +565,9 @@ def check_at_least(
         problems.report(
             f"{noun} must be at least {least}, not {value}", *path
         )
+        return False
+    if value > MAX_WHOLE:
+        problems.report(f"{noun} must be at most {MAX_WHOLE:,}", *path)
         return False
     return True
 
@@ -676,7 +682,8 @@ def slot_array(
     """
     no_slots = np.zeros(n_servers or 0, dtype=np.int64)
     if is_whole_number(slots):
-        check_at_least(problems, (name,), slots, "slots per server")
+        if not check_at_least(problems, (name,), slots, "slots per server"):
+            return no_slots
         return np.full_like(no_slots, slots)
     if not isinstance(slots, Sequence | np.ndarray):
         problems.report(

@@ -113,6 +113,7 @@ LINK_OPTIONS = frozenset(
 NODE_OPTIONS = frozenset(
     ("isSwitch", "slots", "ip", "mac", "cls", "protocols", "prefixLen")
 )
+MOST_HOSTS = 1_000_000
 Adjacency = dict[str, dict[str, int]]
 """Neighbours of every node, with the capacity toward each in bit/s."""
 
@@ -185,9 +186,13 @@ def _hosts(
     """Names and addresses of VM slots, by server.
 
     The slot of a host with a single slot has the host's name. Several slots are
-    NAME-0, NAME-1, …, and the first has the host's addresses.
+    NAME-0, NAME-1, …, and the first has the host's addresses. More than
+    :data:`MOST_HOSTS` have no names.
     """
     hosts: list[HostNames] = []
+    # A short file can ask for so many that their names take all memory.
+    if sum(slots.values()) > MOST_HOSTS:
+        return ()
     for server, count in slots.items():
         # Options of a slot that is no node of the record.
         slot_options: Options = {}

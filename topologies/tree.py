@@ -150,16 +150,18 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
         return []
     # From the single root to the servers; returned from the servers up.
     from_root = [1]
+    n_nodes = 1
     for width in fanout:
-        from_root.append(from_root[-1] * width)
-    counts = from_root[::-1]
-    if sum(counts) > MAX_NODES:
-        problems.report(
-            f"{counts[0]:,} servers: at most {MAX_NODES:,} nodes in all are supported",
-            "fanout",
-        )
-        return []
-    return list(map(int, counts))
+        from_root.append(from_root[-1] * int(width))
+        n_nodes += from_root[-1]
+        # Further levels could make a number of thousands of digits.
+        if n_nodes > MAX_NODES:
+            problems.report(
+                f"more than {MAX_NODES:,} nodes, as many as are supported",
+                "fanout",
+            )
+            return []
+    return from_root[::-1]
 
 
 def _oversubscribed(
@@ -203,7 +205,7 @@ def _oversubscribed(
     most_bps = max(*up_bps, *down_bps)
     if most_bps > MAX_LINK_BPS:
         problems.report(
-            f"{most_bps} bit/s on an uplink is above 1000 Tbit/s",
+            "an uplink of these ratios has more than 1000 Tbit/s",
             "oversubscription",
         )
     return [

@@ -160,6 +160,15 @@ def test_what_is_wrong_with_entries_comes_all_at_once() -> None:
     ]
 
 
+@pytest.mark.parametrize("capacity", ["fast", None, 0, -5, 10**30])
+def test_a_capacity_that_no_link_has(capacity: Any) -> None:
+    content = deepcopy(GOOD)
+    content["links"][2]["capacity"] = capacity
+    ((path, message),) = custom_problems(content)
+    assert path == ("links", 2, "capacity")
+    assert message.startswith("a link's capacity ")
+
+
 def test_nothing_at_all() -> None:
     assert [path for path, _ in custom_problems({})] == [
         ("servers",),

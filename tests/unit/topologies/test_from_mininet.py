@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from testbed.plan.network_plan import network_plan
 from tests.support.examples import examples
+from topologies import mininet_topo as mininet_topo_module
 from topologies.datacentre import DataCentre, TopologyError
 from topologies.fat_tree import fat_tree
 from topologies.mininet_record import MininetRecord
@@ -150,6 +151,26 @@ def test_hosts_are_servers_and_names_are_theirs() -> None:
         40_000_000_000,
         1_500_000,
     ]
+
+
+def test_more_slots_than_can_have_names_have_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(mininet_topo_module, "MOST_HOSTS", 5)
+    star = topo(("h1", "s1", 10), ("h2", "s1", 10))
+    assert from_mininet(star, slots_per_server=2).hosts
+    centre = from_mininet(star, slots_per_server=3)
+    assert (centre.hosts, centre.total_slots) == ((), 6)
+
+
+def test_a_slot_count_that_no_array_holds() -> None:
+    made = topo(("h1", "s1", 10), ("h2", "s1", 10))
+    made.addHost("h3", slots=2**63)
+    made.addLink("h3", "s1", bw=10)
+    with pytest.raises(
+        TopologyError, match="slot count of h3 must be at most"
+    ):
+        from_mininet(made)
 
 
 def test_options_of_the_topo_count() -> None:

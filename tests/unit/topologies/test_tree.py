@@ -210,6 +210,19 @@ def test_lengths_must_match() -> None:
     )
 
 
+def test_numbers_of_thousands_of_digits() -> None:
+    assert set(problems_of([10**6] * 800, 1, 1)) == {("fanout",)}
+    assert set(problems_of([2], 1, 10**5000)) == {("slots_per_server",)}
+    levels = 800
+    ratios = [1e-6] * (levels - 1)
+    found = problems_of([1] * levels, GBIT, 1, oversubscription=ratios)
+    assert found == {
+        ("oversubscription",): (
+            "an uplink of these ratios has more than 1000 Tbit/s"
+        )
+    }
+
+
 def test_oversubscription_is_checked() -> None:
     found = problems_of([2, 2, 2], 1, 1, oversubscription=[1, 2, 3])
     assert "3 ratios for 2 levels" in found["oversubscription",]
