@@ -22,6 +22,8 @@ from jobs.workload.distributions import Floats, Ints, Ints32, stream
 SHORTEST_S = 1.0
 # Steps of CPU use from none to a whole node.
 CPU_STEPS = 10_000
+# As of a link; much more overflows the integers of a column.
+_MOST_BPS = 10**15
 # Rows that are converted to requests together.
 _BLOCK = 4096
 
@@ -361,8 +363,9 @@ class HoseDemand:
 
 
 def _whole_bps(rates_bps: Floats) -> Ints:
-    """Rates as whole numbers of at least 1 bit/s."""
-    return np.maximum(np.rint(rates_bps), 1).astype(np.int64)
+    """Rates as whole numbers from 1 bit/s to 1000 Tbit/s."""
+    whole_bps = np.clip(np.rint(rates_bps), 1, _MOST_BPS)
+    return whole_bps.astype(np.int64)
 
 
 def in_order(

@@ -146,6 +146,14 @@ def test_bandwidth_stays_between_a_tenth_of_the_greatest_and_the_greatest(
             assert most / 10 - 1 <= b <= most + 1
 
 
+def test_without_a_cap_a_job_asks_for_no_more_than_a_link_may_have() -> (
+    None
+):
+    vms = np.array([1, 2], dtype=np.int32)
+    greatest = HoseDemand(10**15, 900_000, None)
+    assert greatest.draw(1, vms).tolist() == [10**15, 10**15]
+
+
 def test_the_printed_rule_is_always_the_greatest() -> None:
     """max(min(Min_B, x), Max_B) of AdaBa's Section 5.2, for any x."""
     vms = np.array([1, 54, 100], dtype=np.int32)
