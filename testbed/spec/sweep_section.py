@@ -132,6 +132,13 @@ class SweptKey:
             for v in self
         )
 
+    @property
+    def is_whole(self) -> bool:
+        """True where all values are whole numbers of 64 bits."""
+        return self.is_numeric and all(
+            isinstance(v, int) and abs(v) < 2**63 for v in self
+        )
+
     @cached_property
     def axis(self) -> Axis | None:
         """The values' places on an axis: numbers, or quantities of one kind in

@@ -244,9 +244,14 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
     import pyarrow as pa
     from pyarrow import parquet
 
-    numeric = [swept.key for swept in run.plan.over if swept.is_numeric]
     kinds = dict.fromkeys(cell_columns(run.plan), pa.string())
-    kinds |= dict.fromkeys((*METRICS, *numeric), pa.float64())
+    kinds |= dict.fromkeys(METRICS, pa.float64())
+    for swept in run.plan.over:
+        if swept.is_numeric:
+            kinds[swept.key] = pa.float64()
+        # A float holds no seed above 2**53.
+        if swept.is_whole:
+            kinds[swept.key] = pa.int64()
     schema = pa.schema(kinds)
     out = io.BytesIO()
     rows = _all_rows(run, table)
@@ -261,12 +266,13 @@ def _parquet(run: SweepRun, table: list[TableRow]) -> bytes:
 
 
 def _parquet_column(values: Sequence[Any], kind: Any) -> Any:
-    """A Parquet column; in a text column all values are converted to text."""
+    """A Parquet column, to whose type all values are converted."""
     import pyarrow as pa
 
-    if kind == pa.string():
-        values = [None if value is None else str(value) for value in values]
-    return pa.array(values, kind)
+    # Not by Arrow, which refuses a whole number that a float rounds.
+    convert = {pa.string(): str, pa.float64(): float, pa.int64(): int}[kind]
+    converted = [None if v is None else convert(v) for v in values]
+    return pa.array(converted, kind)
 
 
 def table_columns(plan: SweepPlan) -> tuple[str, ...]:

@@ -584,6 +584,18 @@ def test_the_table_of_cells_as_parquet(tmp_path: Path) -> None:
     assert not (packed.folder / "cells.csv").exists()
 
 
+def test_a_parquet_file_has_seeds_that_no_float_holds(
+    tmp_path: Path,
+) -> None:
+    import pandas as pd
+
+    seed = 2**53 + 1
+    plan = planned("policies=easy", f"seed={seed}")
+    found = done(plan, tmp_path, parquet=True)
+    frame = pd.read_parquet(found.folder / "cells.parquet")
+    assert frame["seed"].tolist() == [seed]
+
+
 def test_results_belong_to_who_called_sudo_and_are_readable(
     tmp_path: Path,
 ) -> None:
