@@ -34,8 +34,12 @@ REQUEST_LIMIT_BYTES = 65_536
 # A request comes in one piece: a client that needs longer has stopped, and the
 # keeper, which serves one client at a time, would keep the others waiting.
 REQUEST_TIMEOUT_S = 5.0
+PAUSE_S = 1.0
+"""Time from a connection that cannot be accepted to the next attempt."""
 # A tenant of hundreds of VMs, after the requests of all clients before it.
 REPLY_TIMEOUT_S = 300.0
+QUEUE_LOOK_S = 0.1
+"""Time between attempts to join a full queue of clients."""
 
 Reply = TypeVar("Reply")
 
@@ -212,13 +216,29 @@ def _exchange(request: KeeperRequest, path: Path) -> bytes:
     record = {type(request).__name__: asdict(request)}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(REPLY_TIMEOUT_S)
-        sock.connect(str(path))
+        _connect(sock, path)
         sock.sendall(json.dumps(record).encode() + b"\n")
         reply = bytearray()
         # A reply has any length: its end is the end of the connection.
         while data := sock.recv(REQUEST_LIMIT_BYTES):
             reply += data
     return bytes(reply)
+
+
+def _connect(sock: socket.socket, path: Path) -> None:
+    """Connects to the keeper; raises OSError."""
+    until_s = time.monotonic() + REPLY_TIMEOUT_S
+    while True:
+        try:
+            sock.connect(str(path))
+        except BlockingIOError:
+            # As many clients wait as can: a unix socket refuses the next one
+            # at once, whatever its time-out.
+            if time.monotonic() > until_s:
+                raise TimeoutError from None
+            time.sleep(QUEUE_LOOK_S)
+        else:
+            return
 
 
 def read_reply(text: bytes, kind: type[Reply]) -> Reply:
@@ -287,7 +307,13 @@ def serve(
     while True:
         # One client at a time: no two requests change the network at once.
         _wait_for(listener, watched, until_s=math.inf)
-        connection, _ = listener.accept()
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            # No descriptor is free, here or on the machine: the client waits.
+            logging.exception("a connection is not accepted")
+            time.sleep(PAUSE_S)
+            continue
         reply: object
         try:
             request = _received(connection, timeout_s, watched)

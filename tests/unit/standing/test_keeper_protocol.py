@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -102,6 +104,53 @@ def test_between_requests_and_beside_a_client_that_hangs_files_have_their_turn(
         assert ask(ShowNetwork(), type(None), place) is None
     for descriptor in (reading, writing, broken, break_it):
         os.close(descriptor)
+
+
+def test_a_full_table_of_files_does_not_end_the_keeper(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors = iter([errno.EMFILE, errno.ENFILE])
+    accept = socket.socket.accept
+
+    def full_at_first(
+        listener: socket.socket,
+    ) -> tuple[socket.socket, object]:
+        for number in errors:
+            raise OSError(number, os.strerror(number))
+        return accept(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", full_at_first)
+    monkeypatch.setattr(keeper_protocol, "PAUSE_S", 0.0)
+    with served(tmp_path, lambda _: None) as place:
+        assert ask(ShowNetwork(), type(None), place) is None
+    assert list(errors) == []
+
+
+def test_a_client_waits_where_the_queue_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "socket"
+    with (
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as first,
+    ):
+        listener.bind(str(place))
+        listener.listen(0)
+        first.connect(str(place))
+        thread = threading.Thread(
+            target=lambda: send(serve(listener, lambda _: 7), None)
+        )
+        waits = iter((first.close, thread.start))
+
+        def sleep(seconds: float) -> None:
+            next(waits, lambda: time.sleep(seconds))()
+
+        clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+        monkeypatch.setattr(keeper_protocol, "time", clock)
+        assert ask(ShowNetwork(), int, place) == 7
+        ask(TakeDown(), type(None), place)
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def raw(
