@@ -114,11 +114,14 @@ def read(requirements: Path) -> str:
     known = set()
     while waiting:
         path = waiting.pop()
-        if path in known:
+        # Without ``..``: by it a file that includes itself has ever longer names.
+        place = os.path.realpath(path)
+        if place in known:
             continue
-        known.add(path)
+        known.add(place)
         try:
-            text = path.read_text("utf-8")
+            # A byte order mark would hide what the first line includes.
+            text = path.read_text("utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise CannotMake(f"{path}: {error}", EXIT_BAD_FILE) from None
         texts.append(text)

@@ -71,7 +71,7 @@ class OwnFile:
         Raises OSError; SyntaxError or ValueError where it is no Python.
         """
         source = path.read_bytes()
-        imports = list(_imported(ast.parse(source, str(path))))
+        imports = list(_imported(_parsed(source, str(path))))
         beside = _add_imports_beside(path.absolute().parent, imports)
         return cls(path.absolute(), source, tuple(imports), tuple(beside))
 
@@ -405,8 +405,16 @@ def _add_imports_beside(folder: Path, imports: list[str]) -> list[Path]:
             seen.append(path)
             # Its faults are reported where it is executed.
             with suppress(OSError, SyntaxError, ValueError):
-                imports += _imported(ast.parse(path.read_bytes()))
+                imports += _imported(_parsed(path.read_bytes(), str(path)))
     return seen
+
+
+def _parsed(source: bytes, name: str) -> ast.AST:
+    """Raises SyntaxError, ValueError."""
+    try:
+        return ast.parse(source, name)
+    except (RecursionError, MemoryError) as error:
+        raise ValueError(f"{name} is nested too deeply") from error
 
 
 def _imported(tree: ast.AST) -> Iterator[str]:

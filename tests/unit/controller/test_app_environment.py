@@ -155,6 +155,20 @@ def test_what_a_file_includes_is_part_of_its_name(tmp_path: Path) -> None:
     assert key(read(file), tmp_path) != before
 
 
+def test_a_byte_order_mark_hides_no_included_file(tmp_path: Path) -> None:
+    (tmp_path / "more.txt").write_text("needed\n")
+    file = tmp_path / "needs.txt"
+    file.write_text("-r more.txt\n", "utf-8-sig")
+    assert "needed" in read(file)
+
+
+def test_a_file_includes_itself_by_a_way_around(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    file = tmp_path / "needs.txt"
+    file.write_text("-r sub/../needs.txt\nneeded\n")
+    assert read(file) == file.read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "is_local"),
     [

@@ -422,6 +422,21 @@ def test_imports_of_modules_beside_it_count_as_its_own(
     assert {"os_ken.lib", "ryu.lib.hub"} <= set(imports)
 
 
+@pytest.mark.parametrize(
+    "text", ["-" * 200_000 + "1", "a." * 100_000 + "a"]
+)
+def test_a_file_that_is_nested_too_deeply(
+    text: str, tmp_path: Path
+) -> None:
+    deep = tmp_path / "deep.py"
+    deep.write_text(text)
+    with pytest.raises(ValueError, match=r"deep\.py is nested too deeply"):
+        OwnFile.read(deep)
+    app = tmp_path / "mine.py"
+    app.write_text("import deep\n")
+    assert OwnFile.read(app).beside == (deep,)
+
+
 @pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
