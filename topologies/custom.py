@@ -28,6 +28,8 @@ from topologies.datacentre import (
 
 _MAX_NAME = 40
 _MOST_COMPARED = 1000
+_MOST_HINTS = 100
+"""Problems after which names are not compared any more."""
 
 Edges = dict[str, tuple[str, int]]
 """Parent of each node of a tree, and the link between them."""
@@ -252,7 +254,7 @@ def _ends_are_known(
     for end in ("lower", "upper"):
         name = entry[end]
         if not isinstance(name, str) or name not in graph.above:
-            hint = _hint(name, list(graph.above))
+            hint = _hint(problems, name, list(graph.above))
             problems.report(
                 f"no node is named {name!r}{hint}", "links", i, end
             )
@@ -270,7 +272,7 @@ def _read_roots(
                 f"{name} is a server, a root is a switch", "roots", i
             )
         elif not isinstance(name, str) or name not in graph.above:
-            hint = _hint(name, graph.switches)
+            hint = _hint(problems, name, graph.switches)
             problems.report(
                 f"no switch is named {name!r}{hint}", "roots", i
             )
@@ -281,9 +283,9 @@ def _read_roots(
     return list(roots)
 
 
-def _hint(name: object, known: list[str]) -> str:
+def _hint(problems: Problems, name: object, known: list[str]) -> str:
     # difflib compares with every name: many wrong ones would take minutes.
-    if len(known) > _MOST_COMPARED:
+    if len(known) > _MOST_COMPARED or len(problems) >= _MOST_HINTS:
         return ""
     close = get_close_matches(str(name), known, n=1)
     if not close:

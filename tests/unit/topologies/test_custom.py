@@ -169,6 +169,16 @@ def test_a_capacity_that_no_link_has(capacity: Any) -> None:
     assert message.startswith("a link's capacity ")
 
 
+def test_a_hundred_problems_have_hints() -> None:
+    content = deepcopy(GOOD)
+    wrong = {"lower": "s00", "upper": "lef", "capacity": 1}
+    content["links"] = [wrong] * 200
+    found = custom_problems(content)
+    assert [message.endswith("?)") for _, message in found] == (
+        [True] * 100 + [False] * 300
+    )
+
+
 def test_nothing_at_all() -> None:
     assert [path for path, _ in custom_problems({})] == [
         ("servers",),
