@@ -82,10 +82,10 @@ def replace_machines(
                 linux.bind(f"{folder}/{name}", place)
         # Below /dev: it is not hidden by these, and shows the machine's.
         linux.show_own_queues()
-        for machines in kept:
+        for of_machine in kept:
             # Programs of the VM may have put something in its way.
             with suppress(OSError):
-                machines.show()
+                of_machine.show()
 
 
 def _mounts_of_this() -> str:
@@ -188,7 +188,7 @@ def _inner(
     name: str,
     status: os.stat_result,
 ) -> int:
-    """A folder in another one, which is closed."""
+    """Opens a folder in another one, made if it is missing; closes the other."""
     try:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=above)

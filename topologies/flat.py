@@ -27,8 +27,9 @@ def flat(
     """A cluster of ``nodes`` servers below one notional switch.
 
     The switch is the root of placements, as in other topologies. There are no
-    links, so that any bandwidth fits. ``memory_mib``: memory of all nodes, or of each; None
-    where memory limits nothing. Raises TopologyError with all problems.
+    links, so that any bandwidth fits. ``memory_mib``: memory of all nodes, or
+    of each; None where memory limits nothing. Raises TopologyError with all
+    problems.
     """
     problems = Problems()
     if (

@@ -60,8 +60,8 @@ _GREATEST = np.array(
 )
 _CHUNK_LINES = 1 << 15
 # Groups: the indentation after "; ", the key of "; Key: value" if there is one,
-# and the rest of the comment. A key matches in one way: a line of blanks would
-# else take hours.
+# and the rest of the comment. A key matches in one way: otherwise a line of
+# blanks would take hours.
 _COMMENT = re.compile(
     r"\s*;+\s?(\s*)(?:([A-Za-z]+(?: +[A-Za-z]+)*)\s*:(?:\s+|$))?(.*)"
 )
