@@ -12,7 +12,10 @@ VM, and all this happens in the foreground. A job without a place there runs in
 the background, where the foreground uses less than 96 % of the CPU, and moves
 to the foreground when it can. A job that must leave the foreground stays on the
 same nodes where their background VMs are all idle (a change of priority, which
-costs nothing), and goes back into the queue otherwise.
+costs nothing), and goes back into the queue otherwise. The foreground is filled
+anew when one of its jobs ends (Algorithm 2); the end of a background job fills
+the background alone (Algorithm 3). A job of AMCBF that this makes the first may
+therefore preempt from the next end of a foreground job on.
 
 The printed algorithm stops when *more* nodes are idle than the job needs (line
 14); here as many are enough. The "backfilling jobs" of a job are the running
@@ -170,7 +173,8 @@ class Cmbf:
                 entry for entry in self._queue if entry[3] != job_id
             ]
             # A waiting job that leaves may be the first, behind which
-            # others waited.
+            # others waited. With a background nothing but the end of a
+            # foreground job lets another have its turn.
             self._foreground_left |= not self._has_background
 
     def _after_ends(self) -> None:

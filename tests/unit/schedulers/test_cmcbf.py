@@ -130,6 +130,47 @@ def test_in_amcbf_j9_cannot_preempt_j10_while_j8_is_the_head() -> None:
     assert evictions(history) == [(5.0, "J04")]
 
 
+def a_background_job_first() -> list[JobRequest]:
+    """For four nodes: "third" needs the nodes of "zlast", which came later, while "second" is
+    ahead of it in the background.
+    """
+    return [
+        job("first", 1, 20.0, cpu_use=0.5),
+        job("short", 1, 5.0, cpu_use=0.5),
+        job("second", 4, 4.0, cpu_use=0.5),
+        job("third", 3, 20.0, cpu_use=0.5),
+        job("zlast", 2, 40.0, cpu_use=0.5),
+    ]
+
+
+def tiers_of_a_new_head(*, head_only: bool) -> Tiers:
+    seen = Tiers()
+    run(
+        cmcbf(head_only=head_only, cost_s=0.0),
+        a_background_job_first(),
+        4,
+        SimulatedBackend(flat(4, 1), interference=IDEAL),
+        seen,
+    )
+    assert seen.at[0.0] == ({"first", "short", "zlast"}, {"second"})
+    return seen
+
+
+def test_in_amcbf_a_new_head_preempts_when_a_foreground_job_ends() -> None:
+    """Algorithm 3: the end of a background job changes nothing in the foreground."""
+    seen = tiers_of_a_new_head(head_only=True)
+    assert seen.at[5.0] == ({"first", "zlast"}, {"second"})
+    # "second" ends in the background, at half speed: "third" is the first job from then on.
+    assert seen.at[8.0] == ({"first", "zlast"}, {"third"})
+    # "first" ends in the foreground.
+    assert seen.at[20.0] == ({"third"}, {"zlast"})
+
+
+def test_in_cmcbf_it_has_preempted_before() -> None:
+    seen = tiers_of_a_new_head(head_only=False)
+    assert seen.at[5.0][0] == {"first", "third"}
+
+
 def test_no_vm_goes_into_the_background_of_96_percent() -> None:
     jobs = [job("a", 1, 10.0, cpu_use=0.96), job("b", 1, 10.0, cpu_use=0.5)]
     assert finishes(run(cmcbf(), jobs, 1)) == {"a": 10.0, "b": 20.0}
