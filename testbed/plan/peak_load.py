@@ -5,7 +5,8 @@ and of VM namespaces per server.
 
 A job with a reservation counts by it. One without may send as much as its
 application wants and the links leave: max-min fair shares of that, as hoses
-(:func:`shares_bps`).
+(:func:`shares_bps`). The end of a job leaves it more, and may therefore raise
+the port load: a bit/s that a job sends is counted at every port that it passes.
 
 A VM that is preempted keeps its namespace, its connections and its limits while
 another VM uses its slot, and a background VM runs beside the foreground's. A
@@ -41,7 +42,9 @@ class _RunningJobs:
         self._booked: dict[str, events.JobReserved] = {}
 
     def take(self, event: events.Event) -> bool:
-        """Follows an event; True where the load of the ports may have risen."""
+        """Follows an event; True where other jobs run than before, or at other
+        rates.
+        """
         match event:
             case events.JobSubmitted(job=job):
                 if job["kind"] != "compute" and job["n_vms"] > 1:
@@ -56,8 +59,7 @@ class _RunningJobs:
                 | events.JobPreempted(job_id=job_id)
                 | events.JobRequeued(job_id=job_id)
             ):
-                self.running.pop(job_id, None)
-                return False
+                return self.running.pop(job_id, None) is not None
             case (
                 events.JobStarted(job_id=job_id)
                 | events.JobResumed(job_id=job_id)

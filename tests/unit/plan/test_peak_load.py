@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
+from math import floor
 
 import pytest
 from hypothesis import given
@@ -11,8 +15,10 @@ from hypothesis import strategies as st
 from testbed.events import (
     Event,
     JobEnded,
+    JobEvent,
     JobMigrated,
     JobPreempted,
+    JobRequeued,
     JobRescaled,
     JobReserved,
     JobResumed,
@@ -27,6 +33,7 @@ from testbed.plan.peak_load import (
     shares_bps,
     with_shares,
 )
+from tests.support.examples import examples
 from topologies.tree import tree
 
 # Servers 0 to 3 in two racks; links 2 and 3 are those of the racks, half as wide as the servers'.
@@ -217,6 +224,211 @@ def test_who_computes_or_has_nobody_to_send_to_asks_nothing() -> None:
     ):
         job = best_effort("a", [[0, 1], [3, 1]], core)
         assert peak([submitted, job, JobStarted(0, "a", 0)], CENTRE) == ()
+
+
+def hose(vms_on: list[list[int]], root: int) -> dict[int, int]:
+    """VMs whose rates a job takes of each directed link."""
+    tree_links = CENTRE.tree_by_root[root]
+    below: Counter[int] = Counter()
+    for server, n in vms_on:
+        for node in tree_links.path_to_root(server)[:-1]:
+            below[int(tree_links.uplink[node])] += n
+    n_vms = sum(n for _, n in vms_on)
+    crossing = {link: min(n, n_vms - n) for link, n in below.items()}
+    return {
+        2 * link + way: n
+        for link, n in crossing.items()
+        for way in (0, 1)
+        if n
+    }
+
+
+@pytest.mark.parametrize("wide_bps", [0, 100])
+def test_the_end_of_a_job_may_raise_the_load(wide_bps: int) -> None:
+    """The end of "wide" leaves its part of a link to "far", whose bit/s pass more ports."""
+    core = max(CENTRE.tree_by_root)
+    everywhere = [[server, 2] for server in range(4)]
+    wide = replace(
+        best_effort("wide", everywhere, core),
+        rate_bps=wide_bps,
+        links=[
+            [link, n * wide_bps]
+            for link, n in hose(everywhere, core).items()
+        ],
+    )
+    far = best_effort("far", [[0, 3], [1, 2], [3, 1]], core)
+    history: list[Event] = [
+        wants("wide", 1000, n_vms=8),
+        wants("far", 1000, n_vms=6),
+        wide,
+        far,
+        JobStarted(0, "wide", wide_bps),
+        JobStarted(0, "far", 0),
+    ]
+    # Four VMs of "wide" and one of "far" share a rack's 500.
+    assert {one.rate_bps for one in peak(history, CENTRE)} == {100}
+    # Three VMs of "far" share the 1000 of their server.
+    (alone,) = peak([*history, ended("wide")], CENTRE)
+    assert (alone.job_id, alone.rate_bps) == ("far", 333)
+
+
+def slow_shares(
+    units: dict[str, dict[int, int]],
+    wanted: dict[str, int],
+    free: list[int],
+) -> dict[str, Fraction]:
+    """Rates that all rise together, each until it has what it wants or a link is full."""
+    rates = dict.fromkeys(units, Fraction(0))
+    rising = set(units)
+    while rising:
+        steps = [wanted[job] - rates[job] for job in rising]
+        full = {}
+        for link, room in enumerate(free):
+            weight = sum(units[job].get(link, 0) for job in rising)
+            used = sum(
+                rates[job] * own.get(link, 0) for job, own in units.items()
+            )
+            if weight:
+                full[link] = (max(room, 0) - used) / weight
+        step = min([*steps, *full.values()])
+        for job in rising:
+            rates[job] += step
+        rising = {
+            job
+            for job in rising
+            if rates[job] < wanted[job]
+            and all(full[link] > step for link in units[job])
+        }
+    return rates
+
+
+def slow_load(history: Sequence[Event]) -> int:
+    """Load of the ports after the last event, from each job's own events alone."""
+    free = [int(bps) for bps in CENTRE.directed_capacity_bps]
+    total = 0
+    units = {}
+    wanted = {}
+    sizes = {}
+    for job in {e.job_id for e in history if isinstance(e, JobEvent)}:
+        own = [e for e in history if getattr(e, "job_id", None) == job]
+        runs = [
+            isinstance(e, (JobStarted, JobResumed, JobMigrated))
+            for e in own
+            if not isinstance(e, (JobReserved, JobRescaled))
+        ]
+        if not runs or not runs[-1]:
+            continue
+        vms_on, root = [
+            (e.vms_on, e.root) for e in own if hasattr(e, "root")
+        ][-1]
+        rate = [e.rate_bps for e in own if hasattr(e, "rate_bps")][-1]
+        wants_bps = next(
+            e.job["bandwidth_bps"]
+            for e in history
+            if isinstance(e, JobSubmitted) and e.job["id"] == job
+        )
+        for link, n in hose(vms_on, root).items():
+            free[link] -= n * rate
+            total += n * rate
+        n_vms = sum(n for _, n in vms_on)
+        total += 2 * n_vms * rate
+        if rate == 0 and n_vms > 1:
+            units[job] = hose(vms_on, root)
+            wanted[job] = wants_bps
+            sizes[job] = n_vms
+    for job, share in slow_shares(units, wanted, free).items():
+        total += floor(share) * (2 * sizes[job] + sum(units[job].values()))
+    return total
+
+
+PLACES = st.lists(st.integers(0, 3), min_size=4, max_size=4).filter(any)
+SKETCHES = st.lists(
+    st.tuples(
+        st.sampled_from([0, 0, 0, 40, 90]), st.integers(1, 700), PLACES
+    ),
+    min_size=1,
+    max_size=5,
+)
+STEPS = st.lists(
+    st.tuples(st.integers(0, 4), st.integers(0, 9), PLACES), max_size=20
+)
+NEXT = {
+    "waiting": ("reserved",),
+    "reserved": ("started",),
+    "running": ("preempted", "ended", "requeued", "migrated", "rescaled"),
+    "preempted": ("resumed", "migrated", "ended"),
+    "ended": (),
+}
+"""Events that may come next in each phase of a job."""
+PHASES = {
+    "requeued": "waiting",
+    "reserved": "reserved",
+    "preempted": "preempted",
+    "ended": "ended",
+}
+"""Phases after events; after the others a job runs."""
+
+
+def happened(
+    sketches: list[tuple[int, int, list[int]]],
+    steps: list[tuple[int, int, list[int]]],
+) -> list[Event]:
+    """A history in which each step lets a job have the next event that it may have."""
+    core = max(CENTRE.tree_by_root)
+    history: list[Event] = []
+    phases = []
+    places = []
+    rates = []
+    for k, (rate, bps, place) in enumerate(sketches):
+        history.append(wants(f"j{k}", bps, n_vms=sum(place)))
+        phases.append("waiting")
+        places.append(place)
+        rates.append(rate)
+    for at_s, (number, choice, counts) in enumerate(steps):
+        k = number % len(sketches)
+        if not NEXT[phases[k]]:
+            continue
+        name = NEXT[phases[k]][choice % len(NEXT[phases[k]])]
+        phases[k] = PHASES.get(name, "running")
+        # As many VMs as before, on the servers in another order.
+        if name == "migrated":
+            turn = counts[0]
+            places[k] = [*places[k][turn:], *places[k][:turn]]
+        if name == "rescaled" and rates[k]:
+            rates[k] += 10
+        vms_on = [[s, n] for s, n in enumerate(places[k]) if n]
+        links = [
+            [link, n * rates[k]]
+            for link, n in sorted(hose(vms_on, core).items())
+            if rates[k]
+        ]
+        job = f"j{k}"
+        known: dict[str, Event] = {
+            "reserved": JobReserved(
+                at_s, job, at_s, None, rates[k], None, core, vms_on, links
+            ),
+            "started": JobStarted(at_s, job, rates[k]),
+            "preempted": JobPreempted(at_s, job, ""),
+            "ended": ended(job),
+            "requeued": JobRequeued(at_s, job, ""),
+            "migrated": JobMigrated(at_s, job, "", core, vms_on, links),
+            "rescaled": JobRescaled(at_s, job, rates[k], links),
+            "resumed": JobResumed(at_s, job),
+        }
+        history.append(known[name])
+    return history
+
+
+@examples(200)
+@given(SKETCHES, STEPS)
+def test_the_peak_is_the_most_after_any_event(
+    sketches: list[tuple[int, int, list[int]]],
+    steps: list[tuple[int, int, list[int]]],
+) -> None:
+    history = happened(sketches, steps)
+    loads = [slow_load(history[: k + 1]) for k in range(len(history))]
+    found = sum(map(reserved_port_load_bps, peak(history, CENTRE)))
+    assert found == max(loads)
 
 
 UNITS = st.dictionaries(st.integers(0, 4), st.integers(1, 3), max_size=3)
