@@ -715,6 +715,10 @@ class Engine(EngineState):
             cost_s=action.cost_s,
             end_s=action.reserve_until_s,
         )
+        # A job without a reservation takes nothing of a lost link, so that
+        # the check of its placement does not refuse it.
+        if self._outages.lasting:
+            self._outages.started(job)
 
     @staticmethod
     def _check_gives_up(job: JobState, tier: act.Tier) -> None:

@@ -83,8 +83,8 @@ class Outages:
         self.lasting = bool(self._links or self._servers)
 
     def started(self, job: JobState) -> None:
-        """See to a job that starts while something is lost; :meth:`report_stopped` is for
-        the caller.
+        """Sees to a job that starts, or moves, while something is lost;
+        :meth:`report_stopped` is for the caller.
         """
         if job.phase == "running" and self._lacks_server(job):
             self._stop(job, self._server_text(job))

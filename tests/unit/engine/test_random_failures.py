@@ -88,13 +88,18 @@ def text_of(rng: random.Random, policy: str, way: str, base: Path) -> str:
         ["deadline_ratio: {mean: 20}, ", "deadline_ratio: {mean: 2}, "]
     )
     by = rng.choice(sorted(embedder_names()))
+    options, errors = "", ""
+    if policy.startswith("dcloud"):
+        # Some jobs outlast their reservations and move.
+        options = rng.choice(["", ", best_effort_servers: 40 %"])
+        errors = "profiling_error: {low: -10 %, high: 80 %}, "
     text = f"""\
 name: random
 seed: {rng.randint(0, 10**6)}
 topology: {rng.choice(TOPOLOGIES)}
 embedder: {by}
-policies: [{{name: {policy}, on_failure: {way}}}]
-workload: {{{arrivals}, {deadlines}
+policies: [{{name: {policy}, on_failure: {way}{options}}}]
+workload: {{{arrivals}, {deadlines}{errors}
   vms: {{mean: {rng.randint(2, 9)}}}, bandwidth: {{mean: {rng.randint(10, 300)} Mbit/s}},
   duration: {{mean: {rng.randint(5, 60)} min}}}}
 """

@@ -16,6 +16,7 @@ from testbed import events
 from testbed.backends.sim.simulator import SimulatedBackend
 from testbed.embedding.base import embedder
 from testbed.engine.engine import Engine
+from testbed.failures import Failure, OnFailure
 from testbed.schedulers.dcloud import (
     DCloud,
     Reshaping,
@@ -34,7 +35,11 @@ QUARTER = 0.25
 
 
 def play(
-    dc: DataCentre, jobs: list[JobRequest], policy: DCloud
+    dc: DataCentre,
+    jobs: list[JobRequest],
+    policy: DCloud,
+    failures: tuple[Failure, ...] = (),
+    on_failure: OnFailure = "wait",
 ) -> list[events.Event]:
     history: list[events.Event] = []
     engine = Engine(
@@ -44,6 +49,8 @@ def play(
         SimulatedBackend(dc),
         history.append,
         after_step=lambda e: e.ledger.check(),
+        failures=failures,
+        on_failure=on_failure,
     )
     engine.run()
     assert not engine.ledger.holdings()
@@ -131,6 +138,65 @@ def test_where_they_are_full_it_is_killed_with_the_reason() -> None:
         f"{events.OUTLASTED}; servers for best effort: 4 slots asked, 2 free"
     )
     assert not ends["b"].killed_by_policy
+
+
+def uplink(dc: DataCentre, server: int, root: int) -> int:
+    return int(dc.tree_by_root[root].uplink[server])
+
+
+def names_of(
+    history: list[events.Event], from_s: float
+) -> list[tuple[float, str]]:
+    return [
+        (e.t, e.name)
+        for e in history
+        if isinstance(e, events.JobEvent) and e.t >= from_s
+    ]
+
+
+def test_where_a_link_is_lost_there_it_waits_for_it() -> None:
+    lost = uplink(SMALL, FIRST, SMALL.trees[0].root)
+    failures = (
+        Failure(50.0, "link_failed", lost),
+        Failure(150.0, "link_restored", lost),
+    )
+    jobs = [late("a", 6, 120.0)]
+    alone = ended(play(SMALL, jobs, policy()))["a"]
+    history = play(SMALL, jobs, policy(), failures)
+    assert names_of(history, 50.0) == [
+        (100.0, "job_rescaled"),
+        (100.0, "job_migrated"),
+        (100.0, "job_cut"),
+        (150.0, "job_reconnected"),
+        (pytest.approx(alone.t + 50.0), "job_ended"),
+    ]
+
+
+def test_where_a_link_is_lost_there_it_may_be_killed() -> None:
+    lost = uplink(SMALL, FIRST, SMALL.trees[0].root)
+    failures = (Failure(50.0, "link_failed", lost),)
+    history = play(SMALL, [late("a", 6, 120.0)], policy(), failures, "kill")
+    ends = ended(history)["a"]
+    assert (ends.t, ends.outcome) == (100.0, "killed")
+    assert ends.reason.startswith(f"{events.FAILED}: lost link ")
+
+
+def test_where_a_link_is_lost_there_another_root_may_do() -> None:
+    dc = fat_tree(4, 10, 2)
+    jobs = [late("a", 5, 120.0)]
+    moved = play(dc, jobs, policy())
+    (there,) = (e for e in moved if isinstance(e, events.JobMigrated))
+    rack_node = int(dc.tree_by_root[there.root].parent[there.vms_on[0][0]])
+    lost = uplink(dc, rack_node, there.root)
+    history = play(
+        dc, jobs, policy(), (Failure(50.0, "link_failed", lost),)
+    )
+    assert names_of(history, 50.0)[:3] == [
+        (100.0, "job_rescaled"),
+        (100.0, "job_migrated"),
+        (100.0, "job_rerooted"),
+    ]
+    assert ended(history)["a"].t == ended(moved)["a"].t
 
 
 def test_a_service_and_a_refused_job_do_not_get_those_servers() -> None:
