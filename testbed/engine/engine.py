@@ -305,6 +305,7 @@ class Engine(EngineState):
             )
             raise EmbedderFailed(sentence, error.hint) from error
         does = self._does
+        self.deciding = True
         for number, action in enumerate(actions, 1):
             # Decided together with a start that the backend could not make.
             if (
@@ -320,6 +321,9 @@ class Engine(EngineState):
                     self.policy.name, self.now_s, event, why
                 )
                 raise RunFailed(sentence, error.hint) from error
+        self.deciding = False
+        if self._outages.put_off:
+            self._outages.retry()
 
     # -- events of jobs ---------------------------------------------------------------
 
@@ -642,6 +646,8 @@ class Engine(EngineState):
         self.backend.preempt(job_id)
         self._back_to_queue(job, "preempted")
         self.emit(events.JobPreempted, job_id, action.reason)
+        if self._outages.lasting:
+            self._outages.retry()
 
     def requeue(self, job: JobState, reason: str) -> None:
         """A running job gives back what it holds; it waits at its place by
@@ -719,6 +725,7 @@ class Engine(EngineState):
         # the check of its placement does not refuse it.
         if self._outages.lasting:
             self._outages.started(job)
+            self._outages.retry()
 
     @staticmethod
     def _check_gives_up(job: JobState, tier: act.Tier) -> None:

@@ -38,6 +38,8 @@ class EngineState(ABC):
         self.now_s = 0.0
         # The most that any job has asked for per VM (B_max).
         self.largest_bps = 0
+        # True in the middle of a policy's list of actions.
+        self.deciding = False
         # True where ``waiting`` has to be sorted again.
         self.out_of_order = False
 

@@ -37,6 +37,7 @@ class Outages:
         self._on_failure = on_failure
         self.failures = failures
         self.lasting = False  # True while a link or a server is lost
+        self.put_off = False  # True where cut jobs are to be tried again
         self._links: set[int] = set()
         self._servers: set[int] = set()
         self._cut: dict[str, None] = {}
@@ -92,9 +93,15 @@ class Outages:
             self._reroute(job)
 
     def retry(self) -> None:
-        """Reconnect jobs that wait for a link: over their own paths, or below
+        """Reconnects jobs that wait for a link: over their own paths, or below
         another root.
+
+        Put off in the middle of a policy's list of actions, where what one of
+        them frees may be for the next.
         """
+        self.put_off = self._engine.deciding
+        if self.put_off:
+            return
         # In the order in which they were cut: the first has the first claim
         # on another root. A copy, since jobs that get on leave it.
         for job_id in list(self._cut):

@@ -369,21 +369,82 @@ def test_a_policy_hears_of_jobs_that_stop_as_they_start_when_its_list_is_done() 
     ]
 
 
-class Halving(Given):
-    """Halves the first job's bandwidth when the last has come."""
+class Freeing(Given):
+    """Does something about "b" before it starts "z"."""
+
+    def __init__(
+        self, places: dict[str, Placement], action: act.Action
+    ) -> None:
+        super().__init__(places)
+        self._action = action
 
     def decide(
         self, view: View, event: act.PolicyEvent
     ) -> list[act.Action]:
         done = super().decide(view, event)
-        if isinstance(event, act.Arrived) and event.job_id == "z":
-            done.append(act.Rescale("b", GBIT // 2))
+        if event == act.Arrived("z"):
+            return [self._action, *done]
         return done
 
 
-def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> (
-    None
-):
+EVERY_POD = ((2, 1), (6, 1), (10, 1), (14, 1))
+"""Servers of "b"."""
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        act.Rescale("b", GBIT // 2),
+        act.Preempt("b", "for good"),
+        act.Migrate(
+            "b",
+            Placement(FAT.trees[1].root, EVERY_POD),
+            "it gives up its bandwidth",
+            best_effort=True,
+        ),
+    ],
+    ids=["rescaled", "preempted", "migrated"],
+)
+def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut(
+    action: act.Action,
+) -> None:
+    z = request("z", 6.0, n=1, bps=1, p=1.0)
+    history = played_while_a_is_cut(action, z, ((1, 1),))
+    moved = [name for at_s, name in of(history, "a") if at_s == 6.0]
+    assert moved == ["rerooted", "reconnected"]
+
+
+@pytest.mark.parametrize(
+    ("action", "bps", "first_server"),
+    [
+        (act.Rescale("b", GBIT // 2), GBIT // 2, 1),
+        (act.Preempt("b", "for z"), GBIT, 2),
+        (act.Kill("b", "for z"), GBIT, 2),
+    ],
+    ids=["rescaled", "preempted", "killed"],
+)
+def test_room_that_a_policy_frees_for_a_start_is_not_taken_before(
+    action: act.Action, bps: int, first_server: int
+) -> None:
+    """The start was refused, which ended the run: "a" had the room already."""
+    z = request("z", 6.0, n=4, bps=bps, p=1.0)
+    places = tuple((first_server + 4 * pod, 1) for pod in range(4))
+    history = played_while_a_is_cut(action, z, places)
+    assert of(history, "z")[-1] == (7.0, "ended")
+    assert of(history, "a")[3:5] == [
+        (7.0, "rerooted"),
+        (7.0, "reconnected"),
+    ]
+
+
+def played_while_a_is_cut(
+    action: act.Action,
+    z: JobRequest,
+    vms_of_z: tuple[tuple[int, int], ...],
+) -> list[events.Event]:
+    """From 4 s on "a" is cut. It would fit below the root of "b", about which something is done
+    when "z" comes at 6 s.
+    """
     roots = [each.root for each in FAT.trees]
     places = {
         job_id: Placement(
@@ -393,13 +454,14 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> (
             "abcd", roots, (0, 2, 1, 3), strict=True
         )
     }
-    places = {**places, "z": Placement(roots[0], ((1, 1),))}
+    assert places["b"].vms_on == EVERY_POD
+    places = {**places, "z": Placement(roots[1], vms_of_z)}
     del places["c"]
     jobs = [
         request(j, n=4, p=20.0, bps=GBIT // (2 if j == "a" else 1))
         for j in "abd"
     ]
-    jobs.append(request("z", 6.0, n=1, bps=1, p=1.0))
+    jobs.append(z)
     core = FAT.tree_by_root[roots[0]]
     lost = int(core.uplink[core.parent[core.parent[0]]])
     others = [FAT.tree_by_root[root] for root in roots[2:]]
@@ -413,15 +475,14 @@ def test_bandwidth_that_a_job_gives_up_is_room_for_one_that_is_cut() -> (
     given = (
         FAT,
         jobs,
-        Halving(places),
+        Freeing(places, action),
         SimulatedBackend(FAT),
         history.append,
         None,
     )
     Engine(*given, tuple(failures), "wait").run()
-    moved = [name for at_s, name in of(history, "a") if at_s == 6.0]
     assert (4.0, "cut") in of(history, "a")
-    assert moved == ["rerooted", "reconnected"]
+    return history
 
 
 class Setting(Given):
