@@ -1,11 +1,5 @@
 """Claims that policies declare, and the start of leases, proved from the
 events.
-
-EASY claims that no backfilled job delays the head of the queue. The head's due
-time is computed here from the events alone: the time at which enough nodes
-would be free, by the planned running times, without jobs backfilled since it
-became the head. It is not checked once a job ends before or after its planned
-end.
 """
 
 from __future__ import annotations
@@ -13,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
 
 from testbed import events
+from testbed.audit.head_of_queue import head_not_delayed
 from testbed.audit.history import (
     Findings,
     History,
@@ -245,99 +239,6 @@ def best_effort_preempted_once(history: History) -> Findings:
             )
 
 
-# -- EASY: the head of the queue is never delayed by a backfilled job
-
-
-def head_not_delayed(history: History) -> Findings:
-    """Every head of the queue starts at its due time; see the module."""
-    by_user = "head-not-delayed-by-user-estimates" in history.claims
-    queue = _Queue(sum(history.topology.slots), by_user)
-    instant_s = 0.0
-    for event in history.events:
-        if event.t > instant_s:
-            # The head and its due time are those after all events of an
-            # instant.
-            queue.update_head(instant_s)
-            instant_s = event.t
-        late = queue.follow(event)
-        if late is not None:
-            yield event, late
-
-
-@dataclass
-class _Queue:
-    """Waiting jobs in order, and running ones with planned ends and nodes.
-
-    ``due_s`` is the time at which the head is to start; None: not checked.
-    """
-
-    n_nodes: int
-    by_user_estimates: bool
-    waiting: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    running: dict[str, tuple[float, int]] = field(default_factory=dict)
-    head: str | None = None
-    due_s: float | None = None
-
-    def update_head(self, now_s: float) -> None:
-        """Computes the due time if another job is the head now."""
-        head = next(iter(self.waiting), None)
-        if head == self.head:
-            return
-        self.head = head
-        self.due_s = None
-        if head is not None:
-            self.due_s = self._due_s(self.waiting[head]["n_vms"], now_s)
-
-    def _due_s(self, n: int, now_s: float) -> float | None:
-        """The time at which ``n`` nodes are free; None if never.
-
-        Of the running jobs alone: later backfilled ones cannot delay it.
-        """
-        free = self.n_nodes - sum(held for _, held in self.running.values())
-        if free >= n:
-            return now_s
-        # Jobs leave in the order of their planned ends.
-        for end_s, held in sorted(self.running.values()):
-            free += held
-            if free >= n:
-                return end_s
-        return None
-
-    def _planned_s(self, job: Mapping[str, Any]) -> float:
-        stated_s = None
-        if self.by_user_estimates:
-            stated_s = job.get("estimate_s")
-        return float(job["duration_s"] if stated_s is None else stated_s)
-
-    def follow(self, event: events.Event) -> str | None:
-        """Updates the queue by an event; returns the event's fault, if any."""
-        if isinstance(event, events.JobSubmitted):
-            self.waiting[str(event.job["id"])] = event.job
-        elif isinstance(event, events.JobStarted):
-            return self._started(event)
-        elif isinstance(event, events.JobEnded):
-            self.waiting.pop(event.job_id, None)
-            planned = self.running.pop(event.job_id, None)
-            # The due time was computed with another end of this job.
-            if planned is not None and not about(event.t, planned[0], 1e-6):
-                self.due_s = None
-        return None
-
-    def _started(self, event: events.JobStarted) -> str | None:
-        job = self.waiting.pop(event.job_id, None)
-        if job is not None:
-            end_s = event.t + self._planned_s(job)
-            self.running[event.job_id] = (end_s, job["n_vms"])
-        due_s = self.due_s
-        if event.job_id != self.head or due_s is None:
-            return None
-        self.due_s = None
-        if about(event.t, due_s, 1e-6):
-            return None
-        due = f"{event.job_id} was due at {due_s:.6g} s when it came to the head"
-        return f"{due} of the queue, and starts at {event.t:.6g} s"
-
-
 # -- no starvation: the first waiting job is not overtaken for ever
 
 GENERATIONS = 5
@@ -556,6 +457,7 @@ CLAIM_CHECKS = (
         head_not_delayed,
         "head-not-delayed",
         "head-not-delayed-by-user-estimates",
+        needs=needs_no_failures,
     ),
     _claim(
         "only best-effort leases are preempted, each once at most",
