@@ -19,6 +19,8 @@ import sys
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path
 from traceback import StackSummary, extract_tb, format_exception_only
 from types import ModuleType
@@ -397,15 +399,21 @@ def _add_imports_beside(folder: Path, imports: list[str]) -> list[Path]:
     """
     seen: list[Path] = []
     # The list grows in the loop: a module's own imports are looked up, too.
-    for name in imports:
-        for path in _module_files(folder, name):
-            # A pipe of that name would never end.
-            if path in seen or not os.path.isfile(path):  # noqa: PTH113 - may be closed
-                continue
-            seen.append(path)
-            # Its faults are reported where it is executed.
-            with suppress(OSError, SyntaxError, ValueError):
-                imports += _imported(_parsed(path.read_bytes(), str(path)))
+    for imported in imports:
+        # An import of ``a.b`` executes the package ``a`` before.
+        for name in accumulate(imported.split("."), "{}.{}".format):
+            for path in _module_files(folder, name):
+                # A pipe of that name would never end.
+                if path in seen or not os.path.isfile(path):  # noqa: PTH113 - may be closed
+                    continue
+                seen.append(path)
+                package = name
+                if path.name != "__init__.py":
+                    package = name.rpartition(".")[0]
+                # Its faults are reported where it is executed.
+                with suppress(OSError, SyntaxError, ValueError):
+                    tree = _parsed(path.read_bytes(), str(path))
+                    imports += _imported(tree, package)
     return seen
 
 
@@ -417,16 +425,21 @@ def _parsed(source: bytes, name: str) -> ast.AST:
         raise ValueError(f"{name} is nested too deeply") from error
 
 
-def _imported(tree: ast.AST) -> Iterator[str]:
+def _imported(tree: ast.AST, package: str = "") -> Iterator[str]:
+    """Dotted names of modules, and of names imported from them.
+
+    ``package``: the module's, to which relative imports refer; empty where it
+    has none: those fail.
+    """
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 yield alias.name
-        elif (
-            isinstance(node, ast.ImportFrom)
-            and node.module
-            and not node.level
-        ):
-            yield node.module
-            for alias in node.names:
-                yield f"{node.module}.{alias.name}"
+        elif isinstance(node, ast.ImportFrom):
+            relative = "." * node.level + (node.module or "")
+            # One that leaves the outermost package fails too.
+            with suppress(ImportError):
+                module = resolve_name(relative, package)
+                yield module
+                for alias in node.names:
+                    yield f"{module}.{alias.name}"

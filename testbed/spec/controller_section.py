@@ -4,9 +4,11 @@ testbed's.
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import warnings
+from collections.abc import Iterable
 from typing import Annotated
 
 from pydantic import (
@@ -230,7 +232,7 @@ def _application(name: str, location: Location) -> str | None:
     """A file's path, or a module's name.
 
     A file is compiled, not run, so that syntax errors are reported at their
-    line. None if there is a problem.
+    line, and relative imports that would fail. None if there is a problem.
     """
     if MODULE.fullmatch(name) and not name.endswith(".py"):
         return name
@@ -243,12 +245,39 @@ def _application(name: str, location: Location) -> str | None:
             warnings.simplefilter("ignore")
             # By default the future statements of this module would hold in
             # the application too.
-            compile(file.read_bytes(), str(file), "exec", dont_inherit=True)
-        return str(file.absolute())
+            source = file.read_bytes()
+            compile(source, str(file), "exec", dont_inherit=True)
+            statements = ast.parse(source).body
     except SyntaxError as error:
         place = Place(str(file), error.lineno or 0, error.offset or 0)
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
+    else:
+        relative = _relative_import(statements)
+        if relative is None:
+            return str(file.absolute())
+        place = Place(str(file), relative.lineno, relative.col_offset + 1)
+        absolute: ast.stmt = ast.Import(relative.names)
+        if relative.module:
+            absolute = ast.ImportFrom(relative.module, relative.names, 0)
+        message = (
+            f"{ast.unparse(relative)!r} fails: the file is started by itself,"
+            " as part of no package: write"
+            f" {ast.unparse(absolute)!r}, modules beside the file are found"
+        )
     location.report_at(place, message)
+    return None
+
+
+def _relative_import(
+    statements: Iterable[ast.stmt],
+) -> ast.ImportFrom | None:
+    """The first relative import that is executed for certain; None without one.
+
+    One inside another statement, as of a ``try``, may have another way out.
+    """
+    for statement in statements:
+        if isinstance(statement, ast.ImportFrom) and statement.level:
+            return statement
     return None

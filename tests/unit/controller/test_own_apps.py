@@ -437,6 +437,37 @@ def test_a_file_that_is_nested_too_deeply(
     assert OwnFile.read(app).beside == (deep,)
 
 
+def test_relative_imports_in_packages_beside_it_count_as_its_own(
+    tmp_path: Path,
+) -> None:
+    files = {
+        "mine.py": "import routes.tables.static\n",
+        "routes/__init__.py": "from . import paths\nfrom .. import beyond\n",
+        "routes/paths.py": "from .tables.base import Table\n",
+        "routes/tables/__init__.py": "from .far import FAR\n",
+        "routes/tables/base.py": "from ryu.base import app_manager\n",
+        "routes/tables/static.py": "from ..ends import END\n",
+        "routes/tables/far.py": "import ryu.lib.hub\n",
+        "routes/ends.py": "import ryu.lib.mac\n",
+        # Modules beside it of the names that the relative imports have.
+        "paths.py": "import os_ken\n",
+        "far.py": "import os_ken\n",
+        "beyond.py": "import os_ken\n",
+    }
+    for name, code in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(code)
+    app = OwnFile.read(tmp_path / "mine.py")
+    assert {
+        *("ryu.base.app_manager", "ryu.lib.hub", "ryu.lib.mac"),
+    } <= set(app.imports)
+    assert "os_ken" not in app.imports
+    assert {str(path.relative_to(tmp_path)) for path in app.beside} == {
+        name for name in files if name.startswith("routes/")
+    }
+
+
 @pytest.mark.short("ryu")
 @pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)

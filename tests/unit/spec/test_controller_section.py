@@ -69,6 +69,33 @@ def test_a_mistake_of_syntax_is_told_at_its_line(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("statement", "instead"),
+    [
+        ("from . import near, far as f", "import near, far as f"),
+        ("from .near import Base", "from near import Base"),
+        ("from ..near import Base", "from near import Base"),
+    ],
+)
+def test_a_relative_import_of_the_file_itself_is_refused_at_its_line(
+    tmp_path: Path, statement: str, instead: str
+) -> None:
+    path = written(tmp_path, code=f"import json\n{statement}\n")
+    (problem,) = problems(path)
+    assert problem == (
+        f"{tmp_path}/mine.py:2:1: controller.app: {statement!r} fails:"
+        " the file is started by itself, as part of no package: write"
+        f" {instead!r}, modules beside the file are found"
+    )
+
+
+def test_a_relative_import_with_another_way_out_is_no_problem(
+    tmp_path: Path,
+) -> None:
+    code = "try:\n    from . import near\nexcept ImportError:\n    import near\n"
+    assert load_experiment(written(tmp_path, code=code)).controller
+
+
 def test_the_value_of_an_option_is_no_option(tmp_path: Path) -> None:
     options = "[--config-file, ofp-lab.conf, --user-flags, ctl-flags.py]"
     path = written(tmp_path, f"{{app: mine.py, options: {options}}}")
