@@ -272,6 +272,7 @@ class _Xml:
         self._known: dict[str, int] = {}
         # Of the lease that the parser is in.
         self._attributes: _Attributes | None = None
+        self._node_sets: list[_Attributes] = []
         self._begun = (0, 0)
         # expat itself: ElementTree forgets lines.
         self._parser = expat.ParserCreate()
@@ -316,13 +317,19 @@ class _Xml:
         place = self._place()
         if tag == "lease-request":
             self._attributes = {}
+            self._node_sets = []
             self._begun = place
         if self._attributes is None:
             return
-        if tag == "res":
+        if tag == "node-set":
+            numnodes = attributes.get("numnodes", "")
+            self._node_sets.append(
+                {"node-set numnodes": (numnodes, *place)}
+            )
+        elif tag == "res" and self._node_sets:
             resource = f"res {attributes.get('type', '')}"
             amount = attributes.get("amount", "")
-            self._attributes[resource] = (amount, *place)
+            self._node_sets[-1][resource] = (amount, *place)
         elif tag in ("start", "now"):
             self._attributes[tag] = ("", *place)
         for key, value in attributes.items():
@@ -347,12 +354,9 @@ class _Xml:
         n_complaints = self._complaints.total
         arrival_s = self._time(attributes, "lease-request arrival")
         duration_s = self._time(attributes, "duration time")
-        nodes = self._count(attributes, "node-set numnodes", 0)
+        nodes, cores, memory_mb = self._nodes()
         start_s = self._optional_time(attributes, "exact time")
         real_s = self._optional_time(attributes, "realduration time")
-        # In per cent of a processor.
-        cpu = self._count(attributes, "res CPU", 100)
-        memory_mb = self._count(attributes, "res Memory", 1024)
         name = self._name(attributes)
         self._check_start(attributes, start_s, arrival_s)
         sound = self._complaints.total == n_complaints
@@ -370,11 +374,42 @@ class _Xml:
             start_s=arrival_s if kind == "IM" else start_s,
             duration_s=duration_s,
             nodes=nodes,
-            # Less than a processor takes a slot all the same.
-            cores=max(1, cpu // 100),
+            cores=cores,
             memory_mb=memory_mb,
             real_s=real_s if real_s != duration_s else None,
             line=self._begun[0],
+        )
+
+    def _nodes(self) -> tuple[int, int, int]:
+        """Nodes of all node-sets; the cores and MB of each node.
+
+        Node-sets of different sizes are reported.
+        """
+        total = 0
+        sizes: list[tuple[int, int]] = []
+        for attributes in self._node_sets or [{}]:
+            total += self._count(attributes, "node-set numnodes", 0)
+            # In per cent of a processor.
+            cpu = self._count(attributes, "res CPU", 100)
+            memory_mb = self._count(attributes, "res Memory", 1024)
+            # Less than a processor takes a slot all the same.
+            sizes.append((max(1, cpu // 100), memory_mb))
+        for attributes, size in zip(self._node_sets, sizes, strict=False):
+            if size != sizes[0]:
+                _, line, column = attributes["node-set numnodes"]
+                wrong = self._unlike(size, sizes[0])
+                self._complaints.add(line, column, f"node-set: {wrong}")
+                break
+        return total, *sizes[0]
+
+    def _unlike(self, size: tuple[int, int], first: tuple[int, int]) -> str:
+        """The objection to a node-set of another size than the first one's."""
+        line = self._node_sets[0]["node-set numnodes"][1]
+        return (
+            f"its nodes have {size[0]} cores and {size[1]} MB,"
+            f" those of line {line} have {first[0]} cores and {first[1]} MB:"
+            " all nodes of a lease are alike here; ask for them in a lease of"
+            " their own"
         )
 
     def _check_start(

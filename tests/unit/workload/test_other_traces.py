@@ -256,6 +256,52 @@ def test_wrong_leases_in_xml_are_named(
     ] == [said]
 
 
+def node_set(numnodes: int, cpu: int | None, memory: int | None) -> str:
+    resources = ""
+    if cpu is not None:
+        resources += f'<res amount="{cpu}" type="CPU"/>'
+    if memory is not None:
+        resources += f'<res amount="{memory}" type="Memory"/>'
+    return f'\n<node-set numnodes="{numnodes}">{resources}</node-set>'
+
+
+def with_node_set(text: str) -> str:
+    """XML, whose lease of three nodes has another node-set."""
+    return XML.replace(
+        "</node-set></nodes>", f"</node-set>{text}</nodes>", 1
+    )
+
+
+@pytest.mark.parametrize("cpu", [200, 250])
+def test_node_sets_of_one_size_are_one_lease(
+    tmp_path: Path, cpu: int
+) -> None:
+    text = with_node_set(node_set(2, cpu, 512) + node_set(4, cpu, 512))
+    lease = read_lwf(written(tmp_path, text)).jobs[0]
+    assert (lease.nodes, lease.cores, lease.memory_mb) == (9, 2, 512)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "size"),
+    [
+        (100, 512, "1 cores and 512 MB"),
+        (200, 2048, "2 cores and 2048 MB"),
+        (None, None, "1 cores and 1024 MB"),
+    ],
+)
+def test_a_lease_of_unlike_nodes_is_refused(
+    tmp_path: Path, cpu: int | None, memory: int | None, size: str
+) -> None:
+    path = written(tmp_path, with_node_set(node_set(1, cpu, memory)))
+    (problem,) = problems(path, read_lwf)
+    assert problem == (
+        f"9:1: node-set: its nodes have {size}, those of line 7 have 2 cores"
+        " and 512 MB: all nodes of a lease are alike here; ask for them in a"
+        " lease of their own"
+    )
+    assert len(read_lwf(path, lenient=True).jobs) == 2
+
+
 @pytest.mark.parametrize(
     "encoding", ["nonsense", "gbk", "idna", "base64", "utf-16"]
 )
