@@ -93,6 +93,29 @@ def _packets(value: Any) -> int:
     return int(text)
 
 
+# -- writing Mininet's options -------------------------------------------------
+
+
+def mininet_options(quality: LinkQuality) -> dict[str, Any]:
+    """Options of the end of a link that sends with this quality."""
+    options: dict[str, Any] = {}
+    # tc takes a jitter only behind a delay.
+    if quality.delay_s or quality.jitter_s:
+        options["delay"] = _microseconds(quality.delay_s)
+    if quality.jitter_s:
+        options["jitter"] = _microseconds(quality.jitter_s)
+    if quality.loss_share:
+        # Without the last digits, which floats add: 7.000000000000001 %.
+        options["loss"] = round(quality.loss_share * 100, 9)
+    if quality.queue_packets:
+        options["max_queue_size"] = quality.queue_packets
+    return options
+
+
+def _microseconds(duration_s: float) -> str:
+    return f"{duration_s * 1e6:.3f}us"
+
+
 # -- notes ---------------------------------------------------------------------
 
 MOST_NAMED = 3

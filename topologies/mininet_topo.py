@@ -27,8 +27,14 @@ from topologies.datacentre import (
     capacity_of,
     check_at_least,
 )
-from topologies.link_quality import MININET_KEYS, count_text, quality_of
-from topologies.mininet_record import MininetRecord, Options
+from topologies.link_quality import (
+    MININET_KEYS,
+    count_text,
+    is_set,
+    mininet_options,
+    quality_of,
+)
+from topologies.mininet_record import MininetRecord, Options, named
 
 MBIT_BPS = 1_000_000
 # Mininet's TCLink leaves a link above this unlimited, with a warning.
@@ -45,7 +51,8 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
     - ``limits``: Mininet's ``TCLink`` limits links to their capacities. Links
       above 1 Gbit/s, which it cannot limit, stay unlimited.
 
-    A server's bridge has the option ``slots``, an unlimited link the option
+    Delay, jitter, loss and queues of links are options of ``TCLink``, too. A
+    server's bridge has the option ``slots``, an unlimited link the option
     ``capacity_mbit``. Mininet ignores both, and :func:`from_mininet` reads
     them. Trees work with switches in standalone mode; a fat-tree has loops and
     needs a controller. Raises ImportError without Mininet.
@@ -73,19 +80,21 @@ def mininet_topo(plan: Any, *, limits: bool = True) -> Any:
             port2=link.upper.number,
             intfName1=link.lower.name,
             intfName2=link.upper.name,
-            **_link_options(link, limits=limits),
+            **_link_options(plan, link, limits=limits),
         )
     return topo
 
 
-def _link_options(link: Any, *, limits: bool) -> dict[str, Any]:
-    """Options of ``addLink`` for a link's capacities.
+def _link_options(plan: Any, link: Any, *, limits: bool) -> dict[str, Any]:
+    """Options of ``addLink`` for a link's capacities and qualities.
 
     They are for both ends if these are equal, else for each end.
     """
     # Mininet limits what an interface sends. The lower end sends upward.
     params1 = _interface_options(link.up_bps, limits=limits)
+    params1 |= mininet_options(plan.quality_of_port[link.lower.name])
     params2 = _interface_options(link.down_bps, limits=limits)
+    params2 |= mininet_options(plan.quality_of_port[link.upper.name])
     if params1 == params2:
         return params1
     return {"params1": params1, "params2": params2}
@@ -315,10 +324,14 @@ def notes_of(
     notes = [*record.left_out, *_lost_addresses(record, hosts)]
     n_by_default = 0
     vms, _ = _servers(record, slots_per_server=1)
+    of_vms: dict[str, Options] = {}
     for end, other, options in record.links:
         # A VM's link to its server's bridge has no capacity.
-        if vms.isdisjoint((end, other)) and None in _mbit(options):
+        if not vms.isdisjoint((end, other)):
+            of_vms[f"{end}<->{other}"] = options
+        elif None in _mbit(options):
             n_by_default += 1
+    notes += _left_out_of_vms(of_vms)
     if n_by_default and default_bps is not None:
         mbit = default_bps / MBIT_BPS
         notes.append(
@@ -375,6 +388,31 @@ def _left_out(
     return [f"left out, options of {nouns}: {', '.join(parts)}"]
 
 
+def _left_out_of_vms(links: Mapping[str, Options]) -> list[str]:
+    """A sentence about what links between VMs and their server's bridge ask
+    for, by their names; empty if they ask for nothing.
+    """
+    names = []
+    asked: set[str] = set()
+    for name, options in links.items():
+        found = set()
+        for params in ("params1", "params2"):
+            of_end = _end_options(options, params)
+            found |= {key for key in MININET_KEYS if is_set(of_end, key)}
+        if any(_mbit(options)):
+            found.add("bw")
+        if found:
+            names.append(name)
+            asked |= found
+    if not names:
+        return []
+    what = f"{', '.join(sorted(asked))} of {named(names)}"
+    why = "a VM has no link of its own at its server's switch"
+    return [
+        f"left out, {what}: {why}; give them to the link above that switch"
+    ]
+
+
 def _end_options(options: Options, end: str) -> Options:
     """Options of one end of a link.
 
@@ -427,19 +465,12 @@ def _bw(options: Options) -> Any:
     return options.get("bw", options.get("capacity_mbit"))
 
 
-MOST_NAMED = 5
-"""Nodes or links that a message names."""
-
-
 def _report(
     problems: Problems, key: str, names: list[str], message: str
 ) -> None:
     """Reports a problem that the named nodes or links share, if any do."""
     if names:
-        named = ", ".join(names[:MOST_NAMED])
-        if len(names) > MOST_NAMED:
-            named += f" and {len(names) - MOST_NAMED:,} more"
-        problems.report(f"{named}: {message}", key)
+        problems.report(f"{named(names)}: {message}", key)
 
 
 def _wiring(

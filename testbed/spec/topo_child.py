@@ -28,6 +28,7 @@ from testbed.spec.unstarted_mininet import (
     NETWORKS,
     NetworkRead,
     nothing_starts,
+    options_by_class,
     record_of_network,
 )
 from topologies.mininet_record import MininetRecord
@@ -183,7 +184,7 @@ def _made(
         if built is not None:
             return built
     elif _looks_like_topo(made) and hasattr(made, "g"):
-        record = MininetRecord.of_topo(made)
+        record = MininetRecord.of_topo(made, options_by_class)
         if not record.nodes:
             raise NoNetwork("topo", _empty(wanted, made))
         return record

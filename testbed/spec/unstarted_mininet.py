@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any
 
-from topologies.mininet_record import MininetRecord
+from topologies.mininet_record import MininetRecord, Options
 
 # Linux numbers processes up to 2**22 at most.
 NO_PROCESS = (1 << 22) + 1
@@ -237,6 +237,30 @@ def _noting_options(add: Callable[..., Any]) -> Callable[..., Any]:
         return node
 
     return adding
+
+
+def options_by_class(
+    end: str, other: str, options: Options
+) -> Options | None:
+    """A link's options by end, as classes of the file's own make them.
+
+    The classes in ``options`` make a link between two nodes of these names.
+    None where they fail: in a whole network they might not.
+    """
+    from mininet.link import Link
+    from mininet.node import Node
+
+    given = dict(options)
+    kind = given.pop("cls", None) or Link
+    # The names of the ends, which Mininet replaces by nodes.
+    given.pop("node1", None)
+    given.pop("node2", None)
+    try:
+        link = kind(Node(end), Node(other), **given)
+        ends = (link.intf1, link.intf2)
+    except Exception:  # noqa: BLE001 - a user's class raises what it likes
+        return None
+    return dict(zip(DIRECTED, map(_options_of, ends), strict=True))
 
 
 def record_of_network(net: Any) -> MininetRecord:

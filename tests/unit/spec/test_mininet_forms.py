@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from testbed.cli.main import run as command
 from testbed.spec.document import SpecErrors
 from testbed.spec.experiment import Experiment
 from testbed.spec.experiment_file import load_experiment
+from topologies.datacentre import PLAIN, LinkQuality
 from topologies.mininet_record import MininetRecord
 from topologies.mininet_topo import notes_of
 
@@ -399,6 +401,69 @@ class T(Topo):
     assert not any("another bw" in note for note in experiment.notes)
 
 
+CLASSES = f"""{IMPORT}
+from functools import partial
+from mininet.link import Link, TCIntf, TCLink
+
+class Slow(TCLink):
+    def __init__(self, node1, node2, loss=1, **options):
+        options.update(delay="5ms", bw=20)
+        TCLink.__init__(self, node1, node2, loss=loss, **options)
+
+class Lossy(TCIntf):
+    def config(self, **options):
+        return TCIntf.config(self, **{{**options, "bw": 20, "loss": 2}})
+
+def slow(*ends, **options):
+    return Slow(*ends, **options)
+
+class T(Topo):
+    def build(self):
+        s1 = self.addSwitch("s1")
+        for number, options in enumerate([
+            dict(cls=Slow),
+            dict(cls=partial(Slow, loss=3)),
+            dict(cls=slow, loss=4, bw=7),
+            dict(intf=Lossy),
+            dict(cls=Link, bw=20, cls1=partial(TCIntf, delay="1ms")),
+        ]):
+            self.addLink(self.addHost(f"h{{number}}"), s1, **options)
+"""
+
+
+@pytest.mark.slow
+def test_link_classes_of_the_files_own_set_their_options(
+    tmp_path: Path,
+) -> None:
+    experiment = load(tmp_path, CLASSES)
+    assert set(links(experiment).values()) == {20}
+    centre = experiment.datacentre
+    ways = list(
+        zip(centre.qualities[::2], centre.qualities[1::2], strict=True)
+    )
+    slow = LinkQuality(delay_s=0.005, loss_share=0.01)
+    lossy = LinkQuality(loss_share=0.02)
+    assert ways == [
+        (slow, slow),
+        *[(replace(slow, loss_share=share),) * 2 for share in (0.03, 0.04)],
+        (lossy, lossy),
+        (LinkQuality(delay_s=0.001), PLAIN),
+    ]
+
+
+@pytest.mark.slow
+def test_a_link_class_that_cannot_be_executed_is_told(
+    tmp_path: Path,
+) -> None:
+    code = CLASSES.replace("options.update(", "node1.nothing(")
+    experiment = load(tmp_path, code, more=", default_bw: 20 Mbit/s")
+    why = "its code cannot be executed here; write bw, delay and the like in addLink"
+    assert {
+        f"left out, what Slow sets for h0<->s1, h1<->s1: {why}",
+        f"left out, what slow sets for h2<->s1: {why}",
+    } <= set(experiment.topology_notes)
+
+
 LIVE_ALONE = (
     "delay, jitter and loss are the live network's (netem): decisions and"
     " simulated times do not depend on them"
@@ -429,6 +494,34 @@ def test_links_of_vms_to_their_servers_bridge_have_no_bw_to_miss() -> None:
     )
     (note,) = notes_of(record, default_bps=20_000_000)
     assert note == "2 links without bw: 20 Mbit/s, by default_bw"
+
+
+def test_what_links_of_vms_ask_for_is_told_by_their_names() -> None:
+    plain = {"delay": "0ms", "loss": 0, "bw": None}
+    record = MininetRecord(
+        nodes={
+            **{f"h{n}": {} for n in range(8)},
+            "b1": {"slots": 8, "isSwitch": True},
+            "s1": {"isSwitch": True},
+        },
+        links=[
+            ("h0", "b1", {"params1": {"jitter": "1ms"}}),
+            ("b1", "h1", {"bw": 5, "params2": {"max_queue_size": 9}}),
+            *[
+                (f"h{n}", "b1", {"delay": "5ms", "loss": 1})
+                for n in range(2, 7)
+            ],
+            ("h7", "b1", plain),
+            ("b1", "s1", {"bw": 5, "delay": "5ms", "loss": 1}),
+        ],
+    )
+    (note,) = notes_of(record)
+    assert note == (
+        "left out, bw, delay, jitter, loss, max_queue_size of h0<->b1,"
+        " b1<->h1, h2<->b1, h3<->b1, h4<->b1 and 2 more: a VM has no link of"
+        " its own at its server's switch; give them to the link above that"
+        " switch"
+    )
 
 
 @pytest.mark.slow

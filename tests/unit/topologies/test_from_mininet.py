@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,12 @@ from hypothesis import strategies as st
 from testbed.plan.network_plan import network_plan
 from tests.support.examples import examples
 from topologies import mininet_topo as mininet_topo_module
-from topologies.datacentre import DataCentre, TopologyError
+from topologies.datacentre import (
+    PLAIN,
+    DataCentre,
+    LinkQuality,
+    TopologyError,
+)
 from topologies.fat_tree import fat_tree
 from topologies.mininet_record import MininetRecord
 from topologies.mininet_topo import from_mininet, mininet_topo, notes_of
@@ -111,6 +117,30 @@ def test_a_tree_comes_back(
     assert_same(
         from_mininet(mininet_topo(network_plan(dc), limits=limits)), dc
     )
+
+
+QUALITIES = st.builds(
+    LinkQuality,
+    delay_s=st.sampled_from([0.0, 0.005, 0.07, 1.234567]),
+    jitter_s=st.sampled_from([0.0, 0.0003]),
+    loss_share=st.sampled_from([0.0, 0.07, 0.015]),
+    queue_packets=st.sampled_from([0, 50]),
+)
+
+
+@examples(40)
+@given(st.lists(QUALITIES, min_size=6, max_size=6), st.booleans())
+def test_delay_jitter_loss_and_queues_come_back(
+    qualities: list[LinkQuality], limits: bool
+) -> None:
+    dc = replace(
+        tree([3], [{"up": 10**7, "down": 2 * 10**9}], 1),
+        qualities=tuple(qualities),
+    )
+    found = from_mininet(mininet_topo(network_plan(dc), limits=limits))
+    assert_same(found, dc)
+    plain = all(quality == PLAIN for quality in qualities)
+    assert found.qualities == (() if plain else dc.qualities)
 
 
 @examples(12)
