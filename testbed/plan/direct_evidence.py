@@ -94,6 +94,8 @@ class JobEvidence:
       resuming it elsewhere.
     - ``short_s``: the time that was left to run when its reservation's end
       stopped it, as it had begun late.
+    - ``cut_off``: its reservation's end stopped it, though it only computes, and
+      needs no more time than was planned.
     - ``late_wake_s``: 99th percentile of the lateness, while the job ran, with
       which the run's own process woke up; it starts, stops and moves jobs.
     - ``band``: the share of its time by which the job may be late.
@@ -118,6 +120,7 @@ class JobEvidence:
     resent_s: float = 0.0
     moving_s: float = 0.0
     short_s: float = 0.0
+    cut_off: bool = False
     late_wake_s: float = 0.0
     band: float = BAND
 
@@ -126,7 +129,8 @@ class JobEvidence:
         rounded = {
             name: round(value, 4)
             for name, value in vars(self).items()
-            if isinstance(value, int | float)
+            # The record is of jobs that ended by themselves.
+            if isinstance(value, int | float) and name != "cut_off"
         }
         return {
             "kind": self.kind,
@@ -346,7 +350,26 @@ def job_findings(jobs: Sequence[JobEvidence]) -> list[Finding]:
 def _late_start(jobs: Sequence[JobEvidence]) -> Finding:
     """The finding on jobs that began late and were stopped at their
     reservations' ends.
+
+    A transfer that a reservation's end stops is judged by its expectation, too.
+    One that only computes is judged by nothing else: however little was left,
+    by the plan it ends.
     """
+    cut_off = [job for job in jobs if job.cut_off]
+    if cut_off:
+        job = max(cut_off, key=lambda job: job.short)
+        why = "its report came late"
+        if job.short_s > 0:
+            why = (
+                f"it began late, and {job.short_s:.2f} s, {job.short:.1%} of "
+                "its time, were left"
+            )
+        reason = (
+            f"job {job.job_id} was to end in its reservation, whose end "
+            f"stopped it: {why}"
+        )
+        metrics = {"share": job.short, "jobs": float(len(cut_off))}
+        return Finding("invalid", "late start", reason, metrics)
     job = max(jobs, key=lambda job: job.short)
     reason = (
         f"job {job.job_id} began so late that its reservation's end left it "

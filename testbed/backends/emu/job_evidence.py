@@ -615,20 +615,25 @@ class EvidenceTaker:
             job.samples += tenant_id in sampled
             job.queued_samples += tenant_id in queued
 
-    def finish_stopped(self, tenant_id: int) -> JobEvidence | None:
+    def finish_stopped(
+        self, followed: Followed, ran_s: float, *, computes: bool = False
+    ) -> JobEvidence | None:
         """The evidence on a job that its reservation's end stops now.
 
         Its agents do not report, so the time that they lost is not known.
+        ``ran_s``: its time on nodes. ``computes``: it only computes, and needs
+        no more time than was planned.
         """
-        job = self._jobs.get(tenant_id)
-        if job is None:
-            return None
+        tenant_id = followed.tenant.tenant_id
+        # A short one may be stopped before the first look.
+        if tenant_id not in self._jobs:
+            self._jobs[tenant_id] = self._follow(followed)
         short_s = 0.0
-        followed = job.followed
-        if followed.is_whole and not followed.was_paused:
-            ran_s = time.monotonic() - followed.began_s
+        if computes or (followed.is_whole and not followed.was_paused):
             short_s = max(0.0, followed.length_s - ran_s)
-        return self.finish(tenant_id, lost_s=None, short_s=short_s)
+        return self.finish(
+            tenant_id, lost_s=None, short_s=short_s, cut_off=computes
+        )
 
     def finish(
         self,
@@ -639,6 +644,7 @@ class EvidenceTaker:
         resent: int | None = None,
         done_s: Mapping[Claim, float] | None = None,
         short_s: float = 0.0,
+        cut_off: bool = False,
     ) -> JobEvidence | None:
         """The evidence on a job that has ended, also kept for the verdict; None
         if the job is not known.
@@ -650,7 +656,7 @@ class EvidenceTaker:
         - ``done_s``: the time at which VMs that compute were done, on the clock
           of the looks.
         - ``short_s``: the time that was left to run when its reservation's end
-          stopped it.
+          stopped it; ``cut_off``: it only computes, and was to end by then.
         """
         job = self._jobs.pop(tenant_id, None)
         if job is None:
@@ -665,6 +671,7 @@ class EvidenceTaker:
             late_wake_s=self._late_wake_s(job.followed.began_s),
             resent_s=_resent_s(job, resent),
             short_s=short_s,
+            cut_off=cut_off,
         )
         if job.followed.is_whole and not job.followed.was_paused:
             evidence = _with_pace(evidence, job, lost_s)

@@ -775,9 +775,17 @@ class LiveBackend:
         unfinished if the machine has held it up.
         """
         live = self._jobs[job_id]
-        if reason == events.OUTLASTED and live.tenant is not None:
+        tenant = live.tenant
+        if reason == events.OUTLASTED and live.begun and tenant is not None:
             # Before its tenant goes, as of a job that ends by itself.
-            self.watch.evidence.finish_stopped(live.tenant.tenant_id)
+            followed = self._followed_job(live, tenant, self._full_nodes())
+            # Delay of the links is no time of the job's.
+            delay_s = followed.began_s - live.first_begin_ns / 1e9
+            self.watch.evidence.finish_stopped(
+                followed,
+                live.ran_until_ns(time.monotonic_ns()) / 1e9 - delay_s,
+                computes=live.computes_as_planned,
+            )
         self.remove(job_id)
 
     def remove(self, job_id: str) -> None:

@@ -339,6 +339,17 @@ class LiveJob:
             kind = "ring"
         return kind
 
+    @property
+    def computes_as_planned(self) -> bool:
+        """True if it only computes, by the testbed's agents, and needs no more
+        time than policies plan with.
+        """
+        request = self.request
+        demand = request.demand
+        if demand.network or demand.own_program:
+            return False
+        return request.true_s <= min(request.duration_s, request.stated_s)
+
     def ends_by(self, at_ns: int) -> bool:
         """True if the job runs and, at its present pace, ends by ``at_ns``."""
         if self.since_ns is None or self.over:

@@ -101,7 +101,7 @@ def taken(
             backlog = 3_000 if second <= queues_until_s else 0
             counters += [(100.0 + second, sent, 0, backlog)] * 2
         taker.count(rows, np.array(counters, COUNTERS))
-    evidence = taker.finish_stopped(1) if outlasts else None
+    evidence = taker.finish_stopped(job, 10.0) if outlasts else None
     if not outlasts:
         evidence = taker.finish(1, arrivals=arrivals)
     assert evidence is not None
@@ -376,23 +376,41 @@ def test_a_transfer_that_moved_is_counted_where_it_was_and_where_it_is(
     assert taker.finish(1) is None
 
 
+@pytest.mark.parametrize("is_known", [True, False])
 @pytest.mark.parametrize(
-    ("stopped_s", "short_s"), [(110.2, 0.0), (109.0, 1.0), (101.5, 8.5)]
+    ("ran_s", "short_s"), [(10.2, 0.0), (9.0, 1.0), (1.5, 8.5)]
 )
 def test_a_job_that_its_reservation_stops_may_have_begun_too_late(
-    monkeypatch: pytest.MonkeyPatch, stopped_s: float, short_s: float
+    ran_s: float, short_s: float, is_known: bool
 ) -> None:
-    monkeypatch.setattr(job_evidence.time, "monotonic", lambda: stopped_s)
+    """Also one that is stopped before it is looked at for the first time."""
     taker = EvidenceTaker()
-    taker.look([replace(JOB, kind="compute", is_paced=True)])
-    evidence = taker.finish_stopped(1)
+    lease = replace(JOB, kind="compute", is_paced=True)
+    if is_known:
+        taker.look([lease])
+    evidence = taker.finish_stopped(lease, ran_s)
     assert evidence is not None
     assert evidence.short_s == pytest.approx(short_s)
+    assert not evidence.cut_off
     # Its agents have not said what they lost.
     assert evidence.held_s is None
     assert not evidence.is_complete
     assert taker.ended == [evidence]
-    assert taker.finish_stopped(1) is None
+
+
+def test_a_lease_that_was_preempted_may_have_resumed_too_late() -> None:
+    taker = EvidenceTaker()
+    lease = replace(JOB, kind="compute", was_paused=True)
+    evidence = taker.finish_stopped(lease, 9.0, computes=True)
+    assert evidence is not None
+    assert evidence.cut_off
+    assert evidence.short_s == pytest.approx(1.0)
+    assert "cut_off" not in evidence.record()
+    # Of a transfer, part of whose traffic was under way, it is not known.
+    other = replace(JOB, was_paused=True)
+    evidence = taker.finish_stopped(other, 9.0)
+    assert evidence is not None
+    assert evidence.short_s == 0.0
 
 
 def test_traffic_of_a_job_that_its_reservation_stops_is_counted(

@@ -179,6 +179,39 @@ def test_a_job_that_began_too_late_for_its_reservation() -> None:
     assert levels(GOOD)["late start"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("short_s", "why"),
+    [
+        (0.3, "it began late, and 0.30 s, 0.6% of its time, were left"),
+        (0.0, "its report came late"),
+    ],
+)
+def test_a_lease_that_was_to_end_in_its_reservation_and_was_stopped_by_it(
+    short_s: float, why: str
+) -> None:
+    """However little was left: no expectation judges it, as it does transfers."""
+    lease = JobEvidence("l", "compute", 50.0, short_s=short_s, held_s=0.0)
+    assert levels(GOOD, lease)["late start"] == "ok"
+    cut_off = replace(lease, cut_off=True)
+    (found,) = (
+        finding
+        for finding in job_findings([GOOD, cut_off])
+        if finding.check == "late start"
+    )
+    assert found.level == "invalid"
+    assert found.reason == (
+        f"job l was to end in its reservation, whose end stopped it: {why}"
+    )
+    # A transfer that lacks more beside it does not hide it.
+    later = JobEvidence("b", "ring", 3.0, short_s=0.5)
+    found = next(
+        finding
+        for finding in job_findings([later, cut_off])
+        if finding.check == "late start"
+    )
+    assert "job l was to end" in found.reason
+
+
 def test_a_limit_that_let_too_much_through() -> None:
     job = replace(GOOD, excess=0.2)
     assert levels(job)["outrun limit"] == "invalid"
