@@ -370,22 +370,26 @@ def standing_of(result: StoredResult) -> str:
 
 
 def commits(every: Stored) -> str:
-    """The number of commits that the results were taken at."""
-    taken: set[str | None] = set()
-    counting: set[str | None] = set()
-    for result in every.values():
+    """The number of commits of the results that count, and the one that most of
+    them are of with all their runs.
+    """
+    counted = [result for result in every.values() if not result.old]
+    wholly: Counter[str] = Counter()
+    known: set[str] = set()
+    for result in counted:
         named = {result.record["code"]["commit"], *result.runs_at}
-        taken |= named
-        if not result.old:
-            counting |= named
-    # A run without a commit was at one of these or another.
-    taken.discard(None)
-    counting.discard(None)
-    return (
-        f"The {number_of(len(every), 'stored result')} were taken at "
-        f"{number_of(len(taken), 'different commit')}, those that count at "
-        f"{len(counting)}."
+        # A run without a commit was at one of these or another.
+        sure = named - {None}
+        known |= sure
+        if len(named) == 1:
+            wholly.update(sure)
+    text = (
+        f"Results that count: {len(counted):,}, of "
+        f"{number_of(len(known), 'commit')}"
     )
+    for commit, number in wholly.most_common(1):
+        text = f"{text}; {number:,} are wholly of `{commit[:10]}`"
+    return f"{text}."
 
 
 def times(every: Stored) -> str:

@@ -142,14 +142,15 @@ def test_sentences_of_the_live_network_stand_apart() -> None:
     assert table.endswith("Own checks alone: silent-live.")
 
 
-def test_commits_are_counted_with_old_results_and_without() -> None:
+def test_commits_are_those_of_results_that_count() -> None:
     every = {
-        "a": result((DIRECTION,)),
-        "b": result((DIRECTION,), code={"commit": "b"}, old="gone"),
+        "a": result((DIRECTION,), code={"commit": "a" * 40}),
+        "b": result((DIRECTION,), code={"commit": "a" * 40}),
+        "c": result((DIRECTION,), code={"commit": "c"}),
+        "d": result((DIRECTION,), code={"commit": "d"}, old="gone"),
     }
     assert commits(every) == (
-        "The 2 stored results were taken at 2 different commits, those that "
-        "count at 1."
+        "Results that count: 3, of 2 commits; 2 are wholly of `aaaaaaaaaa`."
     )
 
 
@@ -164,9 +165,7 @@ def test_a_run_without_a_commit_is_at_no_further_one() -> None:
         machine=machine,
     )
     every = {"a": of_figure}
-    assert commits(every).endswith(
-        "at 1 different commit, those that count at 1."
-    )
+    assert commits(every) == "Results that count: 1, of 1 commit."
     page = paper_pages._taken(of_figure)
     assert "(live runs: 2 at an unknown commit, 1 at b)" in page
 
