@@ -2,8 +2,9 @@
 column a vector.
 
 The paper's indexed B-trees answer both questions in O(log n) for n hosts; here
-each takes a few vector operations over all hosts, as the calendar's do. The
-paper's preemption list is the calendar's
+each takes a few vector operations over all hosts, as the calendar's do. Memory
+is looked at host by host, in the order of the cores. The paper's preemption
+list is the calendar's
 (:meth:`~testbed.schedulers.lease_calendar.Calendar.preemptible`).
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -29,7 +31,8 @@ class AvailabilityList:
     one; -inf where they are not free). ``available_s[k - 1]``: from when on k
     cores are free for good, Eqs. 1 and 3 (-inf: they are already; infinite:
     never), also where the host has an advance reservation, whose queue
-    best-effort leases do not join (Algorithm 1, line 4).
+    best-effort leases do not join (Algorithm 1, line 4). The earliest
+    available time of a VM is when its memory is free for good as well.
     """
 
     def __init__(
@@ -45,6 +48,9 @@ class AvailabilityList:
         # many cores are never free there.
         self.until_s = np.full((most, hosts), -math.inf)
         self.available_s = np.full((most, hosts), math.inf)
+        # By host, times in order, and the cores and MiB that are taken then,
+        # or given back (below 0).
+        self._taken: list[list[tuple[float, int, int]]] = [[]] * hosts
         # When a row is out of date by itself, because a booking begins.
         self._changes: list[tuple[float, int]] = []
 
@@ -80,25 +86,69 @@ class AvailabilityList:
         return None
 
     def earliest(
-        self, now_s: float, duration_s: float, wanted: Use
-    ) -> tuple[float, int] | None:
-        """The least earliest available time and its host.
+        self, now_s: float, vm: Use, n_vms: int
+    ) -> tuple[float, dict[int, int]] | None:
+        """The least earliest available time of ``n_vms`` VMs, and the VMs by
+        host; None where it is infinite.
 
-        Among equals the most used host; the first one, unless the list is
-        ``most_used_first``.
+        Among hosts that are available equally early, several VMs fill the first
+        ones; a single VM goes to the most used host, or to the first one unless
+        the list is ``most_used_first``.
         """
         self.update(now_s)
-        available_s = self.available_s[wanted.cores - 1]
-        use = self.free_cores
-        if not self._most_used_first:
-            use = np.zeros_like(use)
-        for host in _ranked(available_s, use):
-            start_s = max(now_s, float(available_s[host]))
-            if self._has_memory(
-                host, start_s, start_s + duration_s, wanted
-            ):
-                return start_s, host
-        return None
+        rooms = list(islice(self._rooms(now_s, vm, n_vms), n_vms))
+        if len(rooms) < n_vms:
+            return None
+        on: dict[int, int] = {}
+        for _, host in rooms:
+            on[host] = on.get(host, 0) + 1
+        return rooms[-1][0], on
+
+    def _rooms(
+        self, now_s: float, vm: Use, n_vms: int
+    ) -> Iterator[tuple[float, int]]:
+        """Times from which on there is room for one more VM for good, each with
+        its host; the earliest first.
+        """
+        # Row m is when a host has the cores for m + 1 VMs. A time that has
+        # passed is as early as now.
+        rows = self.available_s[vm.cores - 1 : n_vms * vm.cores : vm.cores]
+        cores_s = np.maximum(rows, now_s).ravel()
+        hosts = rows.shape[1]
+        if n_vms == 1 and self._most_used_first:
+            then = self.free_cores
+        else:
+            then = np.tile(np.arange(hosts), len(rows))
+        found: list[tuple[float, int, int]] = []
+        for place in _ranked(cores_s, then):
+            row, host = divmod(place, hosts)
+            least_s = float(cores_s[place])
+            tie = int(then[place])
+            memory_s = self._memory_s(host, (row + 1) * vm.memory_mib)
+            heapq.heappush(found, (max(least_s, memory_s), tie, place))
+            # All that are ranked behind have their cores no earlier.
+            while found and found[0] <= (least_s, tie, place):
+                start_s, _, first = heapq.heappop(found)
+                yield start_s, first % hosts
+        for start_s, _, place in sorted(found):
+            if start_s < math.inf:
+                yield start_s, place % hosts
+
+    def _memory_s(self, host: int, memory_mib: int) -> float:
+        """The time from which on a host has so much memory free for good (-inf:
+        already; infinite: never). O(n) for n bookings.
+        """
+        if not memory_mib:
+            return -math.inf
+        free_mib = int(self.free_memory_mib[host])
+        available_s = -math.inf if free_mib >= memory_mib else math.inf
+        for at_s, _, taken_mib in self._taken[host]:
+            before_mib = free_mib
+            free_mib -= taken_mib
+            # A later time overwrites an earlier one, as with cores.
+            if before_mib < memory_mib <= free_mib:
+                available_s = at_s
+        return available_s
 
     def _has_memory(
         self, host: int, start_s: float, end_s: float, wanted: Use
@@ -114,29 +164,33 @@ class AvailabilityList:
         """A host's row, from its bookings. O(n log n + cores) for n bookings."""
         cores = int(self._calendar.cores[host])
         free = cores
-        free_memory_mib = self._calendar.memory_mib[host]
-        changes: list[tuple[float, int]] = []
+        free_memory_mib = int(self._calendar.memory_mib[host])
+        changes: list[tuple[float, int, int]] = []
         next_start_s = math.inf
         has_advance = False
         for booking in self._calendar.bookings(host):
             # Ended, and the policy is not yet notified.
             if booking.end_s <= now_s:
                 continue
+            booked = booking.cores
+            booked_mib = booking.memory_mib
             # At equal times what ends stands before what begins.
-            changes.append((booking.end_s, -booking.cores))
+            changes.append((booking.end_s, -booked, -booked_mib))
             has_advance |= booking.advance
             if booking.start_s > now_s:
-                changes.append((booking.start_s, booking.cores))
+                changes.append((booking.start_s, booked, booked_mib))
                 next_start_s = min(next_start_s, booking.start_s)
             else:
-                free -= booking.cores
-                free_memory_mib -= booking.memory_mib
-        until_s, available_s = _times(cores, free, sorted(changes))
+                free -= booked
+                free_memory_mib -= booked_mib
+        changes.sort()
+        until_s, available_s = _times(cores, free, changes)
         if has_advance:
             # Best-effort leases do not join its queue (Algorithm 1, line 4).
             available_s = [math.inf] * cores
         self.free_cores[host] = free
         self.free_memory_mib[host] = free_memory_mib
+        self._taken[host] = changes
         self.until_s[:cores, host] = until_s
         self.available_s[:cores, host] = available_s
         if next_start_s < math.inf:
@@ -161,19 +215,19 @@ def _ranked(
 
 
 def _times(
-    cores: int, free: int, changes: Iterable[tuple[float, int]]
+    cores: int, free: int, changes: Iterable[tuple[float, int, int]]
 ) -> tuple[list[float], list[float]]:
     """Until when k cores stay free, and from when on for good (Eqs. 1 and 3),
     for k from 1 on.
 
-    ``changes``: times in order, and the cores that are taken then, or given
-    back (below 0).
+    ``changes``: times in order, and the cores and MiB that are taken then, or
+    given back (below 0).
     """
     until_s = [math.inf] * free + [-math.inf] * (cores - free)
     available_s = [-math.inf] * free + [math.inf] * (cores - free)
     level = free
     low = free
-    for at_s, taken in changes:
+    for at_s, taken, _ in changes:
         # A later end overwrites an earlier one: for good is after the last
         # booking that needs these cores.
         # Given back (taken is below 0): from here on these cores are free.

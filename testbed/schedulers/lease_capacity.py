@@ -9,8 +9,6 @@ MBFCBS's calendar and availability list, which every change updates together.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -216,12 +214,12 @@ class LeaseCapacity:
         )
 
     def place_earliest(self, lease: HeldLease) -> bool:
-        """Plan a lease where the earliest available time is least."""
-        place = self._several if lease.request.n_vms > 1 else self._one
-        plan = place(lease)
-        # V-MCT gives a lease to some host in any case, however late.
-        if plan is None and not self._best_fits:
-            plan = self._after_all(lease)
+        """Plan a lease where the earliest available time is least, of cores and
+        memory together.
+        """
+        plan = self.available.earliest(
+            self.now_s, lease.vm_size, lease.request.n_vms
+        )
         if plan is None:
             return False
         lease.start_s, lease.on = plan
@@ -231,61 +229,6 @@ class LeaseCapacity:
             self._planned.setdefault(host, {})[lease.id] = lease
         self.leases[lease.id] = lease
         return True
-
-    def _one(self, lease: HeldLease) -> tuple[float, dict[int, int]] | None:
-        earliest = self.available.earliest(
-            self.now_s, lease.remaining_s, lease.vm_size
-        )
-        if earliest is None:
-            return None
-        start_s, host = earliest
-        return start_s, {host: 1}
-
-    def _several(
-        self, lease: HeldLease
-    ) -> tuple[float, dict[int, int]] | None:
-        """The earliest time from which on there is room for all its VMs for
-        good. O(hosts).
-        """
-        self.available.update(self.now_s)
-        vm = lease.vm_size
-        # Row m of every vm.cores-th is when a host has room for m + 1 such
-        # VMs.
-        available_s = self.available.available_s[vm.cores - 1 :: vm.cores]
-        vms, hosts = np.nonzero(available_s < math.inf)
-        times = np.maximum(self.now_s, available_s[vms, hosts])
-        # Each entry is room for one more VM: at the n-th time there is room
-        # for all n.
-        first = np.lexsort((hosts, times))[: lease.request.n_vms]
-        if len(first) < lease.request.n_vms:
-            return None
-        start_s = float(times[first[-1]])
-        end_s = start_s + lease.remaining_s
-        on = Counter(hosts[first].tolist())
-        # These times are of cores alone; memory and bookings in between are
-        # looked at here.
-        for host, n_vms in on.items():
-            size = Use(n_vms * vm.cores, n_vms * vm.memory_mib)
-            if not self.calendar.fits(host, start_s, end_s, size):
-                return None
-        return start_s, on
-
-    def _after_all(
-        self, lease: HeldLease
-    ) -> tuple[float, dict[int, int]] | None:
-        """The time at which all that is booked has ended: where memory leaves no
-        earlier room. O(hosts).
-        """
-        on = first_hosts(
-            self.fit_when_empty(lease.vm_size), lease.request.n_vms
-        )
-        if on is None:
-            return None
-        start_s = self.now_s
-        for host in range(len(self.calendar.cores)):
-            for booking in self.calendar.bookings(host):
-                start_s = max(start_s, booking.end_s)
-        return start_s, on
 
     def place_over(
         self, lease: HeldLease, start_s: float

@@ -47,13 +47,9 @@ class Vmct(LeasePolicy):
         """
         capacity = self.capacity
         wanted_s = lease.request.demand.wanted_s
+        # The empty hosts can hold it, and are empty after all bookings.
         if not capacity.place_earliest(lease):
-            self.actions.append(
-                Reject(
-                    lease.id, f"{lease.asks} asked; no host will have them"
-                )
-            )
-            return
+            raise AssertionError(f"{lease.id}: hosts are never free")
         reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
         due_s = capacity.now_s if wanted_s is None else wanted_s
         if not lease.is_best_effort and lease.start_s > due_s:

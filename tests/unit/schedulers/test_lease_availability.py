@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from testbed.schedulers.lease_calendar import (
 )
 from tests.support.examples import examples
 
-CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([50, 50, 80, 20])
-HOSTS, FAR = len(CORES), 300
+CORES, MEMORY = np.array([2, 3, 4, 4]), np.array([6, 6, 10, 3])
+HOSTS, FAR = len(CORES), 120
 
 
 def free_at(bookings: list[Booking], cores: int, at: float) -> int:
@@ -62,28 +63,61 @@ def slow_fits(
     return True
 
 
+def slow_earliest(
+    booked: list[list[Booking]],
+    now: int,
+    vm: Use,
+    n_vms: int,
+    by_use: bool,
+) -> tuple[float, dict[int, int]] | None:
+    """When all VMs have room for good, second by second, and where."""
+    rooms = []
+    for host, mine in enumerate(booked):
+        if any(b.advance for b in mine):
+            continue
+        tie = free_at(mine, int(CORES[host]), now) if by_use else host
+        for count in range(1, n_vms + 1):
+            size = Use(count * vm.cores, count * vm.memory_mib)
+            # Looking back from the end, as long as it fits.
+            start = FAR
+            while start > now and slow_fits(
+                mine, host, start - 1, start, size
+            ):
+                start -= 1
+            if start < FAR:
+                rooms.append((start, tie, host))
+    rooms.sort()
+    if len(rooms) < n_vms:
+        return None
+    start = rooms[n_vms - 1][0]
+    return start, Counter(host for *_, host in rooms[:n_vms])
+
+
 Step = tuple[str, int, int, int, int, int, int, bool]
 STEPS: st.SearchStrategy[list[Step]] = st.lists(
     st.tuples(
         st.sampled_from(["add", "add", "add", "remove", "pass"]),
         st.integers(0, HOSTS - 1),
-        st.integers(0, 20),
-        st.integers(1, 25),
+        st.integers(0, 8),
+        st.integers(1, 10),
         st.integers(1, 4),
-        st.integers(0, 30),
+        st.integers(0, 4),
         st.sampled_from([FIRM, PREEMPTIBLE, PREEMPTED]),
-        st.booleans(),
+        st.sampled_from([False] * 7 + [True]),
     ),
+    min_size=8,
     max_size=25,
 )
 
 
 @pytest.mark.slow
-@given(STEPS)
+@given(STEPS, st.booleans())
 @examples(60)
-def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
-    calendar = Calendar(CORES, MEMORY, 10.0)
-    ral = AvailabilityList(calendar)
+def test_both_lists_equal_their_slow_twins(
+    steps: list[Step], most_used_first: bool
+) -> None:
+    calendar = Calendar(CORES, MEMORY, 4.0)
+    ral = AvailabilityList(calendar, most_used_first=most_used_first)
     booked: list[dict[str, Booking]] = [{} for _ in range(HOSTS)]
     now = 0
     for number, (
@@ -127,6 +161,9 @@ def test_both_lists_equal_their_slow_twins(steps: list[Step]) -> None:
         ral.update(float(now))
         check_rows(ral, booked, now)
         check_answers(ral, booked, now, length, wanted)
+        # One core, so that memory decides.
+        for vm in (wanted, Use(1, memory), Use(1, memory // 2 + 1)):
+            check_earliest(ral, booked, now, vm, most_used_first)
         check_preemption(calendar, booked, host, begin, end)
 
 
@@ -183,16 +220,21 @@ def check_answers(
         for h in good
     ]
     assert found == (min(ranked)[2] if good else None)
-    times = []
-    for host, mine in enumerate(all_hosts):
-        if CORES[host] >= wanted.cores and not any(b.advance for b in mine):
-            at = slow_available(mine, cores[host], wanted.cores, now)
-            start = int(max(now, at))
-            if slow_fits(mine, host, start, start + length, wanted):
-                times.append((at, frees[host], host))
-    first = min(times) if times else None
-    expected = (max(now, first[0]), first[2]) if first else None
-    assert ral.earliest(float(now), float(length), wanted) == expected
+
+
+def check_earliest(
+    ral: AvailabilityList,
+    booked: list[dict[str, Booking]],
+    now: int,
+    vm: Use,
+    most_used_first: bool,
+) -> None:
+    all_hosts = [list(mine.values()) for mine in booked]
+    for n_vms in (1, 2, 5):
+        by_use = most_used_first and n_vms == 1
+        assert ral.earliest(float(now), vm, n_vms) == slow_earliest(
+            all_hosts, now, vm, n_vms, by_use
+        )
 
 
 def check_preemption(
@@ -239,3 +281,23 @@ def test_a_row_says_when_it_is_out_of_date_by_itself() -> None:
         [1],
         [6],
     )
+
+
+def test_hosts_that_wait_for_cores_and_for_memory_come_in_one_order() -> (
+    None
+):
+    calendar = Calendar(np.array([4, 4, 4]), np.array([10, 10, 10]), 10.0)
+    for host, booking in enumerate(
+        (
+            Booking(0.0, "a", 10.0, 4, 1),
+            Booking(0.0, "b", 10.0, 4, 1),
+            Booking(0.0, "c", 10.0, 1, 10),
+        )
+    ):
+        calendar.add(host, booking)
+    ral = AvailabilityList(calendar)
+    assert ral.earliest(0.0, Use(3, 0), 1) == (0.0, {2: 1})
+    assert ral.earliest(0.0, Use(3, 1), 1) == (10.0, {0: 1})
+    assert ral.earliest(0.0, Use(3, 1), 2) == (10.0, {0: 1, 1: 1})
+    assert ral.earliest(0.0, Use(3, 1), 4) is None
+    assert ral.earliest(0.0, Use(1, 11), 1) is None

@@ -390,6 +390,44 @@ def test_v_mct_gives_a_lease_to_the_host_that_completes_it_first() -> None:
     assert fate(stream)["d"] == ("finished", 40.0)
 
 
+@pytest.mark.parametrize("name", ["mbfcbs", "v-mct"])
+def test_a_plan_starts_once_memory_is_free_too(name: str) -> None:
+    # Server 0 keeps three cores free throughout, server 1 none before 100 s.
+    jobs = [
+        be("b", 0, 10, 1, memory_mib=900),
+        be("c", 0, 100, 4),
+        be("d", 1, 20, 1, memory_mib=600),
+        be("e", 2, 5, 1, memory_mib=500),
+    ]
+    stream = play(jobs, baseline(name), flat(2, 4, memory_mib=1000))
+    assert fate(stream) == {
+        "b": ("finished", 10.0), "d": ("finished", 30.0), "e": ("finished", 35.0),
+        "c": ("finished", 100.0),
+    }  # fmt: skip
+    assert [host_of(stream, job) for job in "bcde"] == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("name", ["mbfcbs", "v-mct"])
+def test_several_vms_start_once_memory_is_free_on_their_hosts(
+    name: str,
+) -> None:
+    jobs = [
+        be("b", 0, 10, 1, memory_mib=900),
+        be("c", 0, 20, 1, memory_mib=300),
+        be("d", 0, 100, 4, memory_mib=100),
+        be("e", 1, 5, 1, n_vms=3, memory_mib=400),
+    ]
+    stream = play(jobs, baseline(name), flat(3, 4, memory_mib=1000))
+    # Two beside nobody on server 0 from 10 s on, one beside c.
+    assert fate(stream)["e"] == ("finished", 15.0)
+    (placed,) = [
+        e.vms_on
+        for e in stream
+        if isinstance(e, events.JobReserved) and e.job_id == "e"
+    ]
+    assert placed == [[0, 2], [1, 1]]
+
+
 def test_priority_preempts_the_lower_as_often_as_it_takes() -> None:
     dc = flat(1, 4)
     jobs = [
