@@ -439,32 +439,31 @@ class LeaseCapacity:
 
     def planned_on_freed(self) -> list[HeldLease]:
         """Planned leases on hosts where something ended, by their start."""
-        leases = []
+        leases: dict[str, HeldLease] = {}
         for host in self.freed:
-            for lease in self._planned.get(host, {}).values():
-                # One on several hosts is planned again as a whole.
-                if len(lease.on) == 1:
-                    leases.append(lease)
-        return sorted(leases, key=attrgetter("start_s", "order"))
+            leases |= self._planned.get(host, {})
+        return sorted(leases.values(), key=attrgetter("start_s", "order"))
 
     def move_up(self, lease: HeldLease) -> bool:
-        """Places a planned lease on its host from now on, if there is room."""
-        ((host, count),) = lease.on.items()
+        """Places a planned lease on its hosts from now on, if all have room."""
         self.available.update(self.now_s)
-        vm = lease.vm_size
-        needs = Use(count * vm.cores, count * vm.memory_mib)
-        # The list decides most of them; bookings are added up for the others.
-        if self.available.free_cores[host] < needs.cores:
-            return False
-        # Without its own plan, which may overlap with starting now.
         end_s = self.now_s + lease.remaining_s
-        if not self._has_room(
-            host, self.now_s, end_s, needs, without=(lease.id,)
-        ):
-            return False
-        self.calendar.remove(host, lease.id)
+        vm = lease.vm_size
+        for host, count in lease.on.items():
+            needs = Use(count * vm.cores, count * vm.memory_mib)
+            # The list decides most of them; bookings are added up for the
+            # others.
+            if self.available.free_cores[host] < needs.cores:
+                return False
+            # Without its own plan, which may overlap with starting now.
+            if not self._has_room(
+                host, self.now_s, end_s, needs, without=(lease.id,)
+            ):
+                return False
         lease.start_s = self.now_s
-        self._book(lease, host)
+        for host in lease.on:
+            self.calendar.remove(host, lease.id)
+            self._book(lease, host)
         return True
 
     # -- inside -----------------------------------------------------------------------------

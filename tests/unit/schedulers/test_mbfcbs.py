@@ -149,6 +149,23 @@ def test_a_queue_that_gets_room_earlier_moves_up() -> None:
     assert fate(stream) == {"a": ("finished", 5.0), "b": ("finished", 15.0)}
 
 
+@pytest.mark.parametrize("name", ["mbfcbs", "v-mct"])
+@pytest.mark.parametrize(
+    ("cores", "memory_mib"), [(4, 0), (1, 900)], ids=["cores", "memory"]
+)
+def test_a_plan_on_several_hosts_moves_up_once_all_have_room(
+    name: str, cores: int, memory_mib: int
+) -> None:
+    size = {"cores": cores, "memory_mib": memory_mib}
+    jobs = [
+        be("b", 0, 100, **size, true_duration_s=10.0),
+        be("c", 0, 100, **size, true_duration_s=20.0),
+        be("d", 1, 5, 3, n_vms=2, memory_mib=600),
+    ]
+    stream = play(jobs, baseline(name), flat(2, 4, memory_mib=1000))
+    assert fate(stream)["d"] == ("finished", 25.0)
+
+
 def test_best_effort_does_not_queue_at_a_host_with_an_advance_reservation() -> (
     None
 ):
