@@ -379,10 +379,10 @@ def commits(every: Stored) -> str:
     for result in counted:
         named = {result.record["code"]["commit"], *result.runs_at}
         # A run without a commit was at one of these or another.
-        sure = named - {None}
-        known |= sure
+        commits_named = named - {None}
+        known |= commits_named
         if len(named) == 1:
-            wholly.update(sure)
+            wholly.update(commits_named)
     text = (
         f"Results that count: {len(counted):,}, of "
         f"{number_of(len(known), 'commit')}"

@@ -56,16 +56,17 @@ class MininetRecord:
             options["isSwitch"] = topo.isSwitch(name)
             record.nodes[name] = options
         unread: dict[str, list[str]] = {}
-        for end, other, given in topo.iterLinks(withInfo=True):
+        for end, other, stated in topo.iterLinks(withInfo=True):
             # A class as `partial(TCLink, bw=10)` brings options, which the
             # link's own override.
-            of_class = getattr(given.get("cls"), "keywords", {})
-            options = {**of_class, **given}
-            classes = _own_classes(given)
+            of_class = getattr(stated.get("cls"), "keywords", {})
+            options = {**of_class, **stated}
+            classes = _own_classes(stated)
             if classes and options_by_class is not None:
-                found = options_by_class(end, other, given)
-                options = found or options
-                classes = "" if found else classes
+                as_made = options_by_class(end, other, stated)
+                if as_made:
+                    options = as_made
+                    classes = ""
             if classes:
                 unread.setdefault(classes, []).append(f"{end}<->{other}")
             record.links.append((end, other, options))

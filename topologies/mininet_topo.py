@@ -395,15 +395,15 @@ def _left_out_of_vms(links: Mapping[str, Options]) -> list[str]:
     names = []
     asked: set[str] = set()
     for name, options in links.items():
-        found = set()
+        of_link = set()
         for params in ("params1", "params2"):
             of_end = _end_options(options, params)
-            found |= {key for key in MININET_KEYS if is_set(of_end, key)}
+            of_link |= {key for key in MININET_KEYS if is_set(of_end, key)}
         if any(_mbit(options)):
-            found.add("bw")
-        if found:
+            of_link.add("bw")
+        if of_link:
             names.append(name)
-            asked |= found
+            asked |= of_link
     if not names:
         return []
     what = f"{', '.join(sorted(asked))} of {named(names)}"

@@ -385,22 +385,28 @@ class _Xml:
 
         Node-sets of different sizes are reported.
         """
+        node_sets = self._node_sets or [{}]
         total = 0
         sizes: list[tuple[int, int]] = []
-        for attributes in self._node_sets or [{}]:
+        for attributes in node_sets:
             total += self._count(attributes, "node-set numnodes", 0)
-            # In per cent of a processor.
-            cpu = self._count(attributes, "res CPU", 100)
-            memory_mb = self._count(attributes, "res Memory", 1024)
-            # Less than a processor takes a slot all the same.
-            sizes.append((max(1, cpu // 100), memory_mb))
-        for attributes, size in zip(self._node_sets, sizes, strict=False):
+            sizes.append(self._size(attributes))
+        cores, memory_mb = sizes[0]
+        for attributes, size in zip(node_sets, sizes, strict=True):
             if size != sizes[0]:
                 _, line, column = attributes["node-set numnodes"]
                 wrong = self._unlike(size, sizes[0])
                 self._complaints.add(line, column, f"node-set: {wrong}")
                 break
-        return total, *sizes[0]
+        return total, cores, memory_mb
+
+    def _size(self, attributes: _Attributes) -> tuple[int, int]:
+        """Cores and MB of each node of a node-set."""
+        # In per cent of a processor.
+        cpu = self._count(attributes, "res CPU", 100)
+        memory_mb = self._count(attributes, "res Memory", 1024)
+        # Less than a processor takes a slot all the same.
+        return max(1, cpu // 100), memory_mb
 
     def _unlike(self, size: tuple[int, int], first: tuple[int, int]) -> str:
         """The objection to a node-set of another size than the first one's."""

@@ -119,18 +119,18 @@ class AvailabilityList:
             then = self.free_cores
         else:
             then = np.tile(np.arange(hosts), len(rows))
-        found: list[tuple[float, int, int]] = []
+        considered: list[tuple[float, int, int]] = []
         for place in _ranked(cores_s, then):
             row, host = divmod(place, hosts)
             least_s = float(cores_s[place])
             tie = int(then[place])
             memory_s = self._memory_s(host, (row + 1) * vm.memory_mib)
-            heapq.heappush(found, (max(least_s, memory_s), tie, place))
+            heapq.heappush(considered, (max(least_s, memory_s), tie, place))
             # All that are ranked behind have their cores no earlier.
-            while found and found[0] <= (least_s, tie, place):
-                start_s, _, first = heapq.heappop(found)
+            while considered and considered[0] <= (least_s, tie, place):
+                start_s, _, first = heapq.heappop(considered)
                 yield start_s, first % hosts
-        for start_s, _, place in sorted(found):
+        for start_s, _, place in sorted(considered):
             if start_s < math.inf:
                 yield start_s, place % hosts
 

@@ -243,18 +243,17 @@ def _application(name: str, location: Location) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            tree = ast.parse(file.read_bytes(), str(file))
             # By default the future statements of this module would hold in
             # the application too.
-            source = file.read_bytes()
-            compile(source, str(file), "exec", dont_inherit=True)
-            statements = ast.parse(source).body
+            compile(tree, str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
         place = Place(str(file), error.lineno or 0, error.offset or 0)
         message = f"is not Python: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         message = f"cannot be compiled: {error}"
     else:
-        relative = _relative_import(statements)
+        relative = _relative_import(tree.body)
         if relative is None:
             return str(file.absolute())
         place = Place(str(file), relative.lineno, relative.col_offset + 1)

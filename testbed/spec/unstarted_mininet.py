@@ -250,13 +250,13 @@ def options_by_class(
     from mininet.link import Link
     from mininet.node import Node
 
-    given = dict(options)
-    kind = given.pop("cls", None) or Link
+    arguments = dict(options)
+    kind = arguments.pop("cls", None) or Link
     # The names of the ends, which Mininet replaces by nodes.
-    given.pop("node1", None)
-    given.pop("node2", None)
+    arguments.pop("node1", None)
+    arguments.pop("node2", None)
     try:
-        link = kind(Node(end), Node(other), **given)
+        link = kind(Node(end), Node(other), **arguments)
         ends = (link.intf1, link.intf2)
     except Exception:  # noqa: BLE001 - a user's class raises what it likes
         return None

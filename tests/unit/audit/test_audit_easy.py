@@ -7,7 +7,6 @@ from pathlib import Path
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
 from testbed.audit import Audit, audit
@@ -22,6 +21,7 @@ from testbed.schedulers.easy import Easy
 from testbed.schedulers.policy import View
 from tests.support.examples import examples
 from tests.unit.record.written import NOW, write_resolved
+from tests.unit.schedulers.machine import job, jobs_with_estimates
 from tests.unit.schedulers.queueing import Machine, Plain
 from topologies.flat import flat
 
@@ -96,12 +96,6 @@ def head_findings(audit: Audit) -> list[str]:
     (head,) = [r for r in audit.results if r.name == "head-not-delayed"]
     assert head.status != "not applicable"
     return [str(finding) for finding in head.findings]
-
-
-def job(
-    name: str, nodes: int, runs_s: float, at: float = 0.0, **more: object
-) -> JobRequest:
-    return JobRequest(name, at, nodes, 0, runs_s, demand=Compute(), **more)  # type: ignore[arg-type]
 
 
 class Reckless(Easy):
@@ -257,20 +251,8 @@ def test_what_a_job_that_outran_its_plan_delayed_is_no_finding(
     ).passed
 
 
-JOBS_OF_ANY_KIND = st.lists(
-    st.tuples(
-        st.integers(1, 5),
-        st.integers(1, 12),
-        st.integers(0, 20),
-        st.sampled_from([0.3, 0.7, 1.0, 2.0]),
-    ),
-    min_size=1,
-    max_size=14,
-).map(
-    lambda raw: [
-        job(f"j{k:02}", n, float(runs), float(at), estimate_s=runs * factor)
-        for k, (n, runs, at, factor) in enumerate(raw)
-    ]
+JOBS_OF_ANY_KIND = jobs_with_estimates(
+    most_nodes=5, latest_s=20, factors=[0.3, 0.7, 1.0, 2.0], most=14
 )
 
 

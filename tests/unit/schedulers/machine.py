@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from hypothesis import strategies as st
+
 from jobs.demand import Compute
 from jobs.request import JobRequest
 from testbed import events
@@ -26,6 +28,35 @@ def job(
     }
     demand = Compute(**uses)  # type: ignore[arg-type]
     return JobRequest(name, at, nodes, 0, runs_s, demand=demand, **more)  # type: ignore[arg-type]
+
+
+def jobs_with_estimates(
+    *, most_nodes: int, latest_s: int, factors: list[float], most: int
+) -> st.SearchStrategy[list[JobRequest]]:
+    """Up to ``most`` jobs of 1 to 12 s, whose estimates are their times by one
+    of ``factors``.
+    """
+    return st.lists(
+        st.tuples(
+            st.integers(1, most_nodes),
+            st.integers(1, 12),
+            st.integers(0, latest_s),
+            st.sampled_from(factors),
+        ),
+        min_size=1,
+        max_size=most,
+    ).map(
+        lambda drawn: [
+            job(
+                f"j{k:02}",
+                n,
+                float(runs),
+                float(at),
+                estimate_s=runs * factor,
+            )
+            for k, (n, runs, at, factor) in enumerate(drawn)
+        ]
+    )
 
 
 def check_nodes(nodes: NodeCapacity) -> None:

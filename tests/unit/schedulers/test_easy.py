@@ -18,7 +18,13 @@ from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
 from tests.support.examples import examples
 from tests.unit.schedulers import queueing
-from tests.unit.schedulers.machine import finishes, job, run, starts
+from tests.unit.schedulers.machine import (
+    finishes,
+    job,
+    jobs_with_estimates,
+    run,
+    starts,
+)
 from tests.unit.workload.traces import KTH, trace
 from topologies.flat import flat
 
@@ -85,20 +91,8 @@ def test_every_job_of_kth_under_fcfs_starts_when_the_slow_twin_says(
     assert played(fcfs, kth) == (twin, {"finished"})
 
 
-JOBS = st.lists(
-    st.tuples(
-        st.integers(1, 6),
-        st.integers(1, 12),
-        st.integers(0, 25),
-        st.sampled_from([1.0, 1.5, 4.0]),
-    ),
-    min_size=1,
-    max_size=16,
-).map(
-    lambda raw: [
-        job(f"j{k:02}", n, float(runs), float(at), estimate_s=runs * factor)
-        for k, (n, runs, at, factor) in enumerate(raw)
-    ]
+JOBS = jobs_with_estimates(
+    most_nodes=6, latest_s=25, factors=[1.0, 1.5, 4.0], most=16
 )
 
 
