@@ -178,8 +178,13 @@ def _run_again(content: Content, path: Path, out: Path) -> list[str]:
     """The verdicts that differ after the figure has been run again; results that
     are stored below ``out`` are not computed or measured twice.
     """
-    figure = figure_of(content)
-    seeds = int(content["results"]["seeds"])
+    record = content["results"]
+    # The file's results may be of other seeds than its rules begin with
+    # now: the same runs are made again.
+    figure = replace(
+        figure_of(content), first_seed=record.get("first_seed", 1)
+    )
+    seeds = int(record["seeds"])
     # The claims are about the full size, so that the run has it, too.
     again = ["testbed", "claim", CHECK, str(path), "--run"]
     folder = checked_out(out, "--results")
@@ -187,8 +192,9 @@ def _run_again(content: Content, path: Path, out: Path) -> list[str]:
     if isinstance(figure, LiveFigure):
         done = _measured(figure, request)
     else:
-        done = _computed(figure, request, content["results"])
-    return _differences(content, done)
+        done = _computed(figure, request)
+    stages = tuple(record.get("stages", ()))
+    return _differences(content, replace(done, stages=stages))
 
 
 def _measured(figure: LiveFigure, request: Request) -> Reproduced:
@@ -200,21 +206,15 @@ def _measured(figure: LiveFigure, request: Request) -> Reproduced:
     return measured.done
 
 
-def _computed(
-    figure: AnyFigure, request: Request, record: Content
-) -> Reproduced:
-    """The simulated figure with the same seeds, after as many stages."""
+def _computed(figure: AnyFigure, request: Request) -> Reproduced:
+    """The simulated figure with the same seeds."""
     assert isinstance(figure, Figure)  # noqa: S101 - there are these two kinds
-    # The file's results may be of other seeds than its rules begin with
-    # now: the same runs are made again.
-    figure = replace(figure, first_seed=record.get("first_seed", 1))
     processes = len(os.sched_getaffinity(0))
     with (
         executor(None, processes, console.say) as runs,
         shown_progress(figure.name) as report,
     ):
-        done = reproduce_figure(figure, request, runs, report)
-    return replace(done, stages=tuple(record.get("stages", ())))
+        return reproduce_figure(figure, request, runs, report)
 
 
 def _differences(content: Content, done: Reproduced) -> list[str]:

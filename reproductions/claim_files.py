@@ -211,7 +211,7 @@ def results_of(section: str, out: Path) -> Content:
         try:
             # A simulated and a live figure of one name share a folder.
             if is_results_of(record, figure):
-                values = json.loads(compact(record))
+                values = compact(record)
                 ResultsPart.model_validate(values)
         except (KeyError, TypeError, ValidationError) as error:
             raise BadInput(

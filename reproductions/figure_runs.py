@@ -16,7 +16,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -75,6 +75,7 @@ class Request:
 
     ``most``: the greatest number of seeds, up to which they are doubled while
     a claim of the paper is inconclusive; 0 where their number is fixed.
+    ``after``: the number of seeds before these that are left out.
     """
 
     out: Path
@@ -82,16 +83,22 @@ class Request:
     quick: bool
     command: list[str]
     most: int = 0
+    after: int = 0
 
     @property
     def stages(self) -> tuple[int, ...]:
         """The numbers of seeds after which the claims are judged."""
-        # Doubled each time: the level is divided by the number of stages,
-        # and by doubling there are few.
-        stages = [self.seeds]
-        while 2 * stages[-1] <= self.most:
-            stages.append(2 * stages[-1])
-        return tuple(stages)
+        return doubled(self.seeds, self.most)
+
+
+def doubled(seeds: int, most: int) -> tuple[int, ...]:
+    """``seeds``, twice as many and so on, ``most`` at most."""
+    # The level is divided by the number of stages, and by doubling there are
+    # few.
+    stages = [seeds]
+    while 2 * stages[-1] <= most:
+        stages.append(2 * stages[-1])
+    return tuple(stages)
 
 
 def checked_out(out: Path, option: str = "--out") -> Path:
@@ -127,10 +134,7 @@ def reproduce_figure(
 ) -> Reproduced:
     """A figure from its runs, of which stored ones are not computed again."""
     store = ResultStore(request.out / CACHE)
-    stages: tuple[int, ...] = ()
-    # Without anything random in it, more seeds would give the same.
-    if request.most and not figure.exact:
-        stages = request.stages
+    stages = _planned_stages(figure, request)
 
     def reproduced_with(seeds: int) -> Reproduced:
         points = figure.configurations(seeds, quick=request.quick)
@@ -147,6 +151,16 @@ def reproduce_figure(
         if done.decided:
             return done
     return reproduced_with(last)
+
+
+def _planned_stages(figure: AnyFigure, request: Request) -> tuple[int, ...]:
+    """The numbers of seeds after which a figure's claims are judged; none where
+    its number of seeds is fixed.
+    """
+    # Without anything random in it, more seeds would give the same.
+    if figure.exact or not request.most:
+        return ()
+    return request.stages
 
 
 def write(
@@ -235,11 +249,45 @@ def reproduce_live(
     again: bool = False,
 ) -> LiveReproduced:
     """Simulates every point, plays the live runs that are missing, replays
-    them, and measures.
+    them, and measures; with looks planned, until its claims are decided.
 
     ``again``: live runs whose verdict is not ``ok`` are run again. An error
     ends it; live runs that are complete by then are kept.
     """
+    stages = _planned_stages(figure, request)
+    # At the last stage the figure is as it is, decided or not.
+    *earlier, last = stages or (request.seeds,)
+    for seeds in earlier:
+        reproduced = _played_live(
+            figure,
+            replace(request, seeds=seeds),
+            stages,
+            backends,
+            report,
+            again=again,
+        )
+        if reproduced.done.decided:
+            return reproduced
+    return _played_live(
+        figure,
+        replace(request, seeds=last),
+        stages,
+        backends,
+        report,
+        again=again,
+    )
+
+
+def _played_live(
+    figure: LiveFigure,
+    request: Request,
+    stages: tuple[int, ...],
+    backends: Backends,
+    report: Report,
+    *,
+    again: bool,
+) -> LiveReproduced:
+    """The figure with exactly the seeds of the request."""
     # All simulations come first: their spans are the expected times of the
     # live runs.
     points = _points(figure, request)
@@ -268,12 +316,14 @@ def reproduce_live(
         for outcome in repetitions:
             of_repetitions.append(measured(outcome, measures_of_figure))
         measures[at] = tuple(of_repetitions)
-    seeds = max(point.repetition for point in points)
-    return LiveReproduced(
-        Reproduced(figure, seeds, request.quick, Grid(measures)),
-        figure,
-        outcomes,
+    done = Reproduced(
+        figure=figure,
+        seeds=len({point.repetition for point in points}),
+        quick=request.quick,
+        grid=Grid(measures),
+        stages=stages,
     )
+    return LiveReproduced(done, figure, outcomes)
 
 
 def _stage(name: str, done: int, of: int) -> SweepProgress:
@@ -363,11 +413,12 @@ def _drawn_place(point: LivePoint) -> tuple[int, float]:
 def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
     """All points, repetition by repetition."""
     top = RunFolder((request.out / RUNS).absolute(), caller())
-    repetitions = request.seeds
+    count = request.seeds
     if figure.exact:
-        repetitions = 1
+        count = 1
+    first = figure.first_seed
     points = []
-    for repetition in range(1, repetitions + 1):
+    for repetition in range(first, first + count):
         for series, x in figure.points:
             variant = figure.variant(series, x, request.quick)
             experiment = variant.repetition(repetition)
@@ -499,7 +550,10 @@ def write_live(
     done = reproduced.done
     folder = _figure_folder(done.figure, request)
     origin = provenance(
-        seeds={"count": done.seeds},
+        seeds={
+            "first_repetition": done.figure.first_seed,
+            "count": done.seeds,
+        },
         command=request.command,
         backend=LIVE,
     )

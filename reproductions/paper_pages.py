@@ -24,6 +24,7 @@ from reproductions.catalogue import PAPERS, paper_of
 from reproductions.claim_checks import STATUSES, Claim, JudgedClaim
 from reproductions.claim_power import seeds_to_decide
 from reproductions.figure_plots import live_pictures, pictures
+from reproductions.figure_runs import doubled
 from reproductions.figure_tables import (
     MARKS,
     claims_table,
@@ -43,6 +44,7 @@ from reproductions.first_page import (
     times,
     took_s,
 )
+from reproductions.further_seeds import parts_of
 from reproductions.generated_text import updated
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import AnyFigure, Reproduced
@@ -58,6 +60,7 @@ from reproductions.stored_results import (
     trimmed,
     write_verdicts,
 )
+from testbed.errors import BadInput
 
 OVERVIEW = "README"
 README = Path("README.md")
@@ -413,7 +416,7 @@ def _taken(result: StoredResult) -> str:
                 place = played_at[:10]
             parts.append(f"{number} at {place}")
         played = f" (live runs: {', '.join(parts)})"
-    return f"commit {commit}{played}, {_machine(result.record)}; {rules}"
+    return f"commit {commit}{played}, {_machines(result.record)}; {rules}"
 
 
 def _of_runs(runs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -435,13 +438,19 @@ def _command(done: Reproduced, seeds: int) -> str:
     """The command that takes a figure with so many seeds, or in its stages."""
     if not done.stages:
         return _take(done.figure, seeds)
-    stages = f"--seeds {done.stages[0]} --most-seeds {done.stages[-1]}"
-    return f"testbed reproduce {done.figure.name} {stages}"
+    first = done.stages[0]
+    last = done.stages[-1]
+    # Seeds that were added by hand may be of any number.
+    if doubled(first, last) != done.stages:
+        return _take(done.figure, seeds)
+    return _take(done.figure, first, f" --most-seeds {last}")
 
 
-def _take(figure: AnyFigure, seeds: int) -> str:
-    """The command that takes a figure with so many seeds."""
-    command = f"testbed reproduce {figure.name} --seeds {seeds}"
+def _take(figure: AnyFigure, seeds: int, further: str = "") -> str:
+    """The command that takes a figure with so many seeds, and ``further``
+    options.
+    """
+    command = f"testbed reproduce {figure.name} --seeds {seeds}{further}"
     if isinstance(figure, LiveFigure):
         return f"sudo {command} --live"
     return command
@@ -457,14 +466,41 @@ def _seeds(done: Reproduced, record: Mapping[str, Any]) -> str:
     if not used:
         first = record.get("first_seed", 1)
         used = list(range(first, first + done.seeds))
-    if len(used) > 1:
-        return f"seeds {used[0]} to {used[-1]}"
-    return f"seed {used[0]}"
+    return _range_text(used)
 
 
-def _machine(record: Mapping[str, Any]) -> str:
+def _machines(record: Mapping[str, Any]) -> str:
+    """The machine that took a result; of several each, with its seeds."""
+    ranges_of: dict[str, list[range]] = {}
+    for part in parts_of(record):
+        first = part["first_seed"]
+        seeds = range(first, first + part["seeds"])
+        ranges_of.setdefault(_machine(part["machine"]), []).append(seeds)
+    if len(ranges_of) == 1:
+        return next(iter(ranges_of))
+    # Live results count repetitions; their runs name the seeds.
+    shift = 0
+    if "runs" in record:
+        least = min(run["seed"] for run in record["runs"])
+        shift = least - record.get("first_seed", 1)
+    named = []
+    for machine, ranges in ranges_of.items():
+        texts = [_range_text(seeds, shift) for seeds in ranges]
+        named.append(f"{machine} ({', '.join(texts)})")
+    return "; ".join(named)
+
+
+def _range_text(seeds: Sequence[int], shift: int = 0) -> str:
+    """Seeds from the first to the last, in words; ``shift`` is added to each."""
+    first = seeds[0] + shift
+    last = seeds[-1] + shift
+    if last > first:
+        return f"seeds {first} to {last}"
+    return f"seed {first}"
+
+
+def _machine(machine: Mapping[str, Any]) -> str:
     """``2 × AMD EPYC, 23.5 GiB``."""
-    machine = record["machine"]
     processor = machine["cpu_model"] or "processors of unknown make"
     gib = machine["memory_bytes"] / 2**30
     return f"{machine['cpus']} × {processor}, {gib:.1f} GiB"
@@ -501,7 +537,10 @@ def write_pages(folder: Path = FOLDER, readme: Path = README) -> None:
 
 if __name__ == "__main__":
     for argument in sys.argv[1:]:
-        taken = ", ".join(take_in(Path(argument)))
+        try:
+            taken = ", ".join(take_in(Path(argument)))
+        except BadInput as error:
+            sys.exit(f"{argument}: {error.message}\nhint: {error.hint}")
         sys.stdout.write(f"{argument}: {taken}\n")
     # The pages show the standing that is written with the verdicts.
     write_verdicts()

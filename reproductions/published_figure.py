@@ -129,8 +129,9 @@ class AnyFigure:
     ``quick_size``: what is run, in words. ``also``: measures that are written
     down and not plotted; ``printed``: those whose values the command shows
     beside the claims. ``seeds``: the default number of runs in full size,
-    ``first_seed``: the seed of the first (simulated figures). ``styles`` of
-    series: by default each has a colour of its own.
+    ``first_seed``: the seed of the first; live figures count repetitions, of
+    which the first has the seed of its experiment file. ``styles`` of series:
+    by default each has a colour of its own.
     """
 
     name: str
@@ -271,7 +272,8 @@ class Reproduced:
         judged = []
         for claim in self.figure.claims:
             if claim.status == "own check":
-                judged.append(claim.judge(self.grid, self._needed(claim)))
+                alone = claim.judge(self.grid, self._needed(claim), stages)
+                judged.append(alone)
             else:
                 judged.append(next(family))
         return tuple(judged)

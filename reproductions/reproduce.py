@@ -8,6 +8,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -95,6 +96,18 @@ MostSeeds = Annotated[
         ),
     ),
 ]
+After = Annotated[
+    int,
+    typer.Option(
+        "--after",
+        min=0,
+        metavar="N",
+        help=(
+            "Leave the first N seeds out: --seeds more, for a result that "
+            "has those already."
+        ),
+    ),
+]
 Processes = Annotated[
     int | None,
     typer.Option(
@@ -151,6 +164,7 @@ def reproduce(
     quick: Quick = False,
     seeds: Seeds = None,
     most_seeds: MostSeeds = 0,
+    after: After = 0,
     processes: Processes = None,
     cluster: Cluster = None,
     out: OutFolder = DEFAULT_OUT,
@@ -172,18 +186,14 @@ def reproduce(
     if list_them:
         _list(as_json=as_json)
         return
-    wanted = _wanted(
-        names or [], everything=everything, live=live, again=again
-    )
     if live and cluster is not None:
         raise BadInput(
             "--live measures on this machine", "leave --cluster away"
         )
-    if live and most_seeds:
-        raise BadInput(
-            "--most-seeds is for simulated figures",
-            "give --live a number of --seeds",
-        )
+    _refuse_two_plans(again=again, most_seeds=most_seeds, after=after)
+    wanted = _wanted(
+        names or [], everything=everything, live=live, again=again
+    )
     out = checked_out(out)
     # The machine may have more processors than this process may use.
     usable = processes or len(os.sched_getaffinity(0))
@@ -192,7 +202,10 @@ def reproduce(
     records: list[dict[str, Any]] = []
     failures: list[TestbedError] = []
     with executor(cluster, usable, console.say) as runs:
-        for figure in wanted:
+        for published in wanted:
+            figure = replace(
+                published, first_seed=published.first_seed + after
+            )
             # At quick size no number is judged: it needs no more seeds.
             repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
             request = Request(
@@ -201,8 +214,14 @@ def reproduce(
                 quick=quick,
                 command=command,
                 most=most_seeds,
+                after=after,
             )
             try:
+                if after and figure.exact:
+                    raise BadInput(
+                        f"{figure.name} has nothing random in it",
+                        "one seed says all: leave --after away",
+                    )
                 if isinstance(figure, LiveFigure):
                     record = _one_live(
                         figure, request, again=again, as_json=as_json
@@ -222,6 +241,21 @@ def reproduce(
         raise failures[0]
     if strict and _any_not_reproduced(records):
         raise typer.Exit(1)
+
+
+def _refuse_two_plans(*, again: bool, most_seeds: int, after: int) -> None:
+    """Raises BadInput where options plan seeds in two ways."""
+    if again and most_seeds:
+        raise BadInput(
+            "--again repeats runs that are there, --most-seeds adds some",
+            "give one of them",
+        )
+    if after and most_seeds:
+        # The seeds left out belong to the looks, and are not here.
+        raise BadInput(
+            "--after adds a fixed number of seeds to a result",
+            "leave --most-seeds away",
+        )
 
 
 def _any_not_reproduced(records: Iterable[Mapping[str, Any]]) -> bool:
@@ -265,7 +299,7 @@ def _one(
         done = reproduce_figure(figure, request, runs, report)
     folder, record = write(done, request)
     if not as_json:
-        _show(done, folder)
+        _show(done, folder, request.after)
     return {**record, "folder": str(folder.path)}
 
 
@@ -281,7 +315,7 @@ def _one_live(
         )
     folder, record = write_live(reproduced, request)
     if not as_json:
-        _show(reproduced.done, folder)
+        _show(reproduced.done, folder, request.after)
         _show_runs(record["runs"])
     return {**record, "folder": str(folder.path)}
 
@@ -326,15 +360,17 @@ def _listed(figure: Figure | LiveFigure) -> dict[str, str]:
     }
 
 
-def _show(done: Reproduced, folder: RunFolder) -> None:
+def _show(done: Reproduced, folder: RunFolder, after: int) -> None:
     """Prints a figure's size, the values of its printed measures, its claims,
-    and a sentence on these.
+    and a sentence on these. ``after``: the number of seeds left out.
     """
     figure = done.figure
     out = console.out()
     size = figure.quick_size if done.quick else figure.size
     if not figure.exact:
         size = f"{size}; {number_of(done.seeds, 'seed')}"
+    if after:
+        size = f"{size} after the first {after}"
     title = f"{figure.name}: {figure.title} ({figure.source})"
     out.print(Text(title, style="bold"))
     out.print(Text(size, style="dim"), soft_wrap=True)

@@ -20,6 +20,7 @@ from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES
 from reproductions.claim_ledger import path_of, rules_in
+from reproductions.further_seeds import VALUES, Record, joined
 from reproductions.grid_quantities import Grid
 from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
@@ -30,6 +31,7 @@ from reproductions.published_figure import (
     Point,
     Reproduced,
 )
+from testbed.errors import BadInput
 from testbed.record.provenance import content_at, unsound_commit
 
 FOLDER = Path("docs/papers")
@@ -60,7 +62,6 @@ KEPT_OF_RUNS = (
     "commit",
     "dirty",
 )
-Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -103,10 +104,11 @@ def is_results_of(record: Record, figure: AnyFigure) -> bool:
 
 def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
     """Takes the values of all full-size results below ``out``; the names of
-    their figures.
+    their figures. Those of further seeds join the stored ones, as
+    :func:`reproductions.further_seeds.joined` says; raises as it does.
 
     Curves over a run's time are not among the values: a figure that has some
-    brings its picture.
+    brings its picture, of its first seed.
     """
     data = folder / DATA
     data.mkdir(parents=True, exist_ok=True)
@@ -117,17 +119,34 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
             continue
         record = json.loads((source / RESULTS).read_text("utf-8"))
         if is_results_of(record, figure):
-            (data / f"{name}.json").write_text(compact(record), "utf-8")
+            path = data / f"{name}.json"
+            new = compact(record)
+            is_further = record["first_seed"] > figure.first_seed
+            if is_further:
+                new = joined(_stored_record(path), new)
+            path.write_text(to_text(new), "utf-8")
             # Other pictures are drawn from the values, in today's style.
-            if has_curves(figure):
+            if has_curves(figure) and not is_further:
                 picture = (source / f"{PICTURE}.svg").read_text("utf-8")
                 (data / f"{name}.svg").write_text(trimmed(picture), "utf-8")
             taken.append(name)
     return taken
 
 
-def compact(record: Record) -> str:
-    """The part of a ``results.json`` that pages need: one line per measure."""
+def _stored_record(path: Path) -> Record:
+    """The values of a figure's first seeds. Raises BadInput without any."""
+    try:
+        record: Record = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise BadInput(
+            f"there is no stored result that further seeds could join: {path}",
+            "take the figure without --after first",
+        ) from None
+    return record
+
+
+def compact(record: Record) -> dict[str, Any]:
+    """The part of a ``results.json`` that pages need."""
     # Results from before some of the parts existed lack them.
     kept = {key: record[key] for key in KEPT if key in record}
     if "runs" in record:
@@ -140,10 +159,15 @@ def compact(record: Record) -> str:
             [point["series"], point["x"], point["by_seed"]]
             for point in measure["points"]
         ]
-        kept[f"values of {measure['name']}"] = points
+        kept[f"{VALUES}{measure['name']}"] = points
+    return kept
+
+
+def to_text(record: Record) -> str:
+    """A compact record as the text of its file: one line per measure."""
     # A line for each, so that a difference of versions names what changed.
     lines = []
-    for key, value in kept.items():
+    for key, value in record.items():
         lines.append(f" {json.dumps(key)}: {json.dumps(value)}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
@@ -159,7 +183,7 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
     for point in figure.points:
         runs[point] = tuple(dict(unknown) for _ in range(record["seeds"]))
     for measure in measures:
-        points = record.get(f"values of {measure.name}", ())
+        points = record.get(f"{VALUES}{measure.name}", ())
         for series, x, by_seed in points:
             # Points that the figure had once are passed over.
             of_point = runs.get((series, float(x)), ())

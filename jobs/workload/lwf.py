@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from typing import Literal, get_args
 from xml.parsers import expat
@@ -402,11 +403,10 @@ class _Xml:
 
     def _size(self, attributes: _Attributes) -> tuple[int, int]:
         """Cores and MB of each node of a node-set."""
-        # In per cent of a processor.
-        cpu = self._count(attributes, "res CPU", 100)
+        cpu_percent = self._count(attributes, "res CPU", 100)
         memory_mb = self._count(attributes, "res Memory", 1024)
-        # Less than a processor takes a slot all the same.
-        return max(1, cpu // 100), memory_mb
+        # A part of a processor takes a slot all the same.
+        return max(1, ceil(cpu_percent / 100)), memory_mb
 
     def _unlike(self, size: tuple[int, int], first: tuple[int, int]) -> str:
         """The objection to a node-set of another size than the first one's."""

@@ -38,6 +38,9 @@ PAUSE_S = 1.0
 """Time from a connection that cannot be accepted to the next attempt."""
 # A tenant of hundreds of VMs, after the requests of all clients before it.
 REPLY_TIMEOUT_S = 300.0
+ANOTHER_VERSION = (
+    "after an update: sudo testbed down, then sudo testbed up FILE"
+)
 QUEUE_LOOK_S = 0.1
 """Time between attempts to join a full queue of clients."""
 
@@ -242,13 +245,23 @@ def _connect(sock: socket.socket, path: Path) -> None:
 
 
 def read_reply(text: bytes, kind: type[Reply]) -> Reply:
-    """The value of a reply. Raises the error in it."""
+    """The value of a reply. Raises the error in it, and RunFailed where it is of
+    another version.
+    """
     record = json.loads(text)
     if "error" in record:
         raise error_of(record)
     if kind not in _ADAPTERS:
         _ADAPTERS[kind] = TypeAdapter(kind)
-    reply: Reply = _ADAPTERS[kind].validate_python(record["done"])
+    try:
+        reply: Reply = _ADAPTERS[kind].validate_python(record["done"])
+    except ValidationError as error:
+        place = ".".join(map(str, error.errors()[0]["loc"]))
+        raise RunFailed(
+            "the network was brought up by another version: "
+            f"its reply differs at {place or 'its beginning'}",
+            ANOTHER_VERSION,
+        ) from error
     return reply
 
 
@@ -435,4 +448,4 @@ def _parsed(text: bytes) -> KeeperRequest:
         RecursionError,
     ):
         reason = "unknown form"
-    raise BadInput(f"not a request: {reason}")
+    raise BadInput(f"not a request: {reason}", ANOTHER_VERSION)

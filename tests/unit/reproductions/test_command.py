@@ -266,4 +266,34 @@ def test_seeds_are_doubled_until_every_claim_is_decided(
     exact = replace(catalogue.FIGURES["made-fig2"], exact=True)
     catalogue.FIGURES["made-fig2"] = exact
     assert seeds_of("made-fig2", *doubled) == (1, [])
-    assert command(tmp_path, "--live", "--all", "--most-seeds", "4") == 2
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
+def test_seeds_after_the_first_are_computed_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    later = ("--seeds", "2", "--after", "3")
+    assert command(tmp_path, "made-fig1", *later) == 0
+    assert "2 seeds after the first 3" in capsys.readouterr().out
+    path = tmp_path / "out" / "made-fig1" / "results.json"
+    results = json.loads(path.read_text())
+    assert (results["first_seed"], results["seeds"]) == (4, 2)
+    assert results["measures"][0]["points"][0]["by_seed"] == [104.0, 105.0]
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        (("--after", "3", "--most-seeds", "8"), "leave --most-seeds away"),
+        (("--live", "--again", "--most-seeds", "8"), "give one of them"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    reason: str,
+) -> None:
+    assert command(tmp_path, "made-fig1", *options) == 2
+    assert reason in capsys.readouterr().err

@@ -16,7 +16,12 @@ from reproductions.generated_text import by_hand, updated
 from reproductions.grid_quantities import Level
 from reproductions.paper_pages import generated_parts
 from reproductions.published_figure import Reproduced
-from reproductions.stored_results import compact, restored, take_in
+from reproductions.stored_results import (
+    compact,
+    restored,
+    take_in,
+    to_text,
+)
 from tests.support import result_prose
 from tests.support.made_claims import more
 from tests.support.made_figures import YIELD, figure
@@ -145,7 +150,7 @@ def test_pages_are_what_their_values_say() -> None:
 
 def test_values_come_back_as_they_were() -> None:
     done = made()
-    record = json.loads(compact(to_json(done, [], WHERE)))
+    record = json.loads(to_text(compact(to_json(done, [], WHERE))))
     back = restored(done.figure, record)
     level = Level(YIELD, "b", 2.0)
     assert level.values(back.grid) == pytest.approx(level.values(done.grid))
@@ -222,7 +227,7 @@ def test_causes_tell_figures_without_results(
     monkeypatch.setattr(stored_results, "LIVE_FIGURES", {})
     data = tmp_path / "data"
     data.mkdir()
-    record = compact(to_json(done, [], WHERE))
+    record = to_text(compact(to_json(done, [], WHERE)))
     (data / "made-fig1.json").write_text(record, "utf-8")
     parts = generated_parts(tmp_path)
     assert "looks for it **(made-fig2 is not taken yet)**" in parts["jsa"]

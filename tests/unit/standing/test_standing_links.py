@@ -356,6 +356,13 @@ def test_plans_travel_whole(network: Network) -> None:
         assert read_reply(reply_line(layout), NetworkLayout) == layout
 
 
+def test_a_reply_of_another_version_is_told_as_such() -> None:
+    for value in (None, {"name": "a"}, [1, 2]):
+        with pytest.raises(RunFailed, match="another version") as raised:
+            read_reply(reply_line(value), NetworkLayout)
+        assert "sudo testbed down" in (raised.value.hint or "")
+
+
 # ------------------------------------------------------------------------- to another root
 
 

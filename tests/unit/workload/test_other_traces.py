@@ -272,7 +272,7 @@ def with_node_set(text: str) -> str:
     )
 
 
-@pytest.mark.parametrize("cpu", [200, 250])
+@pytest.mark.parametrize("cpu", [150, 200])
 def test_node_sets_of_one_size_are_one_lease(
     tmp_path: Path, cpu: int
 ) -> None:
