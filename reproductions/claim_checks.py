@@ -67,6 +67,15 @@ class Band:
                 return True
         return False
 
+    @property
+    def is_slack(self) -> bool:
+        """True where it bounds one side alone, and 0 lies in it: all values on
+        the side of the limit's sign but the small ones are outside.
+        """
+        if self.high == math.inf:
+            return self.low <= 0
+        return self.low == -math.inf and self.high >= 0
+
     def __str__(self) -> str:
         below = "below" if self.strictly else "at most"
         above = "above" if self.strictly else "at least"
@@ -201,6 +210,14 @@ class Check:
     quantity: Quantity
     band: Band
 
+    @property
+    def states_number(self) -> bool:
+        """True where it says more than a direction."""
+        # That a curve rises, but for small steps back, is a direction.
+        if self.quantity.is_step and self.band.is_slack:
+            return False
+        return self.band.states_number
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -274,10 +291,8 @@ class Claim:
 
     @property
     def states_number(self) -> bool:
-        """True where a check has a limit other than 0; without any, the rule
-        is a direction.
-        """
-        return any(check.band.states_number for check in self.checks)
+        """True where a check says more than a direction."""
+        return any(check.states_number for check in self.checks)
 
     @property
     def rule(self) -> str:

@@ -40,6 +40,7 @@ from reproductions.grid_quantities import (
     Quantity,
     ShareOf,
     Spread,
+    Step,
 )
 from reproductions.published_figure import AnyFigure
 from testbed.record.provenance import commit_of
@@ -388,7 +389,7 @@ def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
             places = {"start": end, "end": start}
         relative = bool(entry.get("relative", False))
         steps.append(
-            Change(measure, entry["of"], **places, relative=relative)
+            Step(measure, entry["of"], **places, relative=relative)
         )
     return steps
 

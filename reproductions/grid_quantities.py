@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from typing import ClassVar
 
 Measures = Mapping[str, float]
 """The values measured in one run, by name, in plain units (shares, seconds,
@@ -90,6 +91,8 @@ class Quantity(ABC):
     """
 
     measure: Measure
+    is_step: ClassVar[bool] = False
+    """True of steps of a curve, of which small ones may go the other way."""
 
     def values(self, grid: Grid) -> BySeed:
         """One value per seed; not-a-number where a part of it is not finite."""
@@ -294,6 +297,13 @@ class Change(Quantity):
 
 
 @dataclass(frozen=True)
+class Step(Change):
+    """The change of a curve between neighbouring places, one way or the other."""
+
+    is_step: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class GainGrowth(Quantity):
     """The growth of one series' gain over another from one x to another, in
     points.
@@ -371,6 +381,7 @@ class LeastStep(_Curve):
     ever falls. With ``sign`` -1 the smallest fall: below 0 where it ever rises.
     """
 
+    is_step: ClassVar[bool] = True
     sign: float = 1.0
 
     def of_parts(self, row: Values) -> float:

@@ -32,6 +32,7 @@ from reproductions.grid_quantities import (
     LogRatio,
     ShareOf,
     Spread,
+    Step,
     known,
 )
 from reproductions.published_figure import Reproduced
@@ -544,6 +545,24 @@ def test_a_number_is_a_limit_other_than_0(
     direction = more(YIELD, "b", ("a",), [1.0])
     checks = (*direction, Check(Level(YIELD, "a", 1.0), band))
     assert Claim("", "", checks).states_number == with_number
+
+
+@pytest.mark.parametrize(
+    ("kind", "band", "with_number"),
+    [
+        (Step, Band(low=-1.0), False),
+        (Step, Band(low=0.0, strictly=True), False),
+        (Step, Band(high=1.0), False),
+        (Step, Band(low=1.0), True),
+        (Step, Band(-1.0, 1.0), True),
+        (Change, Band(low=-1.0), True),
+    ],
+)
+def test_a_curve_that_may_step_back_a_little_states_no_number(
+    kind: type[Change], band: Band, with_number: bool
+) -> None:
+    step = kind(YIELD, "a", start=1.0, end=2.0)
+    assert Check(step, band).states_number == with_number
 
 
 @pytest.mark.parametrize("band", [Band(0.0, 1e9), Band(low=0.5)])

@@ -191,7 +191,7 @@ def drawn(name: str) -> str:
         ("dcloud-fig4", "published for DCloud at 12: DCloud at 0 − 4 %"),
         ("dcloud-fig5", "published for DCloud at 20: VC + 40 points"),
         ("dcloud-fig9", "published for DCloud-BS at 500: VC + 176 %"),
-        ("adaba-fig4", "published for AdaBa at 700: greedy + 15 %"),
+        ("adaba-fig4", "published for AdaBa at 700: at most greedy + 15 %"),
         ("bgmbf-fig8", "published: at most 350"),
         (
             "cmbf-fig3",
