@@ -195,6 +195,7 @@ SENSITIVITY = (
     "dcloud-requests",
     "dcloud-revenue",
     "jsa-interpretations",
+    "jsa-large-interpretations",
     "adaba-interpretations",
     "bgmbf-interpretations",
     "mbfcbs-priority",
@@ -207,6 +208,9 @@ AS_JUDGED = {
     "dcloud-requests": labels_of(("DCloud", "VC"), "G"),
     "dcloud-revenue": labels_of(("DCloud", "VC"), "as judged"),
     "jsa-interpretations": labels_of(
+        ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
+    ),
+    "jsa-large-interpretations": labels_of(
         ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
     ),
     "adaba-interpretations": labels_of(
@@ -283,6 +287,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "jsa-fig5c-live": ("workload.deadline_factor",),
     "jsa-fig5d-live": ("workload.speedup",),
     "jsa-interpretations": (_COUNT,),
+    "jsa-large-interpretations": ("workload.vms",),
     "adaba-fig4": ("embedder", _BANDWIDTH),
     "adaba-fig5": ("embedder", *_LOGS),
     "adaba-interpretations": ("embedder", _BANDWIDTH),
@@ -387,7 +392,7 @@ OTHERWISE = (
     Otherwise(
         ("jsa-interpretations",),
         ("workload.vms", "workload.largest"),
-        "the jobs of the live figures",
+        "the VMs of the live figures' jobs, and the long ones that these leave out",
     ),
     Otherwise(
         ("adaba-fig4", "adaba-interpretations"),

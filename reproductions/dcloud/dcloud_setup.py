@@ -73,6 +73,7 @@ TRAFFIC = Measure(
 UNDISTURBED = Measure(
     "undisturbed", "jobs that ran in their stated time", "%", factor=100.0
 )
+REJECTED = Measure("rejected", "jobs turned away", digits=0)
 CPU = Measure("cpu_s", "processor time of a run", "s")
 ALSO = (VM_WORK, LINK_WORK, TRAFFIC, UNDISTURBED, SLOWEST, CPU)
 """Measures that a figure's table has beside its plots."""

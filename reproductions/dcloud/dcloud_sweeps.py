@@ -10,6 +10,7 @@ from reproductions.dcloud.dcloud_setup import (
     DCLOUD,
     FULL,
     QUICK,
+    REJECTED,
     THREE,
     configuration,
     panels,
@@ -132,7 +133,7 @@ FIGURE_7 = Figure(
     series=THREE,
     configuration=_oversubscribed,
     panels=panels(),
-    also=ALSO,
+    also=(REJECTED, *ALSO),
     size=FULL.words,
     quick_size=QUICK.words,
 )

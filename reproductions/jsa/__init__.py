@@ -2,7 +2,10 @@
 the optimum.
 """
 
-from reproductions.jsa.jsa_interpretations import INTERPRETATIONS_OF_JSA
+from reproductions.jsa.jsa_interpretations import (
+    INTERPRETATIONS_OF_JSA,
+    LARGE_INTERPRETATIONS_OF_JSA,
+)
 from reproductions.jsa.jsa_live import (
     FIGURE_5A,
     FIGURE_5B,
@@ -24,5 +27,6 @@ FIGURES = (
     FIGURE_4D,
     OPTIMALITY,
     INTERPRETATIONS_OF_JSA,
+    LARGE_INTERPRETATIONS_OF_JSA,
 )
 LIVE_FIGURES = (FIGURE_5A, FIGURE_5B, FIGURE_5C, FIGURE_5D)

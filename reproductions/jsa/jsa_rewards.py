@@ -11,6 +11,7 @@ from reproductions.configuration import RunConfiguration, Variant, settings
 from reproductions.extractors import REWARD_METRICS
 from reproductions.grid_quantities import Measure
 from reproductions.interpretations import JSA as INTERPRETATION
+from reproductions.interpretations import Parameters
 from reproductions.published_figure import Figure, Panel
 
 JSA = "JSA"
@@ -36,6 +37,7 @@ JOBS = 2500.0
 REWARD = Measure("reward", "system reward ratio", unit="%", factor=100.0)
 MET = Measure("met", "jobs within deadline", unit="%", factor=100.0)
 RAN = Measure("ran_s", "mean running time", "s")
+WAITED = Measure("wait_s", "mean waiting time of jobs that start", "s")
 
 
 @dataclass(frozen=True)
@@ -59,22 +61,24 @@ QUICK = Size(
 )
 
 
-def _run(
+def large_run(
     series: str,
     seed: int,
     *,
     quick: bool,
     jobs: float = JOBS,
+    parameters: Parameters | None = None,
     **workload: object,
 ) -> RunConfiguration:
-    """The run of a series with values of the workload section in place of the
-    file's.
+    """The run of a series on Figure 4's machines, with values of the workload
+    section in place of the file's and ``parameters`` in place of the
+    interpretation's.
     """
     size = QUICK if quick else FULL
     count = round(jobs * size.jobs)
     variant = Variant(
         "jsa/jsa-simulations.yaml",
-        INTERPRETATION.entry(POLICIES[series]),
+        INTERPRETATION.entry(POLICIES[series], parameters),
         (
             ("topology.fanout", str(list(size.fanout))),
             *INTERPRETATION.settings,
@@ -100,7 +104,7 @@ COUNTS = (500.0, 1000.0, 1500.0, 2000.0, 2500.0)
 def _counted(
     series: str, x: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    return _run(series, seed, quick=quick, jobs=x)
+    return large_run(series, seed, quick=quick, jobs=x)
 
 
 FIGURE_4A = _simulated(
@@ -121,7 +125,7 @@ MEAN_VMS = (15.0, 20.0, 25.0, 30.0, 35.0)
 def _sized(
     series: str, x: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    return _run(series, seed, quick=quick, vms=x)
+    return large_run(series, seed, quick=quick, vms=x)
 
 
 FIGURE_4B = _simulated(
@@ -133,14 +137,16 @@ FIGURE_4B = _simulated(
     series=FOUR,
     configuration=_sized,
     panels=(Panel(REWARD), Panel(MET)),
-    also=(RAN,),
+    also=(RAN, WAITED),
 )
 
 BOUNDS = (3.0, 4.0, 5.0, 6.0, 7.0)
 
 
 def _due(series: str, x: float, seed: int, quick: bool) -> RunConfiguration:
-    return _run(series, seed, quick=quick, deadline_factor=f"[2, {x:g}]")
+    return large_run(
+        series, seed, quick=quick, deadline_factor=f"[2, {x:g}]"
+    )
 
 
 FIGURE_4C = _simulated(
@@ -161,7 +167,7 @@ ALPHAS = (0.01, 0.04, 0.07, 0.10, 0.13)
 def _sped(
     series: str, x: float, seed: int, quick: bool
 ) -> RunConfiguration:
-    return _run(series, seed, quick=quick, speedup=f"[{x}, {x}]")
+    return large_run(series, seed, quick=quick, speedup=f"[{x}, {x}]")
 
 
 FIGURE_4D = _simulated(
@@ -173,5 +179,5 @@ FIGURE_4D = _simulated(
     series=(JSA, SIMPLE),
     configuration=_sped,
     panels=(Panel(REWARD), Panel(RAN)),
-    also=(MET,),
+    also=(MET, WAITED),
 )

@@ -1,10 +1,12 @@
 """MBFCBS's comparison on other grounds: with priorities by the work that a lease
-asks for, and on Haizea's own traces.
+asks for, with as many leases of each type, and on Haizea's own traces.
 
 The paper says of the priority algorithm that each job has "a determined
 priority", and not by what. Of its workload it says: "the simulated workload
 trace given as [23] having AR and BE mode requests. An additional set of IM jobs
-are interleaved in between", of which "3 sets of 1000 jobs" were taken.
+are interleaved in between", of which "3 sets of 1000 jobs" were taken. Of the
+types it says both "the number of AR jobs ... as 20%" and "mixed equally with all
+three types of requests".
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ from reproductions.published_figure import Figure, Panel
 from testbed.spec.document import find_file
 
 BY_WORK = "priority, by work"
+EQUAL = ", equal mix"
 ENTRIES = {
     MBFCBS: "mbfcbs",
     VMCT: "v-mct",
@@ -65,8 +68,12 @@ PANELS = (
 )
 ALSO = (AR, IM, BE, USE_EARLY)
 
-# -- priorities ----------------------------------------------------------------
+# -- priorities, and types of leases -------------------------------------------
 
+# As judged, but for the shares of the types.
+EQUALLY_MIXED = tuple(
+    f"{series}{EQUAL}" for series in (MBFCBS, VMCT, PRIORITY)
+)
 COUNTS = (100.0, 400.0, 1000.0)
 SIZE = (
     "50 hosts of 6 cores; leases of 1 to 6 cores, the most are a load of "
@@ -79,15 +86,22 @@ def _prioritised(
 ) -> RunConfiguration:
     del quick  # it takes seconds as it is
     values = settings(jobs=int(count), load=0.0015 * count)
-    variant = Variant(FILE, ENTRIES[series], values)
+    policy = series.removesuffix(EQUAL)
+    if policy != series:
+        values = (*values, *settings(mix="equal"))
+    variant = Variant(FILE, ENTRIES[policy], values)
     return RunConfiguration(variant, seed, LEASE_METRICS, count)
 
 
-_of_four = partial(Figure, series=tuple(ENTRIES), panels=PANELS, also=ALSO)
+_compared = partial(Figure, panels=PANELS, also=ALSO)
 
-PRIORITIES = _of_four(
+PRIORITIES = _compared(
     name="mbfcbs-priority",
-    title="Priorities by type, and by type over the work asked for",
+    title=(
+        "Priorities by type, by type over the work asked for, and with as "
+        "many leases of each type"
+    ),
+    series=(*ENTRIES, *EQUALLY_MIXED),
     source="MBFCBS, Figs. 8 to 11",
     x_label="leases",
     xs=COUNTS,
@@ -107,7 +121,9 @@ SETS = {
     3.0: "haizea/30days-work_20-dur_2h-size_2medium.lwf",
 }
 LEASES = 1000
-# Of the leases of a set: the shares are those of the main comparison.
+# Of the leases of a set: the share of the main comparison, that of immediate
+# leases alone. Of the others the traces decide: 189, 79 and 39 are advance
+# reservations, where the main comparison has 200.
 IMMEDIATE = 400
 # Cores and memory in MiB of the VM types of Table 2.
 TYPES = ((1, 1920), (2, 3840), (4, 7680))
@@ -170,7 +186,7 @@ def haizea_leases(injected: str, seed: int) -> list[LeaseRecord]:
     """
     known = [*_background(), *_injected(injected)]
     known.sort(key=attrgetter("arrival_s"))
-    # Each set has as many leases, in the shares of the main comparison.
+    # Each set has as many leases, and as many immediate ones among them.
     known = known[: LEASES - IMMEDIATE]
     like = [lease for lease in known if lease.kind == "BE"]
     span_s = known[-1].arrival_s
@@ -272,12 +288,13 @@ def _of_trace(
 
 
 HAIZEA_SIZE = (
-    "50 hosts of 6 cores with memory; three sets of 1,000 leases, a fifth "
-    "of the work advance reservations"
+    "50 hosts of 6 cores with memory; three sets of 1,000 leases, with 189, "
+    "79 and 39 advance reservations"
 )
-HAIZEA = _of_four(
+HAIZEA = _compared(
     name="mbfcbs-haizea",
     title="Haizea's traces with immediate leases interleaved",
+    series=tuple(ENTRIES),
     source="MBFCBS, Figs. 8 to 11",
     x_label="set of leases",
     xs=tuple(SETS),

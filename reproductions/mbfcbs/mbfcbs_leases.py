@@ -89,6 +89,7 @@ COMPLETION = Measure(
     "completion_h", "mean time to completion", "h", digits=2
 )
 MAKESPAN = Measure("makespan_h", "makespan", "h", digits=2)
+PREEMPTIONS = Measure("preemptions", "preemptions")
 
 COUNTS = (100.0, 200.0, 400.0, 600.0, 800.0, 1000.0)
 
@@ -179,6 +180,7 @@ FIGURE_8 = _by_leases(
     source="MBFCBS, Fig. 8",
     series=tuple(POLICIES),
     panels=(Panel(SUCCESS),),
+    also=(AR, IM, BE),
 )
 
 FIGURE_9 = _by_leases(
@@ -203,4 +205,5 @@ FIGURE_11 = _by_leases(
     source="MBFCBS, Fig. 11",
     series=tuple(POLICIES),
     panels=(Panel(MAKESPAN),),
+    also=(PREEMPTIONS,),
 )

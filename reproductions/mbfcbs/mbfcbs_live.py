@@ -116,6 +116,6 @@ LEASES = LiveFigure(
         "live"
     ),
     quick_size="the same",
-    reduced="Three sets of leases, where the simulated figures have ten.",
+    reduced="Fewer sets of leases than in the simulated figures.",
     seeds=3,
 )

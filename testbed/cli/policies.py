@@ -139,7 +139,9 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
         "parameters": [
             {
                 "key": parameter.key,
-                "default": parameter.default,
+                "default": (
+                    None if _is_the_files(parameter) else parameter.default
+                ),
                 "help": parameter.help,
                 "unit": parameter.unit,
                 "choices": parameter.choices,
@@ -153,8 +155,15 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
     }
 
 
+def _is_the_files(parameter: Parameter) -> bool:
+    """True for the key whose default is the experiment's own value."""
+    return parameter.key == "embedder"
+
+
 def _written(parameter: Parameter) -> str:
     """A parameter's default as a file has it."""
+    if _is_the_files(parameter):
+        return "the file's"
     value = parameter.default
     if parameter.unit == "s":
         return format_duration(float(value))
@@ -173,15 +182,19 @@ def _allowed(parameter: Parameter) -> str:
 
 
 def _entry(kind: PolicyKind) -> str:
-    """An entry of ``policies`` with every parameter at its default."""
-    parts = [f"name: {kind.name}"]
+    """An entry of ``policies`` with every parameter at its default, without the
+    file's embedder: the entry decides as the name alone does.
+    """
+    values = []
+    for parameter in kind.takes.values():
+        if not _is_the_files(parameter):
+            values.append(f"{parameter.key}: {_written(parameter)}")
+    parts = [f"name: {kind.name}", *values]
     # A class of a file has no name that is known elsewhere.
     if kind.source is not None and not kind.source.distribution:
-        parts = [f'class: "{kind.source.written}"']
-    elif not kind.takes:
+        parts = [f'class: "{kind.source.written}"', *values]
+    elif not values:
         return kind.name
-    for parameter in kind.takes.values():
-        parts.append(f"{parameter.key}: {_written(parameter)}")
     return "{" + ", ".join(parts) + "}"
 
 

@@ -237,7 +237,11 @@ def parameter(
 
 @dataclass(frozen=True)
 class Parameter:
-    """One key that a policy takes in a file; see :func:`parameter`."""
+    """One key that a policy takes in a file; see :func:`parameter`.
+
+    ``embedder`` has no default of its own: without it a policy takes the
+    file's.
+    """
 
     key: str
     default: bool | float | str
@@ -324,7 +328,7 @@ class PolicyKind:
         if self.embeds:
             yield Parameter(
                 "embedder",
-                "adaba",
+                "",
                 "in place of the file's",
                 choices=embedder_names(),
             )

@@ -215,13 +215,22 @@ class NetworkTenants:
         bandwidth: str | int,
         vms: int | None = None,
         embedder: str | None = None,
+        policy: str | None = None,
         at: Mapping[str, int] | None = None,
+        enforcement: str | None = None,
     ) -> TenantState:
         """Admits a tenant. Raises DoesNotFit too.
 
-        ``at``: server -> number of its VMs, in place of an embedder.
+        ``policy``: placed by its embedder. ``at``: server -> number of its VMs,
+        in place of an embedder. ``enforcement``: in place of the file's.
         """
         places = tuple((at or {}).items())
+        methods = [bool(places), embedder is not None, policy is not None]
+        if sum(methods) > 1:
+            raise BadInput(
+                f"tenant {name}: at= places VMs by hand, embedder= and policy="
+                " by a method: choose one"
+            )
         if vms is None:
             if not places:
                 raise BadInput(
@@ -234,6 +243,8 @@ class NetworkTenants:
             bandwidth_bps=_bandwidth_bps(bandwidth),
             embedder=embedder,
             at=places,
+            enforcement=enforcement,
+            policy=policy,
         )
         return ask(request, TenantState)
 

@@ -21,8 +21,9 @@ from testbed.policy_trials.policy_subject import (
     Subject,
 )
 from testbed.schedulers.policy import CLAIMS
-from testbed.schedulers.registry import own_policies
+from testbed.schedulers.registry import own_policies, policy_kind
 from testbed.spec.document import read_document
+from testbed.spec.experiment_file import parse_experiment
 
 ROOT = Path(__file__).parents[3]
 MINE = '''
@@ -52,6 +53,14 @@ class Clock(Mine):
 class Liar(Mine):
     claims = ("every-job-starts", "no-starvation")
 '''
+
+FILE = """
+topology: {{kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}}
+policies: [{policy}]
+workload:
+  kind: jobs
+  jobs: [{{id: a, vms: 2, bandwidth: 100 Mbit/s, duration: 6 s}}]
+"""
 
 
 @pytest.fixture
@@ -115,7 +124,36 @@ def test_a_class_of_a_file_is_shown_as_a_file_names_it(
 ) -> None:
     shown = printed(capsys, "show", "./mine.py:Mine")
     assert "mine: Starts what fits on arrival." in shown
-    assert 'policies: [{class: "./mine.py:Mine", depth: 3,' in shown
+    assert 'policies: [{class: "./mine.py:Mine", depth: 3}]' in shown
+
+
+@pytest.mark.parametrize("name", ["vc", "dcloud", "bl", "easy"])
+def test_the_shown_entry_is_loaded_as_the_name_alone(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    record = json.loads(printed(capsys, "show", name, "--json"))
+    shown, alone = (
+        parse_experiment(FILE.format(policy=entry), Path("a.yaml"))
+        for entry in (record["entry"], name)
+    )
+    kind = policy_kind(name)
+    given = dict(shown.policies[0].parameters)
+    assert "embedder" not in given
+    assert shown.embedder == alone.embedder == "oktopus"
+    assert kind.given(given) == kind.given({})
+    assert kind.on_failure_of(given) == kind.on_failure_of({})
+    assert kind.sharing_of(given) == kind.sharing_of({})
+
+
+def test_the_default_embedder_is_the_files(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = printed(capsys, "show", "vc")
+    assert "adaba" not in shown.split("in a file:")[1]
+    assert "the file's" in shown
+    record = json.loads(printed(capsys, "show", "vc", "--json"))
+    defaults = {one["key"]: one["default"] for one in record["parameters"]}
+    assert defaults == {"on_failure": "kill", "embedder": None}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from testbed.audit import CHECKS
 from testbed.events import EVENTS
+from testbed.play import backend_trace
 from testbed.record import (
     bandwidth_sweep,
     folder,
@@ -47,7 +48,7 @@ def test_every_file_is_described(tmp_path: Path) -> None:
         folder.SPEC, folder.RESOLVED, folder.PROVENANCE, folder.EVENTS, folder.JOBS, folder.LINKS,
         folder.SUMMARY, folder.REPORT, "plan", folder.LOGS, folder.PLUGINS,
         bandwidth_sweep.PROFILE, bandwidth_sweep.PROFILE_RECORD,
-        *map(parquet_tables.parquet_name, ("jobs", "links", "events")),
+        backend_trace.TRACE, *map(parquet_tables.parquet_name, ("jobs", "links", "events")),
     }  # fmt: skip
     assert described == constants
 

@@ -66,6 +66,9 @@ def test_tenants_are_asked_of_the_keeper(
     )
     tenants.add("b", bandwidth=MBIT, at={"server 1": 1, "3": 2})
     tenants.add("c", vms=1, bandwidth=MBIT, embedder="exact")
+    tenants.add(
+        "d", vms=1, bandwidth=MBIT, policy="dcloud", enforcement="none"
+    )
     tenants.rerate("a", "1 Gbit/s")
     tenants.remove("a")
     tenants.show("a")
@@ -74,6 +77,7 @@ def test_tenants_are_asked_of_the_keeper(
         AddTenant("a", 3, 200 * MBIT),
         AddTenant("b", 3, MBIT, None, (("server 1", 1), ("3", 2))),
         AddTenant("c", 1, MBIT, "exact"),
+        AddTenant("d", 1, MBIT, enforcement="none", policy="dcloud"),
         RerateTenant("a", 1000 * MBIT),
         RemoveTenant("a"),
         ShowTenant("a"),
@@ -85,6 +89,8 @@ def test_a_mistake_asks_nothing(asked: list[KeeperRequest]) -> None:
     tenants = StandingNetwork(7).tenants
     with pytest.raises(BadInput, match="how many VMs"):
         tenants.add("a", bandwidth=MBIT)
+    with pytest.raises(BadInput, match=r"tenant a: .* choose one"):
+        tenants.add("a", bandwidth=MBIT, policy="vc", at={"3": 2})
     with pytest.raises(
         BadInput, match="100 is a bare number: write 100 Mbit/s"
     ):
