@@ -12,7 +12,7 @@ printf -v SHOWN_ROOT %q "$ROOT"      # as a command that is proposed has to name
 SHOWN_VENV=$SHOWN_ROOT/.venv
 STATE=/var/lib/hosenet/provision     # what was put on this machine, so that uninstall finds it
 LOG=/var/log/hosenet-provision.log
-LOCK=/run/lock/hosenet-provision.lock
+LOCK=$STATE/lock                     # where only root can hold or replace it
 COMMAND=/usr/local/bin/testbed
 COMMAND_MARK='# Hosenet: written by provision.sh, removed by its uninstall.'
 PYTHON=/usr/bin/python3              # Debian's: the one its Mininet belongs to, not pyenv's or conda's
@@ -104,9 +104,10 @@ need_root() { [ "$(id -u)" -eq 0 ] || fail "'$1' needs root" "sudo $SHOWN_ROOT/p
 
 # One call at a time; the first change to the machine.
 open_log() {
+    # What runs, and whose tenants are up, stands in it: that concerns root alone.
+    must "making the folder ${STATE%/*}" install -d -m 700 "${STATE%/*}"
     must "making the folder $STATE" mkdir -p "$STATE"
     must "writing to $LOG" tee -a "$LOG" </dev/null
-    must "making the folder ${LOCK%/*}" mkdir -p -m 1777 "${LOCK%/*}"
     must "opening the lock $LOCK" touch "$LOCK"
     exec 9>"$LOCK"
     flock --nonblock 9 || { say "another provision.sh is at work; waiting for it"; flock 9; }
@@ -125,8 +126,12 @@ as_owner() {
         IFS=: read -r name _ _ _ _ home _ < <(getent passwd "$OWNER")
         groups=--init-groups
     fi
+    # Perl gives up the terminal, by which a process of the owner's could type commands into root's
+    # shell (TIOCSTI). A session of its own (setsid) would not be ended by Ctrl-C.
     # By these names pytest calls its folder in /tmp: root's own would be refused to root afterwards.
-    setpriv --reuid="$OWNER" --regid="$group" "$groups" \
+    perl -e 'if (open my $tty, "<", "/dev/tty") { ioctl $tty, 0x5422, 0 or die "TIOCNOTTY: $!\n" }
+             exec @ARGV or die "$ARGV[0]: $!\n"' \
+        setpriv --reuid="$OWNER" --regid="$group" "$groups" \
         env HOME="$home" USER="$name" LOGNAME="$name" "$@"
 }
 

@@ -14,10 +14,11 @@ import errno
 import importlib
 import io
 import logging
+import re
 import socket
 import threading
 import time
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from controller import openflow13
@@ -42,6 +43,12 @@ OUTBOX_MAX = 1024
 # Where ``ryu-manager`` serves pages, but on loopback alone.
 PAGES_HOST = "127.0.0.1"
 PAGES_PORT = 8080
+# Names by which they are reached, with any port: a tunnel's may be another.
+OWN_HOST = re.compile(r"(127\.0\.0\.1|localhost)(:[0-9]+)?", re.IGNORECASE)
+FOREIGN_REQUEST = (
+    b"these pages are for 127.0.0.1 and localhost alone, and for no script of"
+    b" another site\n"
+)
 
 LIBRARY = choose_library()
 _PACKAGE = PACKAGES[LIBRARY]
@@ -508,9 +515,44 @@ def serve_pages() -> int | None:
     for context in library.contexts.values():
         if isinstance(context, kind):
             listener = _pages_listener()
-            hub.spawn(_wsgi.server, listener, context, hub.LoggingWrapper())
+            pages = OwnPages(context)
+            hub.spawn(_wsgi.server, listener, pages, hub.LoggingWrapper())
             return int(listener.getsockname()[1])
     return None
+
+
+class OwnPages:
+    """A WSGI application without the requests that other sites have a browser
+    send.
+
+    A site's script can post to loopback, and it can read what it gets where the
+    site's own name resolves to loopback. The former has the site as its Origin,
+    the latter as its Host. Programs send no Origin.
+    """
+
+    def __init__(self, pages: Callable[..., Iterable[bytes]]) -> None:
+        self._pages = pages
+
+    def __call__(
+        self,
+        environ: dict[str, Any],
+        start_response: Callable[..., Any],
+    ) -> Iterable[bytes]:
+        """Answers a request, as WSGI wants it."""
+        # HTTP/1.0 needs no Host; browsers always send one.
+        host = environ.get("HTTP_HOST", PAGES_HOST)
+        own_origin = f"http://{host}"
+        origin = environ.get("HTTP_ORIGIN", own_origin)
+        is_own = OWN_HOST.fullmatch(host) is not None
+        if is_own and origin.lower() == own_origin.lower():
+            return self._pages(environ, start_response)
+        length = str(len(FOREIGN_REQUEST))
+        headers = [
+            ("Content-Type", "text/plain"),
+            ("Content-Length", length),
+        ]
+        start_response("403 Forbidden", headers)
+        return [FOREIGN_REQUEST]
 
 
 def _pages_listener() -> socket.socket:

@@ -19,7 +19,6 @@ import pwd
 import resource
 import signal
 import socket
-import stat
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
@@ -698,14 +697,30 @@ def _token_in(path: Path) -> str:
     try:
         with path.open(encoding="ascii") as file:
             # By the open file, as the path may lead to another file by now.
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & 0o077:
+            status = os.fstat(file.fileno())
+            # In a shared folder another user can make the file first, with a
+            # token of his choice.
+            if status.st_uid not in _own_uids():
+                raise _unusable_token(
+                    f"{path} belongs to {_user_name(status.st_uid)}, who knows"
+                    " the token: name a file of your own"
+                )
+            if status.st_mode & 0o077:
                 raise _unusable_token(
                     f"{path} is open to others: chmod 600 {path}"
                 )
             return file.read().strip()
     except (OSError, UnicodeDecodeError) as error:
         raise _unusable_token(f"token file: {error}") from None
+
+
+def _own_uids() -> set[int]:
+    """This process's user, and the one who called sudo if that is root."""
+    uids = {os.geteuid()}
+    if os.geteuid() == 0:
+        with suppress(KeyError, ValueError):
+            uids.add(int(os.environ["SUDO_UID"]))
+    return uids
 
 
 def _unusable_token(message: str) -> CannotStart:

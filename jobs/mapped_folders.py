@@ -23,6 +23,7 @@ _CLONE_TREE = 1
 _WITH_MOUNTS_BELOW = 0x8000
 _BY_DESCRIPTOR = 0x1000
 _FROM_DESCRIPTOR_TO_DESCRIPTOR = 0x04 | 0x40
+_NO_SETUID = 0x02
 _MAPPED_IDS = 0x100000
 _FOLDER_NO_LINK = os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY
 _END_OF_IDS = (1 << 32) - 1
@@ -143,7 +144,9 @@ def _mount_mapped(
     tree = linux.system_call(OPEN_TREE, folder, b"", flags)
     try:
         # Flags to set and to clear, propagation, user namespace.
-        attributes = struct.pack("4Q", _MAPPED_IDS, 0, 0, namespace)
+        # A setuid file that a program leaves there has no effect in a VM.
+        set_flags = _MAPPED_IDS | _NO_SETUID
+        attributes = struct.pack("4Q", set_flags, 0, 0, namespace)
         linux.system_call(
             MOUNT_SETATTR,
             tree,

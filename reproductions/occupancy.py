@@ -31,9 +31,10 @@ class Occupancy:
     """Event sink that records every stay, and a meter of what best-effort jobs
     send.
 
-    Reserved jobs count with what they reserve on the servers' own uplinks: a
-    reserved transfer is always limited by its bandwidth, so that is what they
-    send. Memory: a stay per start and per resumption.
+    Reserved jobs count with what they reserve on the servers' own uplinks, and
+    those without a reservation with what they send there. A permutation may keep
+    flows inside a server, so that a reserved job sends less than it reserves
+    (decision 20). Memory: a stay per start and per resumption.
     """
 
     def __init__(self) -> None:

@@ -3,9 +3,10 @@ simulated: on Figure 5's machines, and on Figure 4's for what shows there alone.
 The order of EDF, Oktopus and PS-P depends on them.
 
 As judged, profiles are linear: running times fall linearly with bandwidth, by
-the formula of Section V.A, and jobs take them. Jobs of one row take p·b/b', a
-fixed volume's time, while schedulers know the linear profile. A workload of
-kind ``swim`` cannot have profiles that are p·b/b' themselves.
+the formula of Section V.A, and jobs take them, but for those under PS-P, whose
+independent flows send a fixed volume: they take p·b/b'. In some rows all jobs
+do, while schedulers know the linear profile. A workload of kind ``swim`` cannot
+have profiles that are p·b/b' themselves.
 """
 
 from __future__ import annotations
@@ -112,11 +113,12 @@ INTERPRETATIONS_OF_JSA = Figure(
 
 @dataclass(frozen=True)
 class LargeAlternative:
-    """Parameters by series in place of the interpretation's, and the number of
-    jobs.
+    """Parameters by series in place of the interpretation's, values of the
+    workload section, and the number of jobs.
     """
 
     parameters: dict[str, Parameters] = field(default_factory=dict)
+    workload: dict[str, str] = field(default_factory=dict)
     jobs: float = JOBS
 
 
@@ -124,6 +126,9 @@ class LargeAlternative:
 LARGE_ALTERNATIVES = {
     "as judged": LargeAlternative(),
     "coupled flows of PS-P": LargeAlternative({PSP: LOCKSTEP}),
+    "coupled flows of PS-P, times p·b/b'": LargeAlternative(
+        {PSP: LOCKSTEP}, workload={"volume": "fixed"}
+    ),
     "500 jobs in each group": LargeAlternative(jobs=500.0),
 }
 LARGE_ROWS = rows_of(FOUR, LARGE_ALTERNATIVES)
@@ -144,6 +149,7 @@ def _large_under(
         jobs=alternative.jobs,
         parameters=alternative.parameters.get(series),
         vms=mean_vms,
+        **alternative.workload,
     )
 
 

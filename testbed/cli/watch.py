@@ -214,7 +214,8 @@ async def _wait_for_end(pid: int, stop: asyncio.Event) -> None:
 def _token(file: Path | None) -> str:
     """A new token, or the one in a file; a missing file is written.
 
-    Raises BadInput where others can read the file, or it holds no token.
+    Raises BadInput where the file is another user's or can be read by others,
+    or it holds no token.
     """
     # A new one at each start, so that earlier links no longer open the page.
     new = secrets.token_urlsafe(32)
@@ -231,7 +232,19 @@ def _token(file: Path | None) -> str:
 
 
 def _read_token(file: Path, opened: IO[bytes]) -> str:
-    if os.fstat(opened.fileno()).st_mode & 0o077:
+    status = os.fstat(opened.fileno())
+    owner = caller()
+    owners = {os.geteuid()}
+    if owner is not None:
+        owners.add(owner.uid)
+    # In a shared folder another user can make the file first, with a token of
+    # his choice.
+    if status.st_uid not in owners:
+        raise BadInput(
+            f"{file} belongs to {user_name(status.st_uid)}, who knows the token",
+            "name a file of your own, or one that does not exist yet",
+        )
+    if status.st_mode & 0o077:
         raise BadInput(
             f"{file} can be read by other users", f"chmod 600 {file}"
         )

@@ -318,6 +318,9 @@ def _output(
             check=False,
             stdin=subprocess.DEVNULL,
             env=environment,
+            # By root's terminal, a tree's owner could otherwise type commands
+            # into root's shell (TIOCSTI).
+            start_new_session=True,
             **run_as,
         )
     except (OSError, subprocess.SubprocessError):

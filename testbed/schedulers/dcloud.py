@@ -61,17 +61,28 @@ class Reshaping:
     scales: bool = True
 
 
-def relaxed_s(duration_s: float, deadline_s: float, gamma: float) -> float:
+def exact(value: float) -> Fraction:
+    """The decimal number that a float is written as: 0.12 is 12/100.
+
+    In binary 1.12 lies above that, and so did p̃: half of a bandwidth was then
+    a little more than half.
+    """
+    return Fraction(repr(float(value)))
+
+
+def relaxed_exactly(
+    duration_s: float, deadline_s: Fraction, gamma: float
+) -> Fraction:
     """p̃ = min((1 + γ)p, d): the profile with its tolerated error (Section
     III.A).
     """
-    return min((1.0 + gamma) * duration_s, deadline_s)
+    return min((1 + exact(gamma)) * exact(duration_s), deadline_s)
 
 
 def shapes(
     bandwidth_bps: int,
-    relaxed: float,
-    deadline_s: float,
+    relaxed_s: Fraction,
+    deadline_s: Fraction,
     reshaping: Reshaping,
 ) -> list[list[Shape]]:
     """The grid of Algorithm 1, one list per t' in rising order, b' falling
@@ -84,11 +95,11 @@ def shapes(
 
     Raises ValueError when p̃ > d.
     """
-    p = Fraction(relaxed)
-    d = Fraction(deadline_s)
+    p = relaxed_s
+    d = deadline_s
     if not 0 < p <= d:
         raise ValueError(
-            f"a relaxed duration of {relaxed:g} s does not fit {deadline_s:g} s"
+            f"a relaxed duration of {float(p):g} s does not fit {float(d):g} s"
         )
     # Over the common denominator everything is an integer, and integers are
     # fast.
@@ -108,7 +119,7 @@ def shapes(
         )
         row = []
         for rate in rates:
-            duration_s = scaled_duration_s(relaxed, bandwidth_bps, rate)
+            duration_s = scaled_duration_s(float(p), bandwidth_bps, rate)
             row.append(Shape(delay_s, rate, duration_s))
         rows.append(row)
     return rows
@@ -215,14 +226,14 @@ class DCloud:
         """The points that are tried, by starting time. Without a deadline there
         is no room.
         """
-        deadline_s = job.deadline_s
         # With d = p̃ there is neither a later start nor a smaller
         # bandwidth.
-        if deadline_s is None:
-            deadline_s = (1.0 + self._gamma) * job.duration_s
-        relaxed = relaxed_s(job.duration_s, deadline_s, self._gamma)
+        deadline_s = (1 + exact(self._gamma)) * exact(job.duration_s)
+        if job.deadline_s is not None:
+            deadline_s = exact(job.deadline_s)
+        relaxed_s = relaxed_exactly(job.duration_s, deadline_s, self._gamma)
         return shapes(
-            job.bandwidth_bps, relaxed, deadline_s, self._reshaping
+            job.bandwidth_bps, relaxed_s, deadline_s, self._reshaping
         )
 
     # -- inside -----------------------------------------------------------------------------

@@ -98,6 +98,9 @@ def _reply(request: Mapping[str, Any]) -> _Reply:
         capture_output=True,
         check=False,
         env=without_python_variables(),
+        # By root's terminal, the file could otherwise type commands into root's
+        # shell (TIOCSTI).
+        start_new_session=True,
         **run_as,
     )
     # plain_text removes control sequences of a terminal.

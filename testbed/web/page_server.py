@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from contextlib import suppress
 from importlib.resources import files
 from socket import socket
 from typing import Annotated, Any, Literal, Protocol
@@ -29,6 +30,12 @@ from testbed.web.followed_run import (
     Status,
 )
 from testbed.web.openmetrics import CONTENT_TYPE, Measured, metrics_text
+from testbed.web.page_connections import (
+    STRANGERS_MAX,
+    Strangers,
+    accept_all,
+    stream_of,
+)
 
 LOOPBACK = "127.0.0.1"
 HOSTS = frozenset((LOOPBACK, "localhost", "[::1]"))
@@ -39,6 +46,8 @@ FOLLOW_MS = 1_000.0
 PLAY_MS = 100.0
 LONGEST_MESSAGE_BYTES = 65_536
 TOKEN_WITHIN_S = 10.0
+IDLE_S = 30.0
+"""Longest wait for a request's head; Tornado's own is an hour."""
 BAD_TOKEN = 4401
 """Code of a closed WebSocket; from 4000 on codes are an application's own."""
 WRONG_LINK = (
@@ -160,6 +169,7 @@ class PageServer:
         self.sources: list[PageSource] = []
         self.folder: FollowedFolder | None = None
         self.viewers: set[Viewer] = set()
+        self.strangers = Strangers(STRANGERS_MAX)
         self._token = token.encode()
         self._files = static_files()
         self._statuses: list[Status] = []
@@ -307,6 +317,7 @@ class Metrics(_Guarded):
         if scheme.lower() != "bearer" or not self._page.allows(token):
             self.set_header("WWW-Authenticate", "Bearer")
             raise HTTPError(401, reason="the token is missing or wrong")
+        self._page.strangers.leave(stream_of(self.request))
         # A scrape has what is there now, not what there was a second ago.
         self._page.follow()
         self.set_header("Content-Type", CONTENT_TYPE)
@@ -328,6 +339,8 @@ class Viewer(WebSocketHandler):
         # Tornado itself only compares the Origin with the Host. Both are the
         # site's where a site has its name resolve to loopback.
         require_own_host(self.request.host_name)
+        # Once it is a WebSocket the request has it no longer.
+        self._stream = stream_of(self.request)
 
     def open(self, *_: str, **__: str) -> None:
         # The page's script sends the token at once. A connection that sends
@@ -361,6 +374,7 @@ class Viewer(WebSocketHandler):
             self.close(BAD_TOKEN, "wrong token")
             return
         self._allowed = True
+        self._page.strangers.leave(self._stream)
         self._page.viewers.add(self)
         self._page.follow()
         # Of several policies the one that runs now is shown.
@@ -454,8 +468,14 @@ async def serve_page(
 ) -> None:
     """Serves the page on a listening socket until ``stop`` is set."""
     # No request has a body.
-    server = HTTPServer(page.application(), max_body_size=0)
-    server.add_socket(listening)
+    server = HTTPServer(
+        page.application(),
+        max_body_size=0,
+        idle_connection_timeout=IDLE_S,
+    )
+    accepting = asyncio.create_task(
+        accept_all(listening, server, page.strangers)
+    )
     page.follow()
     following = PeriodicCallback(page.follow, FOLLOW_MS)
     playing = PeriodicCallback(page.play, PLAY_MS)
@@ -466,7 +486,10 @@ async def serve_page(
     finally:
         following.stop()
         playing.stop()
-        server.stop()
+        accepting.cancel()
+        with suppress(asyncio.CancelledError):
+            await accepting
+        listening.close()
         # 1001: the endpoint goes away (RFC 6455, 7.4.1); the page then says
         # that the server has ended.
         for viewer in list(page.viewers):

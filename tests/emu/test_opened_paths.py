@@ -27,6 +27,9 @@ workload:
       command: [python3, ./who.py]
 expect: {fidelity: invalid}
 """
+OWN_CONTROLLER = """\
+controller: {app: learning_switch.py}
+"""
 PROGRAM = """\
 import os
 from pathlib import Path
@@ -87,3 +90,23 @@ def test_a_run_report_and_audit_go_by_open_folders(
     assert len(users) == 2
     assert not any(text.startswith(f"{CALLER} ") for text in users)
     assert all(text.endswith(f" {CALLER}\n") for text in users)
+
+
+def test_the_log_of_the_callers_controller_goes_by_open_folders(
+    folder: Path, tmp_path: Path, prefix: str
+) -> None:
+    """Root reads it at each policy's end, for errors.
+
+    The application is read as it is named, for its imports, before any program.
+    """
+    application = folder / "learning_switch.py"
+    shutil.copy(PROJECT / "examples" / application.name, application)
+    os.chown(application, CALLER, CALLER)
+    file = folder / "x.yaml"
+    file.write_text(EXPERIMENT + OWN_CONTROLLER)
+    run = ("run", "x.yaml", "--prefix", prefix)
+    by_name = {file.name, application.name, str(application)}
+    expected = {f"open {name}" for name in by_name}
+    assert set(opened(folder, tmp_path, *run)) == expected
+    (log,) = folder.glob("runs/*/logs/controller.log")
+    assert log.stat().st_size > 0

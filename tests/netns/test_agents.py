@@ -529,6 +529,20 @@ def test_a_command_owns_its_callers_folder_and_is_not_the_caller(
     assert home.stat().st_uid == CALLER
 
 
+def test_no_setuid_file_of_its_callers_folder_has_effect(
+    pool: AgentPool, watch: Watch, prefix: str, home: Path
+) -> None:
+    script = 'cat /proc/self/mountinfo > "$1/mounts"; exit 9'
+    pool.spawn(by_sudo(prefix, home, 0, script))
+    watch.until(["vm0"], Ready)
+    pool.begin(["vm0"], time.monotonic_ns())
+    watch.until(["vm0"], AgentExited)
+    mounts = (home / "work" / "mounts").read_text().splitlines()
+    fields = [line.split() for line in mounts]
+    (options,) = [row[5] for row in fields if row[4] == str(home)]
+    assert "nosuid" in options.split(",")
+
+
 WAITS = (
     'exec 5<"$0"; echo $$ > "$1/new"; mv "$1/new" "$1/pid"; exec sleep 600'
 )

@@ -6,14 +6,19 @@ and asks the switches, not the application, whether they are connected to it.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from testbed.errors import RunFailed
+from testbed.owned_files import opened_file
 from testbed.plan.fidelity import Finding
 from testbed.units import number_of
 
@@ -84,17 +89,32 @@ class OwnController:
     def check(self) -> None:
         """Raises RunFailed where the application's process has ended."""
         code = self.process.process.poll()
-        if code is not None:
-            ended = f"the controller {self.app} has ended with {code}"
-            message = ": ".join([ended, *self.errors()[-1:]])
-            raise RunFailed(message, f"see {self.log}")
+        if code is None:
+            return
+        message = f"the controller {self.app} has ended with {code}"
+        # A log that cannot be read explains no end.
+        with suppress(OSError):
+            message = ": ".join([message, *self.errors()[-1:]])
+        raise RunFailed(message, f"see {self.log}")
 
     def errors(self) -> list[str]:
-        """The last line of each traceback in the last MiB of its log."""
-        # The end alone: an application may log without end.
-        with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - LOG_TAIL_BYTES))
-            return TRACEBACK.findall(file.read().decode(errors="replace"))
+        """The last line of each traceback in the last MiB of its log.
+
+        Raises OSError for a link, a FIFO or a device: the log is in a folder of
+        the caller's, who may have put another file in its place.
+        """
+        descriptor = opened_file(self.log, follow_link=False)
+        try:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError(errno.EINVAL, "not a regular file")
+            # The end alone: an application may log without end, also while its
+            # log is read.
+            begin = max(0, status.st_size - LOG_TAIL_BYTES)
+            end = os.pread(descriptor, LOG_TAIL_BYTES, begin)
+        finally:
+            os.close(descriptor)
+        return TRACEBACK.findall(end.decode(errors="replace"))
 
     @property
     def trouble(self) -> str:
@@ -106,11 +126,20 @@ class OwnController:
             sentences.append(
                 f"{_several(missing)} not connected to {self.app}"
             )
-        if errors := self.errors():
-            sentences.append(
-                f"{number_of(len(errors), 'error')} in {self.log}, the last {errors[-1]}"
-            )
+        if trouble := self._logged_trouble():
+            sentences.append(trouble)
         return "; ".join(sentences)
+
+    def _logged_trouble(self) -> str:
+        """A sentence on the errors in the application's log; empty without any."""
+        try:
+            errors = self.errors()
+        except OSError as error:
+            return f"{self.log} cannot be read: {error.strerror}"
+        if not errors:
+            return ""
+        count = number_of(len(errors), "error")
+        return f"{count} in {self.log}, the last {errors[-1]}"
 
     def findings(self, n_trees: int) -> list[Finding]:
         """Fidelity of a run whose flows are the application's.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -85,6 +86,9 @@ def _made(
         user=account.pw_uid,
         group=account.pw_gid,
         extra_groups=[],
+        # By root's terminal, a package could otherwise type commands into root's
+        # shell (TIOCSTI).
+        start_new_session=True,
         umask=0o022,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -96,12 +100,18 @@ def _made(
         assert process.stderr is not None  # noqa: S101 - a pipe
         # The interpreter's path comes last; a sentence is shown at once, as the
         # next line may come minutes later.
-        for line in process.stdout:
-            last = line.rstrip("\n")
-            if not last.startswith("/"):
-                narrate(plain_text(last))
-        # A few lines only, so the process never waits for room in this pipe.
-        complaint = process.stderr.read().strip() or "it was killed"
+        try:
+            for line in process.stdout:
+                last = line.rstrip("\n")
+                if not last.startswith("/"):
+                    narrate(plain_text(last))
+            # A few lines only, so the process never waits for room in this
+            # pipe.
+            complaint = process.stderr.read().strip() or "it was killed"
+        except BaseException:
+            # A terminal's Ctrl-C does not reach another session.
+            os.killpg(process.pid, signal.SIGINT)
+            raise
     if process.returncode == 0:
         return last
     message = (
@@ -133,6 +143,7 @@ def _interpreter(account: pwd.struct_passwd) -> str:
                 user=account.pw_uid,
                 group=account.pw_gid,
                 extra_groups=[],
+                start_new_session=True,
                 check=True,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

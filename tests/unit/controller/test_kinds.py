@@ -12,8 +12,9 @@ import struct
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from ipaddress import IPv4Address
 from pathlib import Path
 
@@ -265,6 +266,22 @@ def asked(port: int | None, path: str, posted: object = None) -> str:
         return str(answer.read().decode())
 
 
+def answered(
+    port: int | None, path: str, posted: object, headers: dict[str, str]
+) -> tuple[int, str]:
+    """Status and text of an answer, whatever it is."""
+    assert port is not None
+    connection = HTTPConnection("127.0.0.1", port, timeout=60)
+    with closing(connection):
+        if posted is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            body = json.dumps(posted)
+            connection.request("POST", path, body, headers)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Two applications of ours beside four of the library's, at one port."""
@@ -323,6 +340,64 @@ def test_the_librarys_own_pages(pages: Running) -> None:
         time.sleep(0.1)
     switches = json.loads(asked(port, "/v1.0/topology/switches"))
     assert len(switches) == 3
+
+
+FLOWS = "/stats/flowentry/add"
+REFUSED = [
+    {"Host": "hostile.example"},
+    {"Host": "hostile.example:8080"},
+    {"Host": "127.0.0.1.hostile.example"},
+    {"Host": "hostile.example@127.0.0.1"},
+    {"Host": ""},
+    {"Origin": "http://hostile.example"},
+    {"Origin": "null"},
+    # Another program's page on this machine.
+    {"Origin": "http://127.0.0.1:1"},
+    {"Host": "hostile.example", "Origin": "http://hostile.example"},
+]
+
+
+@pytest.mark.needs("ryu")
+@pytest.mark.parametrize("headers", REFUSED, ids=str)
+def test_requests_of_other_sites_reach_no_page(
+    pages: Running, headers: dict[str, str]
+) -> None:
+    """As a browser sends them for a site: its script's, or to its own name."""
+    cookie = 6_000 + 2 * REFUSED.index(headers)
+    flow = {"dpid": 2, "match": {}, "actions": [], "cookie": cookie}
+    port = pages.process.pages_port
+    sent = {"Content-Type": "text/plain", **headers}
+    for path, posted in (("/stats/switches", None), (FLOWS, flow)):
+        status, text = answered(port, path, posted, sent)
+        assert status == 403, text
+        assert "127.0.0.1 and localhost alone" in text
+    # Switches read in order: this one would come after the other.
+    allowed = {**flow, "cookie": cookie + 1}
+    assert answered(port, FLOWS, allowed, {})[0] == 200
+    switch = pages.switches[2]
+    switch.until(FLOW_MOD, struct.pack("!Q", cookie + 1))
+    refused = struct.pack("!Q", cookie)
+    assert not any(refused in body for body in switch.bodies(FLOW_MOD))
+
+
+@pytest.mark.needs("ryu")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "localhost:8080"},
+        {"Host": "LOCALHOST"},
+        # Through a tunnel whose port is another.
+        {"Host": "127.0.0.1:9", "Origin": "http://127.0.0.1:9"},
+    ],
+    ids=str,
+)
+def test_the_pages_own_requests_are_served(
+    pages: Running, headers: dict[str, str]
+) -> None:
+    port = pages.process.pages_port
+    status, text = answered(port, "/stats/switches", None, headers)
+    assert status == 200
+    assert sorted(json.loads(text)) == [1, 2, 3]
 
 
 @pytest.mark.needs("ryu")

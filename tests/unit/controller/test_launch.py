@@ -40,6 +40,7 @@ from controller.launch import (
     User,
     _exit_on_signal,
     _give_up_root,
+    _token,
     unprivileged_user,
 )
 from controller.library import (
@@ -694,6 +695,24 @@ def test_a_token_file_that_others_can_read_is_refused(
     answer = json.loads(ended.stdout)
     assert answer.pop("message") in ended.stderr
     assert answer == {"ready": False, "error": "token", "port": None}
+
+
+@pytest.mark.needs("root")
+def test_a_token_file_is_this_users_or_the_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shared folder somebody else may make it first."""
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    path.chmod(0o600)
+    os.chown(path, 54_321, 54_321)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    with pytest.raises(CannotStart, match="belongs to 54321, who knows"):
+        _token(path)
+    monkeypatch.setenv("SUDO_UID", "54321")
+    assert _token(path) == TOKEN
+    os.chown(path, 0, 0)
+    assert _token(path) == TOKEN
 
 
 def test_privileges_that_cannot_be_given_up_are_no_fault_of_a_saved_state(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -89,6 +90,43 @@ def test_errors_of_its_log_are_counted(tmp_path: Path) -> None:
 def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     long = LOG + "x" * (own_flows.LOG_TAIL_BYTES + 1) + "\n" + LOG
     assert len(own(tmp_path, log=long).errors()) == 2
+
+
+def test_no_file_that_the_caller_puts_in_the_logs_place_is_read(
+    tmp_path: Path,
+) -> None:
+    """Root reads the log, in a folder of the caller's."""
+    secret = tmp_path / "secret"
+    secret.write_text(LOG)
+    ended = own(tmp_path, code=1)
+    mine = own(tmp_path)
+    mine.log.unlink()
+    mine.log.symlink_to(secret)
+    assert mine.trouble.startswith(f"{mine.log} cannot be read: ")
+    assert mine.findings(1)[-1].level == "suspect"
+    with pytest.raises(RunFailed, match=r"mine.py has ended with 1(\n|$)"):
+        ended.check()
+    mine.log.unlink()
+    # Nobody writes to it: a reader that opens it as a file waits for ever.
+    os.mkfifo(mine.log)
+    assert mine.trouble == f"{mine.log} cannot be read: not a regular file"
+
+
+def test_a_log_that_grows_meanwhile_is_read_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_flows, "LOG_TAIL_BYTES", len(LOG))
+    mine = own(tmp_path, log=LOG)
+    size = os.fstat
+
+    def grown(descriptor: int) -> os.stat_result:
+        status = size(descriptor)
+        with mine.log.open("a") as file:
+            file.write(LOG)
+        return status
+
+    monkeypatch.setattr(own_flows.os, "fstat", grown)
+    assert len(mine.errors()) == 2
 
 
 def test_flows_of_others_are_no_fault_but_where_they_may_leave_the_reserved_links(

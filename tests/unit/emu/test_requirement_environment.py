@@ -6,6 +6,7 @@ import os
 import pwd
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,18 @@ while not Path({heard!r}).exists():
         sys.exit("nobody heard of it")
     time.sleep(0.01)
 print("/an/interpreter", flush=True)
+"""
+PIP = """
+import os, time
+from pathlib import Path
+if os.fork():
+    os.wait()
+    os._exit(0)
+try:
+    print("Installing", flush=True)
+    time.sleep(120)
+except KeyboardInterrupt:
+    Path({ended!r}).touch()
 """
 
 
@@ -73,3 +86,29 @@ def test_an_installation_that_was_killed_is_called_so(
         with_packages(CHOICE, lambda _: None)
     message = "controller.packages: /needs.txt: it was killed"
     assert refused.value.message == message
+
+
+def test_an_installation_has_no_terminal_of_roots(program: Path) -> None:
+    """By root's terminal, a package could type commands into root's shell."""
+    program.write_text("import os\nprint(os.getsid(0))\nprint('/python')\n")
+    lines: list[str] = []
+    with_packages(CHOICE, lines.append)
+    assert lines != [str(os.getsid(0))]
+
+
+def test_an_installation_ends_with_ctrl_c(
+    program: Path, tmp_path: Path
+) -> None:
+    """Also pip, its child: the terminal's signal reaches no other session."""
+    ended = tmp_path / "ended"
+    program.write_text(PIP.format(ended=str(ended)))
+
+    def interrupted(_: str) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        with_packages(CHOICE, interrupted)
+    deadline_s = time.monotonic() + 60
+    while not ended.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import pwd
 import re
 import shlex
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import time
@@ -46,21 +49,31 @@ def with_provision(
     checkout: Path, script: str, output: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a script that has provision.sh's functions, with all that it writes in ``checkout``."""
+    return subprocess.run(
+        words(checkout, script),
+        input=output,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=environment(checkout),
+    )
+
+
+def words(checkout: Path, script: str) -> list[str]:
+    """The command of a script that has provision.sh's functions."""
     prelude = f"""
         . {checkout}/provision.sh
         STATE={checkout}/state LOG={checkout}/log LOCK={checkout}/lock PYTHON={sys.executable}
         OVS_LOG={checkout}
         mkdir -p "$STATE"; : >>"$LOG"
     """
-    return subprocess.run(
-        ["bash", "-c", prelude + script],
-        input=output,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        env={"PATH": f"{checkout}/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-    )
+    return ["bash", "-c", prelude + script]
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    """Variables by which a script finds the fake commands first."""
+    return {"PATH": f"{checkout}/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 
 
 @pytest.mark.needs("root")
@@ -72,6 +85,36 @@ def test_what_the_owner_runs_bears_the_owners_names(checkout: Path) -> None:
     assert told.stdout == f"{nobody.pw_uid} nobody nobody {nobody.pw_dir}\n"
     told = with_provision(checkout, f"OWNER=64321; {script}")
     assert told.stdout == "64321 64321 64321 /nonexistent\n"
+
+
+@pytest.mark.needs("root")
+def test_what_the_owner_runs_has_no_terminal_and_ends_by_ctrl_c(
+    checkout: Path,
+) -> None:
+    """By root's terminal it could type commands into root's shell."""
+    script = """
+        OWNER=64321
+        opens='if (exec </dev/tty) 2>&-; then echo opened; else echo none; fi'
+        sh -c "$opens"
+        as_owner sh -c "$opens; echo asleep; exec sleep 50"
+        echo "runs on"
+    """
+    keyboard, terminal = os.openpty()
+    with subprocess.Popen(
+        ["setsid", "--ctty", *words(checkout, script)],
+        stdin=terminal,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(checkout),
+    ) as process:
+        os.close(terminal)
+        assert process.stdout is not None
+        shown = [process.stdout.readline().strip() for _ in range(3)]
+        os.write(keyboard, b"\x03")
+        rest = process.stdout.read()
+    os.close(keyboard)
+    assert shown == ["opened", "none", "asleep"]
+    assert (rest, process.returncode) == ("", -signal.SIGINT)
 
 
 BESIDE = """
@@ -396,18 +439,27 @@ def test_a_log_on_a_full_device_is_told(checkout: Path) -> None:
     assert "df -h" in told.stderr
 
 
-def test_the_locks_folder_is_made_where_there_is_none(
+def test_the_lock_lies_where_only_its_owner_can_put_it(
     checkout: Path,
 ) -> None:
+    """Anybody may make a link of its name in /run/lock, and hold it."""
+    above = checkout / "var"
+    above.mkdir(mode=0o755)
+    state = above / "provision"
     told = with_provision(
-        checkout, f"LOCK={checkout}/new/lock; open_log; echo continued"
+        checkout,
+        f"STATE={state}; LOCK=$STATE/lock; open_log; echo continued",
     )
     assert (told.returncode, told.stdout, told.stderr) == (
         0,
         "continued\n",
         "",
     )
-    assert (checkout / "new/lock").exists()
+    assert (state / "lock").exists()
+    # A folder of an earlier version was open to all.
+    assert stat.S_IMODE(above.stat().st_mode) == 0o700
+    text = (ROOT / "provision.sh").read_text("utf-8")
+    assert "LOCK=$STATE/lock " in text
 
 
 # ------------------------------------------------------------------------------ the checkout's path

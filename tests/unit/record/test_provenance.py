@@ -147,6 +147,20 @@ def test_no_work_tree_is_null(tmp_path: Path) -> None:
     assert (found["commit"], found["dirty"]) == (None, None)
 
 
+def test_git_has_no_terminal_of_roots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By root's terminal, a tree's owner could type commands into its shell."""
+    (tmp_path / ".git").mkdir()
+    fake = tmp_path / "git"
+    fake.write_text("#!/bin/sh\nexec ps -o sid= -p $$\n", encoding="utf-8")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    session = code(tmp_path)["commit"]
+    assert isinstance(session, str)
+    assert int(session) != os.getsid(0)
+
+
 def identity(path: Path) -> tuple[int, ...]:
     """Owner and time of writing; reading it may change the time of access."""
     stat = path.stat()

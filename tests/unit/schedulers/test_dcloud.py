@@ -74,6 +74,43 @@ def test_figure_1(dc: DataCentre, by: str) -> None:
     assert sorted(count for _, count in found.vms_on) == [2, 4]
 
 
+@pytest.mark.parametrize(
+    "duration_s", [0.7, 33.0, 50.0, 100.0, 125.0, 200.0, 600.0, 3600.0]
+)
+@pytest.mark.parametrize("dc", [FIG1, FIG1_INSIDE], ids=["alone", "inside"])
+def test_figure_1_with_profiles_that_may_err(
+    dc: DataCentre, duration_s: float
+) -> None:
+    """p̃ of 12 % more, and twice that until the deadline, whatever p is: in
+    floats 1.12 is above 1.12, and half the bandwidth did not last.
+    """
+    deadline_s = round(2.24 * duration_s, 6)
+    job = JobRequest("j", 0.0, 6, GIGA, duration_s, deadline_s)
+    found = reserved(play(dc, [job]))["j"]
+    assert (found.rate_bps, found.start_s) == (GIGA // 2, 0.0)
+    assert found.end_s == pytest.approx(deadline_s, rel=1e-12)
+    assert sorted(count for _, count in found.vms_on) == [2, 4]
+
+
+@pytest.mark.parametrize(
+    "duration_s", [0.7, 33.0, 50.0, 100.0, 125.0, 200.0, 3600.0]
+)
+def test_a_job_starts_where_another_s_reservation_ends(
+    duration_s: float,
+) -> None:
+    full = tree([2, 2], GIGA, 2)
+    deadline_s = round(2.24 * duration_s, 6)
+    jobs = [
+        JobRequest(
+            name, 0.0, 8, 0, duration_s, deadline_s, demand=Compute()
+        )
+        for name in ("first", "second")
+    ]
+    found = reserved(play(full, jobs))
+    assert found["first"].start_s == 0.0
+    assert found["second"].start_s == found["first"].end_s
+
+
 def test_sliding_past_what_is_there() -> None:
     # The data centre is full until 10 s; a job that can wait does, and starts at a grid point.
     fills = JobRequest("fills", 0.0, 24, 0, 10.0, 10.0, demand=Compute())

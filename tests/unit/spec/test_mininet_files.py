@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -213,6 +214,16 @@ def test_a_file_that_gives_no_topo(
 ) -> None:
     (shown,) = errors(file, code)
     assert shown.startswith(expected)
+
+
+@pytest.mark.slow
+@needs_mininet
+def test_a_file_has_no_terminal_of_roots(file: Path) -> None:
+    """By root's terminal it could type commands into root's shell."""
+    (shown,) = errors(file, "import os\nexit(os.getsid(0))\n")
+    reason = "topo.py:3:1: topology.path: raises SystemExit: "
+    assert shown.startswith(reason)
+    assert int(shown.removeprefix(reason)) != os.getsid(0)
 
 
 @pytest.mark.slow

@@ -78,21 +78,27 @@ async def asked(connection: WebSocketClientConnection, **what: Any) -> Any:
     return await message(connection)
 
 
-def serve(page: PageServer, use: Use) -> None:
-    async def both() -> None:
+def serve(
+    page: PageServer, use: Use, listening: socket.socket | None = None
+) -> None:
+    if listening is None:
         listening = socket.create_server(("127.0.0.1", 0))
-        listening.settimeout(0)
-        stop = asyncio.Event()
-        client = Client(page, listening.getsockname()[1])
-        serving = asyncio.create_task(serve_page(page, listening, stop))
-        try:
-            await use(client)
-        finally:
-            await client.close()
-            stop.set()
-            await serving
+    listening.settimeout(0)
+    asyncio.run(_served(page, use, listening))
 
-    asyncio.run(both())
+
+async def _served(
+    page: PageServer, use: Use, listening: socket.socket
+) -> None:
+    stop = asyncio.Event()
+    client = Client(page, listening.getsockname()[1])
+    serving = asyncio.create_task(serve_page(page, listening, stop))
+    try:
+        await use(client)
+    finally:
+        await client.close()
+        stop.set()
+        await serving
 
 
 @pytest.fixture

@@ -130,6 +130,25 @@ def test_a_bad_token_file_is_refused(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.needs("root")
+def test_a_token_file_is_this_users_or_the_callers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shared folder somebody else may make it first."""
+    file = tmp_path / "token"
+    file.write_text("a" * 40)
+    file.chmod(0o600)
+    os.chown(file, 54_321, 54_321)
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    with pytest.raises(BadInput, match="belongs to 54321, who knows"):
+        watch._token(file)
+    monkeypatch.setenv("SUDO_UID", "54321")
+    monkeypatch.setenv("SUDO_GID", "54321")
+    assert watch._token(file) == "a" * 40
+    os.chown(file, 0, 0)
+    assert watch._token(file) == "a" * 40
+
+
 @pytest.mark.parametrize("text", ["é" * 40, "two words " * 4, "a\n" * 20])
 def test_a_token_that_no_header_holds_is_refused(
     tmp_path: Path, text: str
