@@ -605,6 +605,11 @@ def job_of(submission: Submission, request: Record, chosen: Record) -> dict[str,
         value = number_of(job[key], f"{key} of {call}", ON_THE_WIRE)
         if not lowest <= value <= highest:
             raise Wrong(f"{key} of {call} is {value:g}", f"{lowest} to {highest}", ON_THE_WIRE)
+    # In the units of the experiment file, which is refused for either.
+    for least, most, unit in (("duration", "deadline", 1e3), ("granted", "bandwidth", 1e6)):
+        if round(job[least] * unit) > round(job[most] * unit):
+            seen = f"{call} has {least} {job[least]:g} and {most} {job[most]:g}"
+            raise Wrong(seen, f"{least} at most {most}", ON_THE_WIRE)
     return job
 
 

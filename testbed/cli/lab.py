@@ -90,7 +90,7 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
     failure a sentence.
 
     Exit codes: 0 all checks that ran passed, 1 one failed, 2 bad usage, 3 this
-    machine cannot.
+    machine cannot, 4 a live check broke off.
     """
     checked = chosen(number, folder)
     if why := sandbox.unavailable():
@@ -111,17 +111,22 @@ def check(number: Number, folder: In = None, as_json: Json = False) -> None:
         result, f"{result.earned} of {points}", as_json=as_json
     )
     if not as_json:
-        _say_checks_left(result, checked.path)
+        _say_next(result, folder)
     if not result.passed:
         raise typer.Exit(1)
 
 
-def _say_checks_left(result: CheckedFolder, path: Path) -> None:
-    """Says how to run the checks on the wire, which root alone can run."""
-    if any(outcome.verdict == "not run" for outcome in result.outcomes):
-        number = result.folder.lab.number
+def _say_next(result: CheckedFolder, named: Path | None) -> None:
+    """Says what follows: after a failure a hint, else the checks on the wire,
+    which root alone can run. ``named``: the folder if the caller named it.
+    """
+    number = result.folder.lab.number
+    if not result.passed:
+        place = "" if named is None else f" --in {named}"
+        console.say(f"next: testbed lab hint {number}{place}")
+    elif any(outcome.verdict == "not run" for outcome in result.outcomes):
         console.say(
-            f"the rest needs root: sudo testbed lab check {number} --in {path}"
+            f"the rest needs root: sudo testbed lab check {number} --in {result.folder.path}"
         )
 
 
@@ -192,6 +197,8 @@ def grade(
     entries = grading.handed_in(
         class_folder, numbers or (), leave=folder.path
     )
+    for file in grading.passed_over(class_folder):
+        console.say(f"passed over: {file}")
     if not live:
         reason = "" if offline else ", which need root"
         console.say(f"without the checks on the wire{reason}")
@@ -261,7 +268,9 @@ STYLES = {
 def _say_outcome(outcome: CheckOutcome) -> None:
     line = Text(f"{outcome.layer:>10}  ")
     line.append(f"{outcome.verdict:<11}", STYLES[outcome.verdict])
-    line.append(f"  {outcome.check}")
+    line.append(f"  {outcome.check} ({outcome.earned} of {outcome.points})")
+    if outcome.verdict == "not reached":
+        line.append(f": {outcome.sentence}")
     console.out().print(line, soft_wrap=True)
     failed = outcome.verdict == "failed"
     details = [outcome.sentence] if failed else []

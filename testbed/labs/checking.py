@@ -127,7 +127,9 @@ class Check:
 
 @dataclass(frozen=True)
 class CheckOutcome:
-    """Result of a check; ``sentence`` says why it failed or was not run."""
+    """Result of a check; ``sentence`` says why it failed, was not reached or was
+    not run.
+    """
 
     check: str
     layer: Layer
@@ -160,7 +162,8 @@ def run_checks(
 
     ``network`` brings up the network of the live layers, once, when it is
     needed. A text in its place says why the machine has no live network; then
-    the checks of these layers are not run.
+    the checks of these layers are not run, also after a failure: so the points
+    of checks that were left out are the same for a whole class.
     """
     with ExitStack() as stack:
         up: StandingNetwork | None = None
@@ -173,22 +176,22 @@ def run_checks(
             for check in checks:
                 if check.layer != layer:
                     continue
+                obstacle = ""
                 if not reached:
-                    sentence = "an earlier layer has failed"
-                    yield check.outcome("not reached", sentence)
-                    continue
-                if check.after and check.after not in passed:
-                    sentence = f"first: {check.after}"
-                    yield check.outcome("not reached", sentence)
-                    continue
+                    obstacle = "an earlier layer has failed"
+                elif check.after and check.after not in passed:
+                    obstacle = f"first: {check.after}"
                 if layer in LIVE:
                     if isinstance(network, str):
                         yield check.outcome("not run", network)
                         continue
                     # With the first check that needs it: it takes a while.
-                    if not is_up:
+                    if not obstacle and not is_up:
                         up = stack.enter_context(network())
                         is_up = True
+                if obstacle:
+                    yield check.outcome("not reached", obstacle)
+                    continue
                 outcome = run_check(check, submission, up)
                 failed |= outcome.verdict == "failed"
                 if outcome.verdict == "passed":

@@ -57,6 +57,17 @@ HTML = "marks.html"
 OUTCOMES = "outcomes"
 OFFLINE = "graded offline"
 NOTHING = "nothing handed in"
+ARCHIVES = (
+    ".zip",
+    ".tar",
+    ".gz",
+    ".tgz",
+    ".bz2",
+    ".xz",
+    ".zst",
+    ".7z",
+    ".rar",
+)
 LAB_FOLDER = re.compile(r"lab-(\d\d)-.*")
 
 # Longest wait for a check's outcome. The network starts within the first of
@@ -83,7 +94,7 @@ class HandedIn:
 class Mark:
     """Outcomes of one student's lab, as in ``lab check --json``.
 
-    ``problem``: why it has not been checked.
+    ``problem``: why it has not been checked, or not to the end.
     """
 
     student: str
@@ -168,9 +179,12 @@ def handed_in(
         # No lab: what is wrong with a whole folder.
         wanted.discard(0)
     if not wanted:
+        hint = "see docs/labs.md"
+        archives = _archives(_items(class_folder))
+        if archives:
+            hint = f"unpack {archives}"
         raise BadInput(
-            f"{class_folder}: no student's folder holds a lab",
-            "see docs/labs.md",
+            f"{class_folder}: no student's folder holds a lab", hint
         )
     labs = list(map(lab, sorted(wanted)))
     entries = []
@@ -184,22 +198,61 @@ NOBODYS = ("__MACOSX",)
 """Folders that archives bring along."""
 
 
-def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
+def passed_over(class_folder: Path) -> list[str]:
+    """The class's files, which are no student's folder: an archive may hold one,
+    and is to be unpacked. Raises BadInput.
+    """
+    files = []
+    for item in _items(class_folder):
+        if _is_folder_or_link(item):
+            continue
+        remedy = ""
+        if _is_archive(item):
+            remedy = " (unpack it)"
+        files.append(f"{_shown_name(item)}{remedy}")
+    return files
+
+
+def _items(class_folder: Path) -> list[Path]:
+    """All in the class's folder but what is hidden and :data:`NOBODYS`."""
     try:
         items = sorted(class_folder.iterdir())
     except OSError as error:
         raise BadInput(
             f"{class_folder}: {error.strerror}", "name a class's folder"
         ) from None
+    return [
+        item
+        for item in items
+        if not item.name.startswith(".") and item.name not in NOBODYS
+    ]
+
+
+def _student_folders(class_folder: Path, leave: Path | None) -> list[Path]:
     left_out = None if leave is None else without_links(leave)
     folders = []
-    for item in items:
-        nobodys = item.name.startswith(".") or item.name in NOBODYS
-        if nobodys or not _is_folder_or_link(item):
-            continue
-        if without_links(item) != left_out:
+    for item in _items(class_folder):
+        if _is_folder_or_link(item) and without_links(item) != left_out:
             folders.append(item)
     return folders
+
+
+def _is_archive(path: Path) -> bool:
+    # A Mac adds hidden files of an archive's name.
+    named = path.suffix.lower() in ARCHIVES and path.name[0] != "."
+    return named and path.is_file()
+
+
+def _archives(items: Iterable[Path]) -> str:
+    return ", ".join(
+        _shown_name(item) for item in items if _is_archive(item)
+    )
+
+
+def _shown_name(path: Path) -> str:
+    # A name on disk is bytes, and what a student calls a file is printed.
+    name = os.fsencode(path.name).decode(errors="backslashreplace")
+    return printable(name)
 
 
 def _is_folder_or_link(path: Path) -> bool:
@@ -211,9 +264,7 @@ def _handed_in(
     student: Path, graded_lab: Lab, folders: LabFolders
 ) -> HandedIn:
     folder = folders.get(graded_lab.number, folders.get(0, NOTHING))
-    # A name on disk is bytes, and what a student calls a folder is printed.
-    name = os.fsencode(student.name).decode(errors="backslashreplace")
-    name = printable(name)
+    name = _shown_name(student)
     if isinstance(folder, str):
         return HandedIn(name, graded_lab, None, printable(folder))
     return HandedIn(name, graded_lab, folder)
@@ -225,18 +276,29 @@ def _labs_of(student: Path, wanted: Sequence[int]) -> LabFolders:
     try:
         if os.path.lexists(student / RECORD):
             return {_number(student): student}
-        items = sorted(filter(_is_folder_or_link, student.iterdir()))
-    except BadInput as error:
-        return {0: error.message}
-    except OSError as error:
-        return {0: f"the folder cannot be read: {error.strerror}"}
+        items = sorted(student.iterdir())
+        subfolders = list(filter(_is_folder_or_link, items))
+        archives = _archives(items)
+    except (BadInput, OSError) as error:
+        return {0: _reading_problem(error)}
     folders: LabFolders = {}
-    for item in items:
+    for item in subfolders:
         if item.name not in NOBODYS:
             _add_lab(folders, item, wanted)
     if not folders:
         folders.update(dict.fromkeys(_meant(student, wanted), student))
-    return folders or {0: "the folder holds no lab"}
+    if folders:
+        return folders
+    problem = "the folder holds no lab"
+    if archives:
+        problem += f": unpack {archives}"
+    return {0: problem}
+
+
+def _reading_problem(error: BadInput | OSError) -> str:
+    if isinstance(error, BadInput):
+        return error.message
+    return f"the folder cannot be read: {error.strerror}"
 
 
 def _meant(folder: Path, wanted: Sequence[int]) -> list[int]:
@@ -377,15 +439,14 @@ def _empty(entry: HandedIn, problem: str) -> Mark:
 def _digest(entry: HandedIn, folder: Path, *, live: bool) -> str:
     """Digest of all that a mark depends on.
 
-    The files handed in, the lab's checks and networks, the layers.
+    The files handed in, the layers, and the lab's files: its checks read those
+    of ``start/`` and networks, too.
     """
     texts = [entry.student, str(live)]
-    paths = [*entry.lab.folder.glob("*.py"), entry.lab.path("lab.yaml")]
-    if entry.lab.network:
-        paths.append(entry.lab.path(entry.lab.network))
-    for path in sorted(paths):
+    for path in _files_of_checks(entry.lab):
         # Names, too: else text could move from one file to the next unseen.
-        texts += [path.name, path.read_text("utf-8")]
+        name = str(path.relative_to(entry.lab.folder))
+        texts += [name, hashlib.sha256(path.read_bytes()).hexdigest()]
     for file in entry.lab.files:
         texts.append(file)
         try:
@@ -393,6 +454,30 @@ def _digest(entry: HandedIn, folder: Path, *, live: bool) -> str:
         except CodeFailed as failed:
             texts += ["", str(failed)]
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
+
+
+# Of a lab's folder: what no mark depends on.
+NOT_OF_CHECKS = (
+    "page.md",
+    "hints.md",
+    "instructor.md",
+    "wrong.yaml",
+    "solution",
+)
+
+
+def _files_of_checks(graded_lab: Lab) -> list[Path]:
+    """The lab's files without those that are for people, and without Python's
+    own.
+    """
+    found = []
+    for path in sorted(graded_lab.folder.rglob("*")):
+        parts = path.relative_to(graded_lab.folder).parts
+        if parts[0] in NOT_OF_CHECKS or "__pycache__" in parts:
+            continue
+        if path.is_file():
+            found.append(path)
+    return found
 
 
 def _kept(path: Path, digest: str) -> Mark | None:
@@ -409,7 +494,9 @@ def _kept(path: Path, digest: str) -> Mark | None:
 
 
 def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
-    """Runs the checks in a process of their own. Raises MachineCannot."""
+    """Runs the checks in a process of their own. Points that were earned before
+    that process fails stay earned. Raises MachineCannot.
+    """
     # By fork: checks are functions of files in a folder, which do not pickle.
     fork = multiprocessing.get_context("fork")
     receive, send = fork.Pipe(duplex=False)
@@ -417,15 +504,20 @@ def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
         target=_work, args=(send, entry.lab, folder, live)
     )
     due = _in_order(entry.lab.checks)
+    outcomes: list[CheckOutcome] = []
+    problem = ""
     try:
         _start(process)
         # So that the end of the process is the end of the pipe.
         send.close()
-        outcomes = _outcomes(receive, due)
+        # Those that came before an error are kept.
+        outcomes.extend(_outcomes(receive, due, live=live))
     except MachineCannot:
         raise
     except TestbedError as error:
-        return _empty(entry, f"not graded: {error.message}")
+        problem = f"not graded: {error.message}"
+        for check in due[len(outcomes) :]:
+            outcomes.append(check.outcome("not run", problem))
     finally:
         # The pipe first: a process that still has outcomes to send ends on
         # it.
@@ -433,7 +525,7 @@ def _graded(entry: HandedIn, folder: Path, *, live: bool) -> Mark:
         _end(process)
     points = sum(check.points for check in due)
     checks = tuple(outcome.to_json() for outcome in outcomes)
-    return Mark(entry.student, entry.lab.number, points, checks)
+    return Mark(entry.student, entry.lab.number, points, checks, problem)
 
 
 def _in_order(checks: Sequence[Check]) -> list[Check]:
@@ -442,25 +534,27 @@ def _in_order(checks: Sequence[Check]) -> list[Check]:
 
 
 def _outcomes(
-    receive: Connection, due: Sequence[Check]
-) -> list[CheckOutcome]:
-    """The outcomes of all checks, as they come; a check that hangs is the last.
+    receive: Connection, due: Sequence[Check], *, live: bool
+) -> Iterator[CheckOutcome]:
+    """The outcomes of all checks, as they come; a check that hangs is the last
+    that runs.
 
     Raises the error that the process sends in place of one.
     """
-    outcomes = []
     for number, check in enumerate(due):
         longest_s = LIVE_S if check.layer in LIVE else OFFLINE_S
         if not receive.poll(longest_s):
             late = f"the check had not ended after {longest_s:g} s"
-            outcomes.append(check.outcome("failed", late))
+            yield check.outcome("failed", late)
             # The process still hangs: no later check would have its turn.
             for unreached in due[number + 1 :]:
-                sentence = "an earlier check hung"
-                outcomes.append(unreached.outcome("not reached", sentence))
-            break
-        outcomes.append(_received(receive))
-    return outcomes
+                if unreached.layer in LIVE and not live:
+                    yield unreached.outcome("not run", OFFLINE)
+                else:
+                    sentence = "an earlier check hung"
+                    yield unreached.outcome("not reached", sentence)
+            return
+        yield _received(receive)
 
 
 def _received(receive: Connection) -> CheckOutcome:
@@ -511,7 +605,8 @@ def _work(
     """Sends the outcomes of a submission's checks, or the error that ended it."""
     _detach()
     limit = _bound_memory()
-    # A controller that a student wrote runs as who called sudo: here as nobody.
+    # A controller that a lab's network file leaves unconfined runs as who called
+    # sudo: here as nobody.
     for name in ("SUDO_UID", "SUDO_GID", "SUDO_USER"):
         os.environ.pop(name, None)
     network: BringUp | str = OFFLINE

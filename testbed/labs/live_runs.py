@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from jobs.python_child import python_command
-from testbed.errors import RunFailed
+from testbed.errors import BadInput, RunFailed
 from testbed.private_folders import private_folder
 from testbed.record.reading import RecordedRun, load_run, policy_folders
 
@@ -32,9 +32,10 @@ def played(
     of the block. A doubtful load test does not stop the run (``--force``): the
     check has bands of its own.
 
-    Raises RunFailed with the command's message if its exit code is neither 0
-    nor 1 (a result outside the file's bands), and for a run that has not ended
-    after LONGEST_S.
+    Raises BadInput with the command's message if it refuses the file (exit code
+    2): what a student's function returned stands in it. Raises RunFailed with
+    the message for other exit codes than 0 and 1 (a result outside the file's
+    bands), and for a run that has not ended after LONGEST_S.
     """
     # Jobs run as another user, and have to get in.
     with private_folder("lab-", entered=True) as folder:
@@ -43,15 +44,15 @@ def played(
         for original in files:
             (folder / original.name).write_bytes(original.read_bytes())
         out = folder / "runs"
-        _run([str(file), "--force", "--out", str(out), *arguments])
+        _run(file, ["--force", "--out", str(out), *arguments])
         (run_folder,) = out.iterdir()
         yield list(map(load_run, policy_folders(run_folder)))
 
 
-def _run(arguments: Sequence[str]) -> None:
+def _run(file: Path, arguments: Sequence[str]) -> None:
     # In a new session it gets no Ctrl-C from the terminal, only the one below.
     with subprocess.Popen(
-        python_command("testbed.cli.main", "run", *arguments),
+        python_command("testbed.cli.main", "run", str(file), *arguments),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
@@ -69,6 +70,11 @@ def _run(arguments: Sequence[str]) -> None:
         except BaseException:
             _interrupt(child)
             raise
+    if child.returncode == BadInput.exit_code:
+        # A line per problem: the first is enough, and its folder is nobody's.
+        problem, *_ = complaint.splitlines() or [""]
+        problem = problem.replace(f"{file.parent}/", "")
+        raise BadInput(f"testbed run refuses {problem[:400]}")
     if child.returncode not in (0, 1):
         raise RunFailed(
             f"testbed run ended with exit code {child.returncode}: "

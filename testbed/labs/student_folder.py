@@ -40,7 +40,7 @@ def make(started: Lab, path: Path) -> StudentFolder:
     path = resolved_for_root(path)
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise BadInput(
-            f"{path} is there already", "name another folder with --out"
+            f"{path} is there already", _taken_hint(started, path)
         )
     make_folders(path, caller())
     _copy_start(started, path)
@@ -49,18 +49,36 @@ def make(started: Lab, path: Path) -> StudentFolder:
     return folder
 
 
+def _taken_hint(started: Lab, path: Path) -> str:
+    """What to do where a lab's folder would be made and something is: a second
+    ``start`` is mostly by a student who wants to go on.
+    """
+    try:
+        opened(path, started.number)
+    except BadInput:
+        return "name another folder with --out"
+    number = started.number
+    place = ""
+    if path != default_path(started):
+        place = f" --in {path}"
+    return (
+        f"testbed lab check {number}{place} goes on in it; "
+        f"testbed lab reset {number}{place} begins anew"
+    )
+
+
 def opened(path: Path, number: int | None = None) -> StudentFolder:
     """A folder that :func:`make` has made, of lab ``number`` if given.
 
     Raises BadInput.
     """
-    # Not this path: it may be taken.
-    hint = f"testbed lab start {number or 'N'} --out FOLDER makes a new one"
+    start = f"testbed lab start {number or 'N'}"
     try:
         folder = _read(path)
     except CodeFailed as error:
         raise BadInput(
-            f"{path} is no folder of a lab ({error})", hint
+            f"{path} is no folder of a lab ({error})",
+            f"cd to where it is, or --in FOLDER; {start} begins the lab",
         ) from None
     except (
         ArithmeticError,
@@ -71,7 +89,11 @@ def opened(path: Path, number: int | None = None) -> StudentFolder:
         RecursionError,
     ):
         # A student's file may hold any JSON, or none.
-        raise BadInput(f"{path}/{RECORD} is damaged", hint) from None
+        # Not this path: it is taken.
+        raise BadInput(
+            f"{path}/{RECORD} is damaged",
+            f"{start} --out FOLDER makes a new one",
+        ) from None
     if number is not None and folder.lab.number != number:
         raise BadInput(
             f"{path} is a folder of lab {folder.lab.number}, not {number}"

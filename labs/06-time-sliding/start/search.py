@@ -1,4 +1,6 @@
-"""Your search over starting times and bandwidths. Times in hours, bandwidths in one unit.
+"""Your search over starting times and bandwidths.
+
+Times have one unit, and so have bandwidths; in day.json they are seconds and Mbit/s.
 
 A data centre is a core switch over racks of servers. "link" is what a link carries upward:
 

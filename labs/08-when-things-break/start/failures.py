@@ -35,7 +35,8 @@ def shaped(frames, rate, queue):
 
     The shaper sends `rate` bytes per ms, one frame after the other. A frame that finds so much
     before it (what is left of the frame that is being sent counts) that both are more than `queue`
-    bytes is dropped.
+    bytes is dropped. What is left comes of a division: where it should just fit, rounding may make
+    both more by some 1e-12, so allow for 1e-6 bytes.
     """
     return [time for time, _ in frames]
 

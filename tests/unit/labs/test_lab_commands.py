@@ -79,19 +79,39 @@ def test_a_lab_from_its_start_to_its_points(
         0,
         {"lab": 1, "folder": "lab-01-small"},
     )
-    code, out, _ = run(capsys, "check", "1")
+    code, out, err = run(capsys, "check", "1")
     assert code == 1
     assert "answer() returned 0; expected 42 (see README.md, 'One')" in out
-    assert "not reached  the wire" in out
+    assert "failed       answer() is 42 (0 of 3)\n" in out
+    assert "not run      the wire (0 of 2)\n" in out
     assert "1 of 6 points" in out
+    assert "next: testbed lab hint 1\n" in err
+    assert "the rest needs root" not in err
     solve()
     code, out, err = run(capsys, "check", "1")
     assert code == 0
+    assert "passed       answer() is 42 (3 of 3)\n" in out
     assert "4 of 6 points" in out
+    assert "next:" not in err
     assert (
         "the rest needs root: sudo testbed lab check 1 --in lab-01-small"
         in err
     )
+
+
+@pytest.mark.slow
+def test_a_check_that_is_not_reached_says_why(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = lab_catalogue.LABS / "01-small" / "small_checks.py"
+    text.write_text(small_lab.CHECKS.replace('"wire", on', '"text", on'))
+    run(capsys, "start", "1", "--out", "mine")
+    _, out, err = run(capsys, "check", "1", "--in", "mine")
+    assert (
+        "not reached  the wire (0 of 2): an earlier layer has failed\n"
+        in out
+    )
+    assert "next: testbed lab hint 1 --in mine\n" in err
 
 
 @pytest.mark.slow
@@ -204,6 +224,51 @@ def test_what_is_wrong_is_a_sentence_and_exit_code_2(
     assert sentence in err
     # No hint leads to a folder that is taken.
     assert "--out damaged" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (
+            ["hint", "1"],
+            "cd to where it is, or --in FOLDER; testbed lab start 1 begins the lab",
+        ),
+        (
+            ["start", "1", "--out", "mine"],
+            (
+                "testbed lab check 1 --in mine goes on in it; "
+                "testbed lab reset 1 --in mine begins anew"
+            ),
+        ),
+        (["start", "1", "--out", "file"], "name another folder with --out"),
+        (
+            ["start", "1", "--out", "others"],
+            "name another folder with --out",
+        ),
+    ],
+)
+def test_hints_lead_to_the_students_work(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], hint: str
+) -> None:
+    run(capsys, "start", "1", "--out", "mine")
+    Path("file").touch()
+    Path("others").mkdir()
+    Path("others", "thesis.txt").touch()
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert f"hint: {hint}\n" in err
+
+
+def test_a_lab_that_is_begun_twice_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run(capsys, "start", "1")
+    code, _, err = run(capsys, "start", "1")
+    assert code == 2
+    assert (
+        "hint: testbed lab check 1 goes on in it; testbed lab reset 1 begins anew\n"
+        in err
+    )
 
 
 def test_a_missing_file_is_named(
@@ -405,7 +470,7 @@ def test_marks_of_a_class(
     ] == [
         ("'=1+1", "4", "6", "2"),
         ("ada", "4", "6", "2"),
-        ("ben", "0", "6", "0"),
+        ("ben", "0", "6", "2"),
         ("carla", "0", "6", "0"),
     ]
     assert (
@@ -414,7 +479,7 @@ def test_marks_of_a_class(
     )
     assert found[3]["sentence"] == "the folder holds no lab"
     assert found[0]["pure"] == "4"
-    assert found[0]["wire"] == ""
+    assert found[0]["wire"] == found[2]["wire"] == ""
     page = Path("class-marks", grading.HTML).read_text()
     assert "=&lt;b&gt;" in page
     assert "<b>" not in page
@@ -463,6 +528,55 @@ def test_marks_are_kept_until_something_changes(
     checks = lab_catalogue.LABS / "01-small" / "small_checks.py"
     checks.write_text(small_lab.CHECKS + "# changed\n")
     assert again() == ["=1+1", "ada", "ben"]
+    # Checks read files of the start, and networks, as well.
+    for name in ("start/answer.py", "network.yaml"):
+        (checks.parent / name).write_text("# changed\n")
+        assert again() == ["=1+1", "ada", "ben"], name
+    for name in ("page.md", "hints.md", "solution/answer.py"):
+        (checks.parent / name).write_text("changed\n")
+    assert again() == []
+
+
+@pytest.mark.slow
+@confined
+def test_points_stay_earned_where_a_later_check_breaks_off(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    small_lab.hand_in(Path("class") / "ada")
+    checks = lab_catalogue.LABS / "01-small" / "small_checks.py"
+    broken = "from testbed.errors import RunFailed\n" + small_lab.CHECKS
+    checks.write_text(
+        broken.replace(
+            "    def holds",
+            "    raise RunFailed('no network')\n\n    def holds",
+        )
+    )
+    code, record = as_json(capsys, "grade", "class", "--offline")
+    assert code == 1
+    [mark] = record["marks"]
+    assert mark["sentence"] == "not graded: no network"
+    assert (mark["earned"], mark["not_run"], mark["points"]) == (3, 3, 6)
+    assert [one["verdict"] for one in mark["checks"]] == [
+        "passed",
+        "not run",
+        "not run",
+    ]
+    # And is tried again.
+    assert list(Path("class-marks").glob(f"{grading.OUTCOMES}/*")) == []
+
+
+@pytest.mark.slow
+@confined
+def test_files_among_the_students_folders_are_named(
+    capsys: pytest.CaptureFixture[str], a_class: Path
+) -> None:
+    (a_class / "dora.zip").touch()
+    (a_class / ".DS_Store").touch()
+    _, _, err = run(capsys, "grade", "class", "--offline")
+    assert [line for line in err.splitlines() if "passed over" in line] == [
+        "passed over: dora.zip (unpack it)",
+        "passed over: names.csv",
+    ]
 
 
 @pytest.mark.slow

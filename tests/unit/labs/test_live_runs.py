@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from testbed.errors import RunFailed
+from testbed.errors import BadInput, RunFailed
 from testbed.labs import live_runs
 
 pytestmark = pytest.mark.slow
@@ -57,3 +57,28 @@ def test_an_interrupted_run_cleans_up(network: Path) -> None:
     finally:
         signal.signal(signal.SIGALRM, before)
     assert network.read_text() == "removed\n"
+
+
+REFUSES = """\
+#!/bin/sh
+for argument; do case $argument in *.yaml) file=$argument;; esac; done
+echo "$file:9:115: deadline: 1 s is shorter than the duration, 2 s" >&2
+echo "$file:10:115: more" >&2
+exit 2
+"""
+
+
+def test_a_file_that_is_refused_is_the_students_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its numbers are those that a student's function returned."""
+    path = tmp_path / "python"
+    path.write_text(REFUSES)
+    path.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(path))
+    with pytest.raises(BadInput) as refused, live_runs.played(""):
+        pass
+    assert refused.value.message == (
+        "testbed run refuses experiment.yaml:9:115: "
+        "deadline: 1 s is shorter than the duration, 2 s"
+    )

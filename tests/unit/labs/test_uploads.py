@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from testbed.errors import BadInput
 from testbed.labs import grading
 
 
@@ -79,3 +82,22 @@ def test_a_link_to_itself_stops_no_other_students_marks(
     ada, ben = grading.handed_in(tmp_path, leave=tmp_path / "marks")
     assert ada.problem == "the folder is a symbolic link"
     assert ben.folder == tmp_path / "ben"
+
+
+def test_a_student_who_handed_in_an_archive_is_told_so(
+    tmp_path: Path,
+) -> None:
+    for name in ("ben/sharing.py", "ivy/lab-01.zip", "ivy/._lab-01.zip"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    _, ivy = grading.handed_in(tmp_path)
+    assert ivy.problem == "the folder holds no lab: unpack lab-01.zip"
+
+
+def test_a_class_of_archives_alone_is_to_be_unpacked(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "dora.tar.gz").touch()
+    with pytest.raises(BadInput, match="no student's folder") as refused:
+        grading.handed_in(tmp_path)
+    assert refused.value.hint == "unpack dora.tar.gz"
