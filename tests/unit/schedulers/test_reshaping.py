@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from testbed.schedulers.dcloud import Reshaping, relaxed_s, shapes
+from testbed.schedulers.dcloud import (
+    Reshaping,
+    exact,
+    relaxed_exactly,
+    shapes,
+)
 from tests.support.examples import examples
 
 both = Reshaping()
 
 
 def test_relaxing_stops_at_the_deadline() -> None:
-    assert relaxed_s(100.0, 1000.0, 0.0) == 100.0
-    assert relaxed_s(100.0, 1000.0, 0.12) == pytest.approx(112.0)
-    assert relaxed_s(100.0, 105.0, 0.12) == 105.0
+    assert relaxed_exactly(100.0, Fraction(1000), 0.0) == 100
+    # Exactly: in floats 1.12 is above 1.12.
+    assert relaxed_exactly(100.0, Fraction(1000), 0.12) == 112
+    assert relaxed_exactly(100.0, Fraction(105), 0.12) == 105
+
+
+@pytest.mark.parametrize(
+    ("value", "decimal"),
+    [(0.12, Fraction(12, 100)), (1e-7, Fraction(1, 10**7)), (3600.0, 3600)],
+)
+def test_a_float_is_the_decimal_number_that_it_is_written_as(
+    value: float, decimal: Fraction
+) -> None:
+    assert exact(value) == decimal
 
 
 def test_figure_2_half_the_bandwidth_doubles_the_duration() -> None:
-    rows = shapes(10**9, 100.0, 200.0, both)
+    rows = shapes(10**9, Fraction(100), Fraction(200), both)
     assert (rows[0][-1].rate_bps, rows[0][-1].duration_s) == (
         5 * 10**8,
         200.0,
@@ -27,7 +45,7 @@ def test_figure_2_half_the_bandwidth_doubles_the_duration() -> None:
 
 
 def test_eleven_by_eleven_but_the_last_start_has_no_room_to_scale() -> None:
-    rows = shapes(10**9, 100.0, 1100.0, both)
+    rows = shapes(10**9, Fraction(100), Fraction(1100), both)
     assert [len(row) for row in rows] == [11] * 10 + [1]
     assert [row[0].delay_s for row in rows] == [
         100.0 * k for k in range(11)
@@ -40,29 +58,36 @@ def test_eleven_by_eleven_but_the_last_start_has_no_room_to_scale() -> None:
 
 def test_no_room_is_one_point() -> None:
     assert [
-        [s.rate_bps for s in row] for row in shapes(7, 5.0, 5.0, both)
+        [s.rate_bps for s in row]
+        for row in shapes(7, Fraction(5), Fraction(5), both)
     ] == [[7]]
-    (only,) = shapes(7, 5.0, 5.0, both)[0]
+    (only,) = shapes(7, Fraction(5), Fraction(5), both)[0]
     assert (only.delay_s, only.duration_s) == (0.0, 5.0)
 
 
 def test_each_mean_can_be_left_out() -> None:
-    sliding = shapes(1000, 1.0, 11.0, Reshaping(scales=False))
+    sliding = shapes(
+        1000, Fraction(1), Fraction(11), Reshaping(scales=False)
+    )
     assert [len(row) for row in sliding] == [1] * 11
-    scaling = shapes(1000, 1.0, 11.0, Reshaping(slides=False))
+    scaling = shapes(
+        1000, Fraction(1), Fraction(11), Reshaping(slides=False)
+    )
     assert [len(row) for row in scaling] == [11]
-    assert scaling[0] == shapes(1000, 1.0, 11.0, both)[0]
+    assert scaling[0] == shapes(1000, Fraction(1), Fraction(11), both)[0]
 
 
 def test_a_job_without_a_network_only_slides() -> None:
     assert {
-        s for row in shapes(0, 1.0, 11.0, both) for s in [len(row)]
+        s
+        for row in shapes(0, Fraction(1), Fraction(11), both)
+        for s in [len(row)]
     } == {1}
 
 
 def test_too_long_a_job_is_refused() -> None:
     with pytest.raises(ValueError, match="does not fit"):
-        shapes(1, 2.0, 1.0, both)
+        shapes(1, Fraction(2), Fraction(1), both)
 
 
 @examples(300)
@@ -76,8 +101,8 @@ def test_every_point_ends_by_the_deadline(
     b: int, p: float, ratio: float, gamma: float
 ) -> None:
     d = p * ratio
-    relaxed = relaxed_s(p, d, gamma)
-    rows = shapes(b, relaxed, d, both)
+    relaxed = relaxed_exactly(p, exact(d), gamma)
+    rows = shapes(b, relaxed, exact(d), both)
     delays = [row[0].delay_s for row in rows]
     assert delays == sorted(delays)
     for row in rows:
@@ -85,12 +110,12 @@ def test_every_point_ends_by_the_deadline(
         assert rates == sorted(rates, reverse=True)
         assert rates[0] == b
         for shape in row:
-            assert shape.duration_s >= relaxed
+            assert shape.duration_s >= float(relaxed)
             assert shape.delay_s + shape.duration_s <= d * (1 + 1e-12)
             assert shape.rate_bps >= 1
             # The true run, p·b/b', never outlasts what is reserved, not by a rounding either.
             assert (
                 p * max(1.0, b / shape.rate_bps) <= shape.duration_s
                 or gamma == 0.0
-                or (relaxed == d)
+                or relaxed == exact(d)
             )
