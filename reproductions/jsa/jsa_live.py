@@ -39,7 +39,7 @@ SIZE = (
 )
 REDUCED = (
     "Smaller than published: two or three points a curve in place of "
-    "five, three repetitions in place of 20, 50 to 150 jobs in place of 50 "
+    "five, fewer repetitions than 20, 50 to 150 jobs in place of 50 "
     "to 250, and 3 or 5 VMs a job on average (12 at most), since the "
     "published 15 to 35 are more than 24 machines of one slot have "
     "([35](../decisions/35-jsa-workload.md)); jobs of more than five "
