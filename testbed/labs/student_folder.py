@@ -50,8 +50,8 @@ def make(started: Lab, path: Path) -> StudentFolder:
 
 
 def _taken_hint(started: Lab, path: Path) -> str:
-    """What to do where a lab's folder would be made and something is: a second
-    ``start`` is mostly by a student who wants to go on.
+    """The hint where a lab's folder would be made and something is: a second
+    ``start`` is mostly by a student who wants to resume the work.
     """
     try:
         opened(path, started.number)
@@ -62,7 +62,7 @@ def _taken_hint(started: Lab, path: Path) -> str:
     if path != default_path(started):
         place = f" --in {path}"
     return (
-        f"testbed lab check {number}{place} goes on in it; "
+        f"testbed lab check {number}{place} resumes it; "
         f"testbed lab reset {number}{place} begins anew"
     )
 

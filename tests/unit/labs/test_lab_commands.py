@@ -236,7 +236,7 @@ def test_what_is_wrong_is_a_sentence_and_exit_code_2(
         (
             ["start", "1", "--out", "mine"],
             (
-                "testbed lab check 1 --in mine goes on in it; "
+                "testbed lab check 1 --in mine resumes it; "
                 "testbed lab reset 1 --in mine begins anew"
             ),
         ),
@@ -259,14 +259,14 @@ def test_hints_lead_to_the_students_work(
     assert f"hint: {hint}\n" in err
 
 
-def test_a_lab_that_is_begun_twice_goes_on(
+def test_a_lab_that_is_begun_twice_resumes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     run(capsys, "start", "1")
     code, _, err = run(capsys, "start", "1")
     assert code == 2
     assert (
-        "hint: testbed lab check 1 goes on in it; testbed lab reset 1 begins anew\n"
+        "hint: testbed lab check 1 resumes it; testbed lab reset 1 begins anew\n"
         in err
     )
 

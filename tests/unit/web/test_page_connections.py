@@ -82,7 +82,7 @@ class Idle:
             await loop.sock_connect(each, ("127.0.0.1", self._port))
 
     async def end(self, number: int) -> bytes:
-        """What one was sent until its end."""
+        """The bytes that one was sent until its end."""
         loop = asyncio.get_running_loop()
         return await loop.sock_recv(self._sockets[number], 65_536)
 
