@@ -69,8 +69,8 @@ class Band:
 
     @property
     def is_slack(self) -> bool:
-        """True where it bounds one side alone, and 0 lies in it: all values on
-        the side of the limit's sign but the small ones are outside.
+        """True where it limits only how far below 0 a value may be, or only how
+        far above.
         """
         if self.high == math.inf:
             return self.low <= 0

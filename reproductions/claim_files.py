@@ -35,6 +35,7 @@ from reproductions.claim_ledger import (
     digest_of as digest_of_rules,
 )
 from reproductions.configuration import FOLDER
+from reproductions.further_seeds import VALUES_OF
 from reproductions.published_figure import (
     RESULTS,
     AnyFigure,
@@ -93,7 +94,7 @@ class ResultsPart(BaseModel):
     @model_validator(mode="after")
     def _values_by_seed(self) -> Self:
         for name, value in (self.model_extra or {}).items():
-            if name.startswith("values of "):
+            if name.startswith(VALUES_OF):
                 VALUES.validate_python(value)
         return self
 

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import to_json, to_markdown
@@ -67,6 +67,8 @@ COMPLETED = "completed"
 # Approximate wall time of a live run before and after its jobs: building
 # the network, preflight load test, cleanup.
 SET_UP_S = 8.0
+# A simulated figure, or a live one.
+Taken = TypeVar("Taken")
 
 
 @dataclass(frozen=True)
@@ -144,13 +146,11 @@ def reproduce_figure(
             figure, seeds, results, quick=request.quick, stages=stages
         )
 
-    # At the last stage the figure is as it is, decided or not.
-    *earlier, last = stages or (request.seeds,)
-    for seeds in earlier:
-        done = reproduced_with(seeds)
-        if done.decided:
-            return done
-    return reproduced_with(last)
+    return _first_decided(
+        stages or (request.seeds,),
+        reproduced_with,
+        lambda done: done.decided,
+    )
 
 
 def _planned_stages(figure: AnyFigure, request: Request) -> tuple[int, ...]:
@@ -161,6 +161,21 @@ def _planned_stages(figure: AnyFigure, request: Request) -> tuple[int, ...]:
     if figure.exact or not request.most:
         return ()
     return request.stages
+
+
+def _first_decided(
+    stages: Sequence[int],
+    taken_with: Callable[[int], Taken],
+    is_decided: Callable[[Taken], bool],
+) -> Taken:
+    """The figure with the seeds of the first stage that decides its claims."""
+    # At the last stage the figure is as it is, decided or not.
+    *earlier, last = stages
+    for seeds in earlier:
+        taken = taken_with(seeds)
+        if is_decided(taken):
+            return taken
+    return taken_with(last)
 
 
 def write(
@@ -249,16 +264,16 @@ def reproduce_live(
     again: bool = False,
 ) -> LiveReproduced:
     """Simulates every point, plays the live runs that are missing, replays
-    them, and measures; with looks planned, until its claims are decided.
+    them, and measures. Where several stages are planned, the first one that
+    decides its claims is the last.
 
     ``again``: live runs whose verdict is not ``ok`` are run again. An error
     ends it; live runs that are complete by then are kept.
     """
     stages = _planned_stages(figure, request)
-    # At the last stage the figure is as it is, decided or not.
-    *earlier, last = stages or (request.seeds,)
-    for seeds in earlier:
-        reproduced = _played_live(
+
+    def played_with(seeds: int) -> LiveReproduced:
+        return _played_live(
             figure,
             replace(request, seeds=seeds),
             stages,
@@ -266,15 +281,11 @@ def reproduce_live(
             report,
             again=again,
         )
-        if reproduced.done.decided:
-            return reproduced
-    return _played_live(
-        figure,
-        replace(request, seeds=last),
-        stages,
-        backends,
-        report,
-        again=again,
+
+    return _first_decided(
+        stages or (request.seeds,),
+        played_with,
+        lambda live: live.done.decided,
     )
 
 

@@ -32,8 +32,8 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """A verdict in words. With ``states_number`` it is that of rules with a
-    limit other than 0, or without one; None stands for both.
+    """A verdict in words. With ``states_number`` it is that of rules that state
+    a number, or of directions; None stands for both.
 
     ``of_several`` and ``of_single`` are the ends of sentences.
     """

@@ -17,7 +17,8 @@ Record = Mapping[str, Any]
 # Results that differ in one of these are not of one distribution, or nobody
 # can tell.
 ALIKE = ("name", "size", "played", "code", "ledger")
-VALUES = "values of "
+VALUES_OF = "values of "
+"""The beginning of a measure's key in a compact record."""
 
 
 def joined(stored: Record, further: Record) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def joined(stored: Record, further: Record) -> dict[str, Any]:
     if "runs" in stored:
         record["runs"] = [*stored["runs"], *further["runs"]]
     for name in stored:
-        if name.startswith(VALUES):
+        if name.startswith(VALUES_OF):
             record[name] = _values(stored[name], further[name])
     return record
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from reproductions.catalogue import FIGURES, LIVE_FIGURES
 from reproductions.claim_ledger import path_of, rules_in
-from reproductions.further_seeds import VALUES, Record, joined
+from reproductions.further_seeds import VALUES_OF, Record, joined
 from reproductions.grid_quantities import Grid
 from reproductions.interpretations import REVISED
 from reproductions.live_figure import LiveFigure
@@ -159,7 +159,7 @@ def compact(record: Record) -> dict[str, Any]:
             [point["series"], point["x"], point["by_seed"]]
             for point in measure["points"]
         ]
-        kept[f"{VALUES}{measure['name']}"] = points
+        kept[f"{VALUES_OF}{measure['name']}"] = points
     return kept
 
 
@@ -183,7 +183,7 @@ def restored(figure: AnyFigure, record: Record) -> Reproduced:
     for point in figure.points:
         runs[point] = tuple(dict(unknown) for _ in range(record["seeds"]))
     for measure in measures:
-        points = record.get(f"{VALUES}{measure.name}", ())
+        points = record.get(f"{VALUES_OF}{measure.name}", ())
         for series, x, by_seed in points:
             # Points that the figure had once are passed over.
             of_point = runs.get((series, float(x)), ())

@@ -595,6 +595,11 @@ LIMITS = {
 STARTS_WITHIN_S = 0.3
 
 
+# ``testbed run`` refuses a file in which the first exceeds the second, in units
+# of the file: ms and bit/s.
+REFUSED_ABOVE = (("duration", "deadline", 1e3), ("granted", "bandwidth", 1e6))
+
+
 def job_of(submission: Submission, request: Record, chosen: Record) -> dict[str, float]:
     """A student's job with its types and limits checked. Raises Wrong."""
     call = typed("as_job", request, chosen)
@@ -605,8 +610,7 @@ def job_of(submission: Submission, request: Record, chosen: Record) -> dict[str,
         value = number_of(job[key], f"{key} of {call}", ON_THE_WIRE)
         if not lowest <= value <= highest:
             raise Wrong(f"{key} of {call} is {value:g}", f"{lowest} to {highest}", ON_THE_WIRE)
-    # In the units of the experiment file, which is refused for either.
-    for least, most, unit in (("duration", "deadline", 1e3), ("granted", "bandwidth", 1e6)):
+    for least, most, unit in REFUSED_ABOVE:
         if round(job[least] * unit) > round(job[most] * unit):
             seen = f"{call} has {least} {job[least]:g} and {most} {job[most]:g}"
             raise Wrong(seen, f"{least} at most {most}", ON_THE_WIRE)

@@ -139,9 +139,7 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
         "parameters": [
             {
                 "key": parameter.key,
-                "default": (
-                    None if _is_the_files(parameter) else parameter.default
-                ),
+                "default": parameter.default,
                 "help": parameter.help,
                 "unit": parameter.unit,
                 "choices": parameter.choices,
@@ -155,16 +153,11 @@ def _record(kind: PolicyKind) -> dict[str, Any]:
     }
 
 
-def _is_the_files(parameter: Parameter) -> bool:
-    """True for the key whose default is the experiment's own value."""
-    return parameter.key == "embedder"
-
-
 def _written(parameter: Parameter) -> str:
     """A parameter's default as a file has it."""
-    if _is_the_files(parameter):
-        return "the file's"
     value = parameter.default
+    if value is None:
+        return "the file's"
     if parameter.unit == "s":
         return format_duration(float(value))
     if parameter.unit == "share":
@@ -182,12 +175,12 @@ def _allowed(parameter: Parameter) -> str:
 
 
 def _entry(kind: PolicyKind) -> str:
-    """An entry of ``policies`` with every parameter at its default, without the
-    file's embedder: the entry decides as the name alone does.
+    """An entry of ``policies`` with every default that is not the file's: it
+    decides as the name alone does.
     """
     values = []
     for parameter in kind.takes.values():
-        if not _is_the_files(parameter):
+        if parameter.default is not None:
             values.append(f"{parameter.key}: {_written(parameter)}")
     parts = [f"name: {kind.name}", *values]
     # A class of a file has no name that is known elsewhere.

@@ -470,14 +470,14 @@ def _files_of_checks(graded_lab: Lab) -> list[Path]:
     """The lab's files without those that are for people, and without Python's
     own.
     """
-    found = []
+    files = []
     for path in sorted(graded_lab.folder.rglob("*")):
         parts = path.relative_to(graded_lab.folder).parts
         if parts[0] in NOT_OF_CHECKS or "__pycache__" in parts:
             continue
         if path.is_file():
-            found.append(path)
-    return found
+            files.append(path)
+    return files
 
 
 def _kept(path: Path, digest: str) -> Mark | None:

@@ -239,12 +239,11 @@ def parameter(
 class Parameter:
     """One key that a policy takes in a file; see :func:`parameter`.
 
-    ``embedder`` has no default of its own: without it a policy takes the
-    file's.
+    ``default`` is None where a policy takes the file's own value.
     """
 
     key: str
-    default: bool | float | str
+    default: bool | float | str | None
     help: str = ""
     unit: str = ""
     choices: tuple[str, ...] = ()
@@ -328,7 +327,7 @@ class PolicyKind:
         if self.embeds:
             yield Parameter(
                 "embedder",
-                "",
+                None,
                 "in place of the file's",
                 choices=embedder_names(),
             )

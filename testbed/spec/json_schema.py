@@ -182,9 +182,9 @@ def _policy_schema(kind: PolicyKind) -> dict[str, Any]:
 
 def _parameter_schema(takes: Parameter) -> dict[str, Any]:
     schema: dict[str, Any] = {"description": takes.help}
-    # Without an embedder of its own a policy takes the experiment's.
-    if takes.key != "embedder":
+    if takes.default is not None:
         schema["default"] = takes.default
+    if takes.key != "embedder":
         if takes.choices:
             return {**schema, "enum": list(takes.choices)}
         return schema

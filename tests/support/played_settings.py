@@ -191,10 +191,11 @@ def parameters_of(policy: str, embedder: str | None) -> dict[str, Any]:
     values = {key: taken.default for key, taken in kind.takes.items()}
     values.update(spec.parameters)
     placing = {}
-    if values.pop("embedder", None) is not None and embedder is not None:
-        placing["embedder"] = dict(spec.parameters).get(
-            "embedder", embedder
-        )
+    takes_embedder = "embedder" in values
+    own_embedder = values.pop("embedder", None)
+    # Without one of its own a policy takes the file's.
+    if takes_embedder and embedder is not None:
+        placing["embedder"] = own_embedder or embedder
     named = {
         f"policies.{spec.name}.{key}": value
         for key, value in values.items()

@@ -193,7 +193,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "defects that fresh readers found": 2_584,
     "rules that judge nothing, heads behind overdue jobs, own links of Mininet files": 2_654,
     "the file's embedder as a default; networks of another version": 159,
-    "no terminal, token or descriptor for strangers; exact p̃; points of labs in words": 996,
+    "no terminal, token or descriptor for strangers; exact p̃; points of labs in words": 981,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

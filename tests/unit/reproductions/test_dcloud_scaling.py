@@ -15,6 +15,13 @@ import yaml
 from reproductions import figure_runs
 from reproductions.catalogue import LIVE_FIGURES
 from reproductions.configuration import FOLDER
+from reproductions.dcloud.dcloud_profiles import (
+    ERRORS,
+    FIFTH_CPU,
+    FIFTH_NETWORK,
+    WHOLE_CPU,
+    WHOLE_NETWORK,
+)
 from reproductions.dcloud.dcloud_scaling import (
     CPU,
     FIGURES_10,
@@ -31,10 +38,12 @@ from reproductions.figure_runs import (
     reproduce_live,
     write_live,
 )
+from reproductions.stored_results import stored
 from testbed.play import playing
 from testbed.record.reading import RecordedRun, load_run
 from tests.support.live_backend import Scripted
 
+PAGES = Path(__file__).parents[3] / "docs" / "papers"
 PROGRAM = FOLDER / "dcloud" / "apps" / "map_reduce.py"
 
 
@@ -158,3 +167,31 @@ def test_the_programs_exchange_what_they_say(job: str, said: str) -> None:
     # Nothing is lost on the way: 1,000-byte records, 7-byte words.
     each = {"sort": 300, "count": 42_857}[job]
     assert total == 3 * each
+
+
+@pytest.mark.parametrize(
+    ("program", "whole", "fifth"),
+    [
+        (NETWORK, WHOLE_NETWORK, FIFTH_NETWORK),
+        (CPU, WHOLE_CPU, FIFTH_CPU),
+    ],
+)
+def test_errors_of_profiles_are_those_of_the_stored_figure_10(
+    program: str, whole: int, fifth: int
+) -> None:
+    """They were once those of an earlier result."""
+    grid = stored(PAGES)["dcloud-fig10-live"].done.grid
+    full = XS[0]
+    ratios = grid.values(RATIO, program, full)
+    assert ERRORS[whole] == pytest.approx(
+        (min(ratios) - 1.0, max(ratios) - 1.0), abs=1e-3
+    )
+    # p was too great by so much: the job then takes less than stated.
+    shares = [
+        value / 100.0 for value in grid.values(SAMPLED, program, full)
+    ]
+    expected = (
+        1.0 / (1.0 + max(shares)) - 1.0,
+        1.0 / (1.0 + min(shares)) - 1.0,
+    )
+    assert ERRORS[fifth] == pytest.approx(expected, abs=1e-3)

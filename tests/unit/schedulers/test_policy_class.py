@@ -115,7 +115,7 @@ def test_the_constructors_arguments_are_the_parameters() -> None:
         "share": 1.0,
         "order": "fifo",
         "strict": True,
-        "embedder": "",
+        "embedder": None,
     }
     assert (kind.takes["depth"].help, kind.takes["depth"].limits) == (
         "jobs that are tried",
