@@ -27,6 +27,7 @@ from reproductions.claim_checks import (
     FormerRule,
 )
 from reproductions.grid_quantities import (
+    BetweenGains,
     BetweenMeasures,
     Change,
     Difference,
@@ -341,6 +342,14 @@ def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
     if kind == "between":
         other = measures[entry["minus"]]
         return BetweenMeasures(measure, other, of, float(entry["at"]))
+    if kind == "between-gains":
+        return BetweenGains(
+            measure=measure,
+            minus=measures[entry["minus"]],
+            series=of,
+            other=entry["than"],
+            x=float(entry["at"]),
+        )
     if kind == "level":
         return Level(measure, of, float(entry["at"]))
     raise ValueError(f"quantity {kind} is unknown")

@@ -460,6 +460,43 @@ class BetweenMeasures(Quantity):
 
 
 @dataclass(frozen=True)
+class BetweenGains(Quantity):
+    """The gain of one series over another in a measure, less their gain in
+    another measure, in points.
+    """
+
+    minus: Measure
+    series: str
+    other: str
+    x: float
+
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
+        gain = Gain(self.measure, self.series, self.other, self.x)
+        less = Gain(self.minus, self.series, self.other, self.x)
+        # Each gain is finite, or its seed is not-a-number.
+        return _seed_by_seed((gain, less), grid)
+
+    def of_parts(self, row: Values) -> float:
+        return row[0] - row[1]
+
+    @property
+    def unit(self) -> str:
+        return " points"
+
+    @property
+    def digits(self) -> int:
+        return 1
+
+    @property
+    def subject(self) -> str:
+        return f"gain in {self.measure} less that in {self.minus}, {self.series} over {self.other}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.x:g}"
+
+
+@dataclass(frozen=True)
 class Largest(Quantity):
     """The largest of several quantities, seed by seed."""
 

@@ -362,7 +362,8 @@ class OptimalityCases:
         return INTERPRETATION.entry(self.policy)
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        # With the parameters, so that other ones are another run.
+        return {**asdict(self), "entry": self.entry}
 
     def cost(self) -> float:
         return float(self.cases * self.jobs**2)

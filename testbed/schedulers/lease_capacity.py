@@ -213,22 +213,27 @@ class LeaseCapacity:
             lease, start_s, lambda: self._best_fit(lease, firm=False)
         )
 
-    def place_earliest(self, lease: HeldLease) -> bool:
-        """Plan a lease where the earliest available time is least, of cores and
-        memory together.
+    def earliest(
+        self, lease: HeldLease
+    ) -> tuple[float, dict[int, int]] | None:
+        """The least earliest available time for a lease, of cores and memory
+        together, and its VMs by host; None where there is none.
         """
-        plan = self.available.earliest(
+        return self.available.earliest(
             self.now_s, lease.vm_size, lease.request.n_vms
         )
-        if plan is None:
-            return False
-        lease.start_s, lease.on = plan
+
+    def plan(
+        self, lease: HeldLease, start_s: float, on: dict[int, int]
+    ) -> None:
+        """Books a lease to start at ``start_s`` on hosts that have room then."""
+        lease.start_s = start_s
+        lease.on = on
         lease.state = "planned"
         for host in lease.on:
             self._book(lease, host)
             self._planned.setdefault(host, {})[lease.id] = lease
         self.leases[lease.id] = lease
-        return True
 
     def place_over(
         self, lease: HeldLease, start_s: float

@@ -64,14 +64,15 @@ class LeasePolicy:
             case Preempted(job_id):
                 self.preempted(job_id)
             case Woken():
-                self._woken_s = -1.0
-                # Due plans hold their place already: they start before
-                # waiting leases are looked at.
-                self._start_due()
-                self.woken()
+                self._use_room()
         return self.actions
 
     def _arrived(self, view: View, job_id: str) -> None:
+        # What waits takes room that came free at this instant before a lease
+        # that arrives now. Not at the end itself: other leases may still be
+        # about to end at this instant.
+        if self._woken_s == view.now_s:
+            self._use_room()
         lease = HeldLease(view.job(job_id), view.order(job_id))
         refusal = never_fits(self.capacity, lease, view.datacentre.n_links)
         if refusal is None:
@@ -93,8 +94,8 @@ class LeasePolicy:
         """
 
     def woken(self) -> None:
-        """Called when everything else of an instant has happened and due plans
-        have started.
+        """Called when the room that came free is to be used; due plans have
+        started.
         """
 
     def plan(self, lease: HeldLease, reason: str) -> None:
@@ -126,13 +127,20 @@ class LeasePolicy:
             yield heapq.heappop(self._coming)[2]
 
     def wake_now(self) -> None:
-        """Asks for a look at waiting leases once everything else of this
-        instant has happened.
+        """Asks for a look at waiting leases once all that ends at this instant
+        has ended.
         """
         now_s = self.capacity.now_s
         if self._woken_s != now_s:
             self._woken_s = now_s
             self.actions.append(Wake(now_s))
+
+    def _use_room(self) -> None:
+        self._woken_s = -1.0
+        # Due plans hold their place already: they start before waiting
+        # leases are looked at.
+        self._start_due()
+        self.woken()
 
     def _start_due(self) -> None:
         """Starts plans for now; and earlier than planned those on hosts that

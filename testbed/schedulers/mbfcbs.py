@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import islice
 
 from testbed.schedulers.actions import Reject, Wait
 from testbed.schedulers.lease_calendar import Use
@@ -28,9 +27,10 @@ class Settings:
     """Parameters of the algorithm.
 
     ``preemption`` and ``earliest``: its additions to a greedy one (Section
-    5.1). ``slot_s``: α, the length of the calendar's buckets. ``depth``: number
-    of waiting best-effort leases that are tried when one ends; with as many
-    waiting, a new one is queued without a try.
+    5.1). ``slot_s``: α, the length of the calendar's buckets. ``depth``: waiting
+    best-effort leases that may find no room before the search over the queue
+    ends; with as many waiting, a new one is queued without a try. A depth of 1
+    is first come, first served.
     """
 
     preemption: bool = parameter(
@@ -47,7 +47,7 @@ class Settings:
     )
     depth: int = parameter(
         DEPTH,
-        "waiting best-effort leases that are looked at",
+        "waiting best-effort leases that may find no room before the search ends",
         limits=(1.0, 1_000_000.0),
     )
 
@@ -106,10 +106,13 @@ class Mbfcbs(LeasePolicy):
 
         Hosts with an advance reservation are left out. False if none is found.
         """
-        if not (
-            self.settings.earliest and self.capacity.place_earliest(lease)
-        ):
+        if not self.settings.earliest:
             return False
+        plan = self.capacity.earliest(lease)
+        if plan is None:
+            return False
+        start_s, on = plan
+        self.capacity.plan(lease, start_s, on)
         hosts = ", ".join(map(self.capacity.name, lease.on))
         self.plan(
             lease,
@@ -214,21 +217,25 @@ class Mbfcbs(LeasePolicy):
         # Shortest time, by size, for which a lease found no room: a longer one
         # of the same size needs no try.
         failed: dict[tuple[Use, int], float] = {}
-        # A list: leases that start leave the queue.
-        for lease in list(
-            islice(self._queue.values(), self.settings.depth)
-        ):
+        n_without_room = 0
+        placed = []
+        for lease in self._queue.values():
+            if n_without_room == self.settings.depth:
+                break
             size = (lease.vm_size, lease.request.n_vms)
             failed_s = failed.get(size, math.inf)
             if lease.remaining_s < failed_s and self.capacity.place_now(
                 lease
             ):
-                del self._queue[lease.id]
                 self.actions += self.capacity.start(lease)
+                placed.append(lease.id)
             elif self._plan(lease):
-                del self._queue[lease.id]
+                placed.append(lease.id)
             else:
+                n_without_room += 1
                 failed[size] = min(failed_s, lease.remaining_s)
+        for lease_id in placed:
+            del self._queue[lease_id]
 
 
 POLICIES = (

@@ -47,17 +47,19 @@ class Vmct(LeasePolicy):
         """
         capacity = self.capacity
         wanted_s = lease.request.demand.wanted_s
+        plan = capacity.earliest(lease)
         # The empty hosts can hold it, and are empty after all bookings.
-        if not capacity.place_earliest(lease):
+        if plan is None:
             raise AssertionError(f"{lease.id}: hosts are never free")
-        reason = f"{lease.asks} asked; {capacity.name(min(lease.on))} completes it first"
+        start_s, on = plan
+        reason = f"{lease.asks} asked; {capacity.name(min(on))} completes it first"
         due_s = capacity.now_s if wanted_s is None else wanted_s
-        if not lease.is_best_effort and lease.start_s > due_s:
-            reason += f" and has no room before {lease.start_s:.6g} s"
+        if not lease.is_best_effort and start_s > due_s:
+            reason += f" and has no room before {start_s:.6g} s"
             self.actions.append(Reject(lease.id, reason))
-            # It was placed to see when it could start.
-            capacity.leave(lease.id)
-        elif lease.start_s <= capacity.now_s:
+            return
+        capacity.plan(lease, start_s, on)
+        if start_s <= capacity.now_s:
             self.actions += capacity.start(lease)
         else:
             self.plan(lease, reason)

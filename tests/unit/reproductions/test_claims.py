@@ -21,6 +21,7 @@ from reproductions.claim_ledger import read
 from reproductions.figure_tables import claims_table, to_markdown
 from reproductions.grid_quantities import (
     LEVELS,
+    BetweenGains,
     Change,
     Difference,
     Gain,
@@ -30,6 +31,7 @@ from reproductions.grid_quantities import (
     LeastStep,
     Level,
     LogRatio,
+    Measure,
     ShareOf,
     Spread,
     Step,
@@ -127,6 +129,14 @@ THREE_SEEDS = (
         None,
         None,
         id="between",
+    ),
+    pytest.param(
+        "{quantity: between-gains, measure: yield, minus: yield, of: a, than: b, at: 0, "
+        "low: -5, high: 5}",
+        ([(50.0, 51.0, 52.0)], [(40.0, 41.0, 42.0)]),
+        None,
+        None,
+        id="between-gains",
     ),
     pytest.param(
         "{quantity: share, exceeding: 20, among: [{quantity: level, measure: yield, of: a, "
@@ -520,6 +530,19 @@ def test_quantities_by_hand() -> None:
     ).values(grid(a=[(2.0,), (3.0,)], b=[(1.0,)] * 2)) == (
         pytest.approx(100.0),
     )
+    # Two seeds: a yields twice b's, then as much; and weighs half more, then less.
+    runs = {
+        ("a", 0.0): (
+            {"yield": 4.0, "weight": 3.0},
+            {"yield": 2.0, "weight": 1.0},
+        ),
+        ("b", 0.0): (
+            {"yield": 2.0, "weight": 2.0},
+            {"yield": 2.0, "weight": 2.0},
+        ),
+    }
+    gains = BetweenGains(YIELD, Measure("weight", "weight"), "a", "b", 0.0)
+    assert gains.values(Grid(runs)) == pytest.approx((50.0, 50.0))
     share = ShareOf(
         YIELD, (Level(YIELD, "a", 0.0), Level(YIELD, "a", 1.0)), 25.0
     )

@@ -378,6 +378,62 @@ def test_the_default_of_haizea_preempts_nobody_and_keeps_its_queue_in_order() ->
     }  # fmt: skip
 
 
+def test_the_default_of_haizea_starts_all_that_fit_up_to_the_first_that_does_not() -> (
+    None
+):
+    jobs = [
+        be("a", 0, 20, 4),
+        be("b", 1, 10, 2),
+        be("c", 2, 10, 1),
+        be("d", 3, 10, 4),
+        be("e", 4, 10, 1),
+    ]
+    stream = play(
+        jobs,
+        Mbfcbs(Settings(preemption=False, earliest=False, depth=1)),
+        flat(1, 4),
+    )
+    # At 20 s both b and c start; e fits beside them, and waits behind d.
+    assert fate(stream) == {
+        "a": ("finished", 20.0), "b": ("finished", 30.0), "c": ("finished", 30.0),
+        "d": ("finished", 40.0), "e": ("finished", 50.0),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["mbfcbs", "priority"])
+def test_what_waits_takes_room_before_a_lease_that_arrives_at_that_instant(
+    name: str,
+) -> None:
+    policy = build_policy(name, embedder("oktopus"), {})
+    if name == "mbfcbs":
+        policy = Mbfcbs(Settings(earliest=False, slot_s=10.0))
+    jobs = [be("a", 0, 20, 4), be("w", 1, 10, 4), be("n", 20, 10, 4)]
+    stream = play(jobs, policy, flat(1, 4))
+    assert fate(stream)["w"] == ("finished", 30.0)
+    assert fate(stream)["n"] == ("finished", 40.0)
+
+
+def test_a_rejected_lease_moves_no_plan_of_v_mct() -> None:
+    # Host 0: p is planned for 30 s, and q behind it, though two cores are free
+    # before. A plan moves when a lease that ran on its host has left: one that
+    # is rejected at 23 s never ran.
+    quiet = [
+        be("a", 0, 30, 2),
+        be("b", 0, 20, 2),
+        be("x", 0, 24, 4),
+        be("y", 0.5, 76, 4),
+        be("p", 1, 10, 4),
+        be("q", 22, 5, 2),
+    ]
+    disturbed = [*quiet, im("i", 23, 50, 4)]
+    dc = flat(2, 4)
+    without = fate(play(quiet, baseline("v-mct"), dc))
+    beside = fate(play(disturbed, baseline("v-mct"), dc))
+    assert beside.pop("i") == ("rejected", 23.0)
+    assert beside == without
+    assert without["q"] == ("finished", 45.0)
+
+
 def test_v_mct_rejects_what_it_cannot_start_in_time_and_reserves_nothing_ahead() -> (
     None
 ):
