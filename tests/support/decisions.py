@@ -8,7 +8,7 @@
 Recorded with one seed at quick size. For a run of an example: SHA-256 of ``events.jsonl``,
 ``jobs.csv`` and ``links.csv``. For a point of a figure: the digest of each engine run's events,
 and the values of the figure's measures to nine digits, stopwatches left out. ``--only PREFIX``
-restricts all. Figures that need a trace of TESTBED_DATA are recorded as missing without it.
+restricts all; a file that is there keeps its other entries. Figures that need a trace of TESTBED_DATA are recorded as missing without it.
 """
 
 from __future__ import annotations
@@ -303,9 +303,10 @@ def main() -> int:
             f"no entry begins with {options.only!r}; they do with examples/, figure:, live:"
         )
     if options.what == "record":
+        entries = {**_kept(options), **entries}
         rows = [
             f" {json.dumps(key)}: {json.dumps(entries[key], sort_keys=True)}"
-            for key in entries
+            for key in sorted(entries)
         ]
         options.file.write_text("{\n" + ",\n".join(rows) + "\n}\n", "utf-8")
         print(f"{len(entries)} entries recorded in {options.file}")
@@ -315,6 +316,18 @@ def main() -> int:
         if options.what == "check"
         else _compared(options, entries)
     )
+
+
+def _kept(options: argparse.Namespace) -> dict[str, Any]:
+    """The entries of the file that a recording of ``--only PREFIX`` leaves alone."""
+    if not (options.only and options.file.exists()):
+        return {}
+    known: dict[str, Any] = json.loads(options.file.read_text("utf-8"))
+    return {
+        key: value
+        for key, value in known.items()
+        if not key.startswith(options.only)
+    }
 
 
 def _checked(options: argparse.Namespace, entries: dict[str, Any]) -> int:

@@ -194,6 +194,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "rules that judge nothing, heads behind overdue jobs, own links of Mininet files": 2_654,
     "the file's embedder as a default; networks of another version": 159,
     "no terminal, token or descriptor for strangers; exact p̃; points of labs in words": 981,
+    "gains in two measures compared; leases in order up to the first without room": 100,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""
