@@ -8,7 +8,8 @@
 Recorded with one seed at quick size. For a run of an example: SHA-256 of ``events.jsonl``,
 ``jobs.csv`` and ``links.csv``. For a point of a figure: the digest of each engine run's events,
 and the values of the figure's measures to nine digits, stopwatches left out. ``--only PREFIX``
-restricts all; a file that is there keeps its other entries. Figures that need a trace of TESTBED_DATA are recorded as missing without it.
+restricts all; a file that is there keeps its other entries. Figures that need a trace of
+TESTBED_DATA are recorded as missing without it.
 """
 
 from __future__ import annotations
