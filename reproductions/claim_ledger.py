@@ -33,6 +33,7 @@ from reproductions.grid_quantities import (
     Difference,
     Gain,
     GainGrowth,
+    GainStep,
     Largest,
     LeastStep,
     Level,
@@ -40,6 +41,7 @@ from reproductions.grid_quantities import (
     Measure,
     Quantity,
     ShareOf,
+    SlopeChange,
     Spread,
     Step,
 )
@@ -244,6 +246,7 @@ KEYS = frozenset(
         "than",
         "at",
         "from",
+        "via",
         "to",
         "along",
         "relative",
@@ -322,12 +325,14 @@ PAIRS: Mapping[str, Callable[..., Quantity]] = {
     "gain": Gain,
     "log-ratio": LogRatio,
 }
-FROM_TO = ("change", "relative-change", "gain-growth")
+BETWEEN = ("between", "between-gains")
+"""Quantities of two measures."""
+FROM_TO = ("change", "relative-change", "gain-growth", "slope-change")
 """Quantities of a series, or of two, between two places."""
 ALONG = ("spread", "least-rise", "least-fall")
 """Quantities of a series over several places."""
-BY_STEP = ("rise-by-step", "fall-by-step")
-"""Rises and falls of a curve from each place to the next."""
+BY_STEP = ("rise-by-step", "fall-by-step", "gain-growth-by-step")
+"""Rises and falls of a curve, or of a gain, from each place to the next."""
 
 
 def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
@@ -339,26 +344,32 @@ def _quantity(kind: str, entry: Entry, measures: Measures) -> Quantity:
         return _along(kind, entry, measure)
     if kind in PAIRS:
         return PAIRS[kind](measure, of, entry["than"], float(entry["at"]))
-    if kind == "between":
-        other = measures[entry["minus"]]
-        return BetweenMeasures(measure, other, of, float(entry["at"]))
-    if kind == "between-gains":
-        return BetweenGains(
-            measure=measure,
-            minus=measures[entry["minus"]],
-            series=of,
-            other=entry["than"],
-            x=float(entry["at"]),
-        )
+    if kind in BETWEEN:
+        return _between(kind, entry, measure, measures[entry["minus"]])
     if kind == "level":
         return Level(measure, of, float(entry["at"]))
     raise ValueError(f"quantity {kind} is unknown")
+
+
+def _between(
+    kind: str, entry: Entry, measure: Measure, minus: Measure
+) -> Quantity:
+    of = entry["of"]
+    x = float(entry["at"])
+    if kind == "between":
+        return BetweenMeasures(measure, minus, of, x)
+    return BetweenGains(
+        measure=measure, minus=minus, series=of, other=entry["than"], x=x
+    )
 
 
 def _from_to(kind: str, entry: Entry, measure: Measure) -> Quantity:
     of = entry["of"]
     start = float(entry["from"])
     end = float(entry["to"])
+    if kind == "slope-change":
+        via = float(entry["via"])
+        return SlopeChange(measure, of, start=start, via=via, end=end)
     if kind == "gain-growth":
         return GainGrowth(
             measure=measure,
@@ -393,6 +404,10 @@ def _steps(kind: str, entry: Entry, measure: Measure) -> list[Quantity]:
     steps: list[Quantity] = []
     for start, end in pairwise(_xs(entry)):
         places = {"start": start, "end": end}
+        if kind == "gain-growth-by-step":
+            other = entry["than"]
+            steps.append(GainStep(measure, entry["of"], other, **places))
+            continue
         if kind == "fall-by-step":
             # A fall is the rise on the way back.
             places = {"start": end, "end": start}

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from jobs.workload.tenants import HOUR_S
@@ -152,7 +153,11 @@ RESTORING_S = 20.0
 
 
 def _queue(run: PlayedRun) -> Measures:
-    """Waiting, slowdown, use, migrations; a mean over nothing is NaN."""
+    """Waiting, slowdown, use, migrations; a mean over nothing is NaN.
+
+    ``wide_queued_s`` is the waiting of the half of the jobs with the larger
+    bandwidths.
+    """
     summary = run.summary
     if summary.unfinished or summary.killed:
         raise AssertionError(
@@ -168,6 +173,8 @@ def _queue(run: PlayedRun) -> Measures:
         "restoring_share": _restoring_share(summary),
         "preemptions": summary.preemptions,
         "migrations": summary.migrations,
+        "migrated_jobs": sum(row.migrations > 0 for row in run.rows),
+        "wide_queued_s": _wide_queued_s(run.rows),
     }
     measures = {}
     for name, value in found.items():
@@ -175,6 +182,20 @@ def _queue(run: PlayedRun) -> Measures:
         if value is not None:
             measures[name] = float(value)
     return measures
+
+
+def _wide_queued_s(rows: Sequence[JobRow]) -> float | None:
+    """Mean waiting of the jobs that ask for more than the median bandwidth; None
+    where none of them waited or started.
+    """
+    middle_bps = median(row.requested_bps for row in rows)
+    queued = []
+    for row in rows:
+        if row.requested_bps > middle_bps and row.queued_s is not None:
+            queued.append(row.queued_s)
+    if not queued:
+        return None
+    return fmean(queued)
 
 
 def _restoring_share(summary: Summary) -> float | None:

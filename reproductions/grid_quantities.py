@@ -304,6 +304,48 @@ class Step(Change):
 
 
 @dataclass(frozen=True)
+class SlopeChange(Quantity):
+    """How much steeper a series is behind a place than before it, in percent:
+    -50 where it is half as steep.
+    """
+
+    series: str
+    start: float
+    via: float
+    end: float
+
+    def parts(self, grid: Grid) -> Iterator[BySeed]:
+        return zip(
+            grid.values(self.measure, self.series, self.start),
+            grid.values(self.measure, self.series, self.via),
+            grid.values(self.measure, self.series, self.end),
+            strict=True,
+        )
+
+    def of_parts(self, row: Values) -> float:
+        start, via, end = row
+        before = (via - start) / (self.via - self.start)
+        behind = (end - via) / (self.end - self.via)
+        return percent_more(behind, before)
+
+    @property
+    def unit(self) -> str:
+        return " %"
+
+    @property
+    def digits(self) -> int:
+        return 0
+
+    @property
+    def subject(self) -> str:
+        return f"change of the slope of {self.measure} of {self.series}"
+
+    @property
+    def place(self) -> str:
+        return f"{self.start:g} → {self.via:g} → {self.end:g}"
+
+
+@dataclass(frozen=True)
 class GainGrowth(Quantity):
     """The growth of one series' gain over another from one x to another, in
     points.
@@ -338,6 +380,13 @@ class GainGrowth(Quantity):
     @property
     def place(self) -> str:
         return f"{self.start:g} → {self.end:g}"
+
+
+@dataclass(frozen=True)
+class GainStep(GainGrowth):
+    """The growth of a gain between neighbouring places."""
+
+    is_step: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)

@@ -418,7 +418,10 @@ OTHERWISE = (
             "workload.mix",
             "workload.sizes",
         ),
-        "Section 5.1: four hosts of four cores, three types of VMs, equal shares",
+        (
+            "Section 5.1: four hosts of four cores; equal shares of the types "
+            "as in Table 1, and the VMs of Table 2"
+        ),
     ),
     Otherwise(
         ("mbfcbs-fig6",),

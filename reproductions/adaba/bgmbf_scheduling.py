@@ -74,7 +74,9 @@ def _beside_panels(log: Log) -> tuple[Measure, ...]:
         _in_hours(log, "wait_s", "mean waiting before the first start"),
         _in_hours(log, "response_s", "mean time from arrival to end"),
         log.measure("acceptance", "accepted jobs", "%", 100.0),
+        _in_hours(log, "wide_queued_s", "mean waiting, larger bandwidths"),
         log.measure("preemptions", "preemptions", digits=0),
+        log.measure("migrated_jobs", "jobs that migrated", digits=0),
         log.measure("utilisation", "VM use", "%", 100.0),
     )
 

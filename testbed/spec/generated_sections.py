@@ -261,8 +261,8 @@ SIZES: dict[Size, tuple[int, int]] = {
     "large": (4, 7680),
     "x-large": (6, 11520),
 }
-"""Cores and memory in MiB of the VM types (Table 2); x-large is named there,
-but not defined.
+"""Cores and memory in MiB of the VM types (Table 2); x-large is named in
+Section 3, but not defined.
 """
 
 

@@ -103,6 +103,29 @@ THREE_SEEDS = (
         id="gain-growth",
     ),
     pytest.param(
+        "{quantity: gain-growth-by-step, measure: yield, of: a, than: b, along: [0, 1], low: -1}",
+        (
+            [(11.0, 11.1, 11.2), (15.0, 15.1, 15.3)],
+            [(10.0, 10.0, 10.0), (10.0, 10.0, 10.0)],
+        ),
+        (
+            [(15.0, 15.1, 15.3), (11.0, 11.1, 11.2)],
+            [(10.0, 10.0, 10.0), (10.0, 10.0, 10.0)],
+        ),
+        (
+            [(11.0, 11.1, 11.2), (10.0, 12.0, 11.5)],
+            [(10.0, 10.0, 10.0), (10.0, 10.0, 10.0)],
+        ),
+        id="gain-growth-by-step",
+    ),
+    pytest.param(
+        "{quantity: slope-change, measure: yield, of: a, from: 0, via: 1, to: 2, high: -50}",
+        ([(90.0, 91.0, 92.0), (50.0, 51.0, 52.0), (40.0, 41.0, 42.5)], []),
+        ([(90.0, 91.0, 92.0), (50.0, 51.0, 52.0), (10.0, 11.0, 12.5)], []),
+        ([(90.0, 91.0, 92.0), (50.0, 51.0, 52.0), (40.0, 21.0, 32.5)], []),
+        id="slope-change",
+    ),
+    pytest.param(
         "{quantity: spread, measure: yield, of: a, along: [0, 1], high: 2}",
         ([(50.0, 51.0, 52.0), (50.5, 51.4, 52.6)], []),
         ([(50.0, 51.0, 52.0), (60.0, 61.4, 62.6)], []),
@@ -262,7 +285,7 @@ def test_a_claim_needs_as_many_seeds_as_if_no_run_were_invalid() -> None:
 
 @pytest.mark.parametrize("rule", [row.values[0] for row in THREE_SEEDS])
 def test_one_seed_decides_nothing(rule: object) -> None:
-    places = [(80.0,), (80.0,)]
+    places = [(80.0,)] * 3
     judged = by_rule(str(rule)).judge(grid(a=places, b=places))
     assert judged.verdict == "inconclusive"
     assert judged.seeds == 1
@@ -284,8 +307,8 @@ def test_a_seed_without_a_part_decides_nothing(
 ) -> None:
     claim = by_rule(str(rule))
     holed = grid(
-        a=[(80.0, hole, 82.0), (80.0, 81.0, 82.0)],
-        b=[(8.0, 8.0, 8.0)] * 2,
+        a=[(80.0, hole, 82.0), *[(80.0, 81.0, 82.0)] * 2],
+        b=[(8.0, 8.0, 8.0)] * 3,
     )
     for check in claim.checks:
         values = check.quantity.values(holed)
