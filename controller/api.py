@@ -54,7 +54,7 @@ OPENAPI: Mapping[str, Any] = json.loads(
     Path(__file__).with_name("openapi.json").read_bytes()
 )
 
-# Four times the largest tenant, of 1,021 VMs each on a switch of its own.
+# Three times the largest tenant, of 1,021 VMs each on a switch of its own.
 BODY_SIZE_MAX_BYTES = 1 << 20
 HEAD_SIZE_MAX_BYTES = 1 << 17
 # Connections of the token's owner.

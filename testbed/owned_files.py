@@ -106,11 +106,14 @@ def opened_folder(
     try:
         for name in path.absolute().parts[1:]:
             child = _child_folder(folder, name, path)
+            if child is None and make:
+                # Another process may be the first to make it.
+                with suppress(FileExistsError):
+                    os.close(make_folder(folder, name, owner))
+                child = _child_folder(folder, name, path)
             if child is None:
-                if not make:
-                    why = os.strerror(errno.ENOENT)
-                    raise FileNotFoundError(errno.ENOENT, why, str(path))
-                child = make_folder(folder, name, owner)
+                why = os.strerror(errno.ENOENT)
+                raise FileNotFoundError(errno.ENOENT, why, str(path))
             os.close(folder)
             folder = child
         yield folder
@@ -157,10 +160,19 @@ def make_folder(parent: int, name: str, owner: Owner | None) -> int:
         name, os.O_RDONLY | _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=parent
     )
     # mkdir subtracts the umask of root's shell from the mode.
-    os.fchmod(made, FOLDER_MODE)
-    if owner is not None:
-        os.fchown(made, owner.uid, owner.gid)
+    _give(made, FOLDER_MODE, owner)
     return made
+
+
+def _give(descriptor: int, mode: int, owner: Owner | None) -> None:
+    """Sets the mode and the owner; closes the descriptor where that fails."""
+    try:
+        os.fchmod(descriptor, mode)
+        if owner is not None:
+            os.fchown(descriptor, owner.uid, owner.gid)
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def new_file(path: Path, mode: int, owner: Owner | None) -> int:
@@ -175,9 +187,7 @@ def new_file_in(
     """As :func:`new_file`, in an open folder."""
     descriptor = os.open(name, _NEW_FILE_FLAGS, mode, dir_fd=folder)
     # open subtracts the umask from the mode.
-    os.fchmod(descriptor, mode)
-    if owner is not None:
-        os.fchown(descriptor, owner.uid, owner.gid)
+    _give(descriptor, mode, owner)
     return descriptor
 
 

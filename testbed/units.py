@@ -27,7 +27,7 @@ MAX_SIZE_BYTES: Final = 10**18
 
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _LONGEST = 30
-"""Characters of a quantity: decimal arithmetic holds so many digits exactly."""
+"""Characters of a quantity: none needs more."""
 
 
 class UnitError(ValueError):
@@ -238,8 +238,10 @@ def parse_share(value: object) -> float:
 
 
 def quantity(text: str) -> tuple[str, str, float] | None:
-    """A quantity's kind, its unit and its amount in the first unit of its kind;
-    None for another text.
+    """A quantity's kind, its unit and its amount in the base unit of its kind
+    (s for times, 1 for shares); None for another text.
+
+    Raises UnitError for one that is too large or too long.
     """
     if re.fullmatch(SHARE_PATTERN, text):
         return "share", "%", parse_share(text)

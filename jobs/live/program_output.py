@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 OUTPUT_LIMIT_BYTES = 4 << 20
 LINE_LIMIT_BYTES = 65536
+# The longest text that a job may wait for, in UTF-8.
+SEARCHED_BEFORE_BYTES = 4 * 4096
 _READ_BYTES = 65536
 MOST_READS = 16
 """Reads that empty a pipe of 1 MiB, the largest that a user may have by default."""
@@ -66,6 +68,7 @@ class ProgramOutput:
         self._log = log
         self._is_rank = is_rank
         self._rest = b""
+        self._before = b""
 
     def pass_on(self) -> bool:
         """Passes on what the pipe holds, without waiting for more.
@@ -85,7 +88,7 @@ class ProgramOutput:
         return True
 
     def finish(self) -> None:
-        """Passes on a last line that does not end with a newline."""
+        """Passes on the rest, which does not end with a newline (yet)."""
         if self._rest:
             self._pass_on_line(self._rest)
             self._rest = b""
@@ -94,15 +97,19 @@ class ProgramOutput:
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
             self._pass_on_line(line)
+            self._before = b""
         # A program may never print a newline.
         if len(self._rest) > LINE_LIMIT_BYTES:
+            cut = self._rest
             self.finish()
+            # What is looked for may go across the cut.
+            self._before = cut[-SEARCHED_BEFORE_BYTES:]
 
     def _pass_on_line(self, line: bytes) -> None:
         if line.strip():
             self.last = line.strip()
         # Launchers do not count: what they print may quote their ranks.
         if self._is_rank:
-            self._log.search(line)
+            self._log.search(self._before + line)
         # By whole lines, so that ranks' outputs do not mix within one.
         self._log.write(self._label + line + b"\n")

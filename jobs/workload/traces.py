@@ -65,8 +65,8 @@ class TraceErrors(ValueError):
 
 @dataclass(frozen=True)
 class Trace(Generic[T]):
-    """A file's jobs. ``skipped``: the number of problems for which lines were
-    left out; ``examples``: the first of them.
+    """A file's jobs. ``skipped``: the number of problems, whose lines were left
+    out; ``examples``: the first of them.
 
     ``remarks``: sentences on fields that were not read.
     """
@@ -303,8 +303,13 @@ def published(name: str) -> PublishedTrace | None:
     """The published trace that a file is named after, packed or not, in
     whatever folder.
     """
-    wanted = PurePath(name).name.removesuffix(".gz")
+    wanted = _unpacked(name)
     for trace in published_traces():
-        if PurePath(trace.name).name.removesuffix(".gz") == wanted:
+        if _unpacked(trace.name) == wanted:
             return trace
     return None
+
+
+def _unpacked(name: str) -> str:
+    """A file's name without its folders and what says how it is packed."""
+    return re.sub(r"\.(gz|bz2|xz)$", "", PurePath(name).name)

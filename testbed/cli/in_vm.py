@@ -70,19 +70,20 @@ def _vm(name: str, command: str) -> VmPlace | None:
     """The VM of that name; None if it can only be a tenant's. Raises BadInput
     for an unknown VM.
     """
+    require_root(f"testbed {command}")
+    state = ask(ShowNetwork(), NetworkState)
+    vms = tuple(vm for tenant in state.tenants for vm in tenant.vms)
+    # A VM's name, or that of a host of an open network or of a Topo; there may
+    # be a dot in both.
+    place = next(
+        (vm for vm in vms if name in (vm.name, vm.host or vm.name)), None
+    )
+    named = [tenant.name for tenant in state.tenants]
     owner, dot, _ = name.rpartition(".")
-    if dot:
+    if not dot and (name in named or (place is None and not state.open)):
+        return None
+    if dot and place is None:
         vms = shown_tenant(owner, command).vms
-    else:
-        # A host of an open network or of a Topo, or a tenant.
-        require_root(f"testbed {command}")
-        state = ask(ShowNetwork(), NetworkState)
-        vms = tuple(vm for tenant in state.tenants for vm in tenant.vms)
-        named = [tenant.name for tenant in state.tenants]
-        hosts = [vm.host for vm in vms if vm.host]
-        if name in named or not (state.open or name in hosts):
-            return None
-    place = next((vm for vm in vms if name in (vm.name, vm.host)), None)
     if place is None:
         raise BadInput(
             f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"

@@ -80,7 +80,9 @@ def network_of(
     """
     if len(graph.hosts) + len(graph.switches) > MOST_NODES:
         why = f"has more than {MOST_NODES:,} nodes"
-        raise refusal(path, f"{why}, which no file of 1 MiB holds")
+        raise refusal(
+            path, f"{why}: its experiment file would exceed 1 MiB"
+        )
     wiring = _Wiring(graph, notes)
     wiring.keep_largest_part()
     if not any(wiring.joined.values()):
@@ -123,6 +125,7 @@ class _Capacities:
     def __init__(self, edges: Sequence[Edge]) -> None:
         self.sums: dict[Ends, int] = {}
         self._loops: list[str] = []
+        self._one_way: list[str] = []
         self._parallel: dict[str, None] = {}
         self._without: list[str] = []
         # A link without a capacity gets that of the slowest other link.
@@ -159,12 +162,19 @@ class _Capacities:
         # the largest capacity.
         for (first, second), capacity_bps in self.sums.items():
             back_bps = self.sums.get((second, first), capacity_bps)
+            if (second, first) not in self.sums:
+                self._one_way.append(f"{first} to {second}")
             joined[first][second] = min(capacity_bps, MAX_LINK_BPS)
             joined[second][first] = min(back_bps, MAX_LINK_BPS)
 
     def note(self, notes: Notes) -> None:
         """Notes loops, parallel links, and links without a capacity."""
         notes.leave_out(self._loops, "links of a node to itself")
+        if self._one_way:
+            notes.choices.append(
+                "links with one direction in the file have the same capacity"
+                f" back: {_first(self._one_way)}"
+            )
         if self._parallel:
             notes.taken.append(
                 f"parallel links as one of their sum: {_first(self._parallel)}"

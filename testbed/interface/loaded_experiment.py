@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,6 +49,8 @@ if TYPE_CHECKING:
     from testbed.play.playing import RunRecord
 
 GIVEN = "experiment"
+_GIVEN_PATH = Path(GIVEN)
+"""Stands for no file; told by its identity, as a file may have that name."""
 """The name, in messages, of an experiment that is given as values."""
 
 
@@ -66,7 +75,7 @@ def load(
         # Values have no file: they are written as one, so that all checks
         # and the run folder are those of files.
         text, problems = yaml_of(file, GIVEN)
-        return Experiment(Path(GIVEN), text, replaced, problems)
+        return Experiment(_GIVEN_PATH, text, replaced, problems)
     if not isinstance(file, str | os.PathLike):
         raise BadInput(
             f"load takes a path or a dictionary, not {type(file).__name__}"
@@ -109,10 +118,9 @@ class Experiment:
         self._path = path
         self._text = text
         self._overrides = dict(overrides)
-        self._problems = tuple(problems)
         # At once: an experiment that exists is a sound one.
         self._checked = _checked(
-            path, text, self._overrides, self._problems
+            path, text, self._overrides, tuple(problems)
         )
 
     @property
@@ -163,7 +171,7 @@ class Experiment:
         replaced = _overrides(overrides, seed, values, lenient=False)
         merged = dict(self._overrides)
         for key, value in replaced.items():
-            # At its end, where later ones win.
+            # Moved to the end: of two overrides the later wins.
             merged.pop(key, None)
             merged[key] = value
         return Experiment(self._path, self._text, merged)
@@ -189,7 +197,10 @@ class Experiment:
         shown: Progress = _bar if progress else _no_bar
         with failing_run(top):
             records = run_simulated(
-                self._checked, top, shown, self._command("simulate")
+                experiment=self._checked,
+                top=top,
+                progress=shown,
+                command=self._command("simulate", out=out, format=format),
             )
         return _finished(top, records)
 
@@ -213,6 +224,9 @@ class Experiment:
         RunFailed.
         """
         check_prefix(prefix, "prefix")
+        _require_known("builder", builder, ("batched", "plain"))
+        if controller is not None:
+            _require_known("controller", controller, ("ryu", "os-ken"))
         if os.geteuid() != 0:
             raise MachineCannot(
                 "the live network needs root", "start Python by sudo"
@@ -235,7 +249,17 @@ class Experiment:
             show=LiveRun(
                 _say(progress=progress), lambda *_: nullcontext(_heard)
             ),
-            command=self._command("run"),
+            command=self._command(
+                "run",
+                out=out,
+                format=format,
+                openflow_port=openflow_port,
+                api_port=api_port,
+                controller=controller,
+                prefix=prefix,
+                builder=builder,
+                force=force,
+            ),
         )
         return _finished(top, records)
 
@@ -265,10 +289,7 @@ class Experiment:
         progress: bool,
         live: bool = False,
     ) -> RunFolder:
-        if tables not in ("csv", "parquet"):
-            raise BadInput(
-                unknown_name("format", str(tables), ("csv", "parquet"))
-            )
+        _require_known("format", tables, ("csv", "parquet"))
         return new_run(
             self._checked,
             None if out is None else Path(out),
@@ -277,17 +298,35 @@ class Experiment:
             live=live,
         )
 
-    def _command(self, verb: str) -> list[str]:
-        """The command line of the same call, for the provenance."""
+    def _command(self, verb: str, **options: object) -> list[str]:
+        """The command line of the same call, for the provenance; ``options`` are
+        left out where they are the defaults.
+        """
         file = str(self._path)
-        if self._path == Path(GIVEN):
+        if self._path is _GIVEN_PATH:
             # The run folder's own copy of what was given.
             file = "spec.yaml"
         arguments = repr(file)
         if self._overrides:
             arguments += f", {self._overrides!r}"
-        script = f"import testbed; testbed.load({arguments}).{verb}()"
+        given = []
+        for name, parameter in signature(
+            getattr(self, verb)
+        ).parameters.items():
+            if options.get(name, parameter.default) != parameter.default:
+                value = options[name]
+                if isinstance(value, os.PathLike):
+                    value = os.fspath(value)
+                given.append(f"{name}={value!r}")
+        options_text = ", ".join(given)
+        script = f"import testbed; testbed.load({arguments}).{verb}({options_text})"
         return ["python", "-c", script]
+
+
+def _require_known(what: str, value: object, known: Sequence[str]) -> None:
+    """Raises BadInput for a value that is none of the known ones."""
+    if value not in known:
+        raise BadInput(unknown_name(what, str(value), known))
 
 
 def _checked(
@@ -332,7 +371,7 @@ def _placed(problem: Problem, path: Path) -> Problem:
     source = place.source
     if source.startswith("--set "):
         place = Place(source.removeprefix("--set "))
-    elif path == Path(GIVEN):
+    elif path is _GIVEN_PATH:
         place = Place(source)
     return Problem(place, problem.path, problem.message)
 

@@ -54,22 +54,19 @@ DEFAULT_CLASS_MINOR = 0xFFFE
 VM_MINOR = 1
 PACKETS_MINOR = 2
 
-# PS-P: the bytes that a class of weight 1 may send in its turn, and the most
-# that HTB accepts.
+# PS-P: the bytes that a class of weight 1 may send in its turn.
 TURN_BYTES = 16_000
-MAX_QUANTUM_BYTES = 200_000
-# The bucket of a class behind the VM's own cap. The userspace switch is one
-# thread: while it waits for a processor the class sends nothing. The next class
-# has the same rate, so that a lack which the bucket does not make up for at once
-# stays.
+# The bucket of a class behind the VM's own cap. While the userspace switch, one
+# thread, waits for a processor, the class sends nothing. The next class has the
+# same rate: what the bucket does not make up for is lost for good.
 CATCH_UP_S = 0.020
 # The bucket of a reserved class or receive cap: as long as the switch may wait
 # for a processor on a machine that does other things too. Arrears then pass at
 # once, and none of their packets is dropped.
 RESERVED_CATCH_UP_S = 0.060
 # A packet costs the userspace switch the same whatever its size; over three
-# bridges it carries some 16,000 a second. So a link has packets as it has
-# bytes, and a VM the same share of both.
+# bridges it carries some 16,000 a second. So a link's packets per second are
+# limited like its bytes, and a VM gets the same share of each.
 LINK_PACKETS_PER_S = 8_000
 MIN_PACKETS_PER_S = 1_000
 LEAST_PACKET_BYTES = 16_384
@@ -383,7 +380,7 @@ def _tenant_classes(
             rate_bps=MIN_WIRE_BPS,
             ceil_bps=network.directed_bps(directed),
             burst_s=CATCH_UP_S,
-            quantum_bytes=min(MAX_QUANTUM_BYTES, weight * TURN_BYTES),
+            quantum_bytes=weight * TURN_BYTES,
         )
         classes.append(weighted)
     return classes
@@ -441,7 +438,8 @@ def rerate_lines(
     rates.
     """
     rerated = replace(old, rate_bps=new.rate_bps, link_bps=new.link_bps)
-    if rerated != new:
+    links = [link for link, _ in old.link_bps]
+    if rerated != new or links != [link for link, _ in new.link_bps]:
         raise ValueError(
             f"tenant {new.tenant_id}: not a change of rate alone"
         )

@@ -99,7 +99,7 @@ def draw(
         axes = picture.add_subplot(rows, columns, panel.metric_index + 1)
         _draw_panel(axes, lines[:MOST_LINES], x, panel)
         axes.set_title(panel.title)
-    title = _title(plan, table, len(lines))
+    title = _title(plan, table, len(lines), len(x.names))
     # All panels have the same lines.
     handles, labels = picture.axes[0].get_legend_handles_labels()
     picture.legend(
@@ -114,14 +114,19 @@ def draw(
     )
 
 
-def _title(plan: SweepPlan, table: Sequence[TableRow], n_lines: int) -> str:
+def _title(
+    plan: SweepPlan, table: Sequence[TableRow], n_lines: int, n_names: int
+) -> str:
     seeds = seeds_of(row.cells for row in table)
     title = (
         f"{plan.name}: means over {seeds}, bars: 95 % confidence interval"
     )
-    left = n_lines - MOST_LINES
-    if left > 0:
-        title += f"; {number_of(left, 'more line')} in table.csv"
+    lines_left = n_lines - MOST_LINES
+    if lines_left > 0:
+        title += f"; {number_of(lines_left, 'more line')} in table.csv"
+    names_left = n_names - MOST_NAMES
+    if names_left > 0:
+        title += f"; {number_of(names_left, 'more name')} in table.csv"
     return title
 
 
@@ -129,8 +134,7 @@ def _title(plan: SweepPlan, table: Sequence[TableRow], n_lines: int) -> str:
 class Panel:
     """A metric's y axis.
 
-    ``metric_index``: its place among the metrics. ``least`` and ``most``
-    bound possible values, in the metric's own unit.
+    ``metric_index``: its place among the metrics.
     """
 
     metric_index: int
@@ -141,17 +145,11 @@ class Panel:
     def title(self) -> str:
         return self.scale.titled(self.words.heading)
 
-    @property
-    def least(self) -> float:
-        return -math.inf if self.words.can_be_negative else 0.0
-
-    @property
-    def most(self) -> float:
-        return 1.0 if self.words.kind == "share" else math.inf
-
     def ends(self, estimate: Estimate) -> tuple[float, float]:
         """The ends of an interval, cut at what is possible."""
-        return estimate.within(self.least, self.most)
+        least = -math.inf if self.words.can_be_negative else 0.0
+        most = 1.0 if self.words.kind == "share" else math.inf
+        return estimate.within(least, most)
 
     def cuts(self, estimate: Estimate) -> bool:
         """True where a part of the interval is impossible."""
@@ -351,7 +349,11 @@ def _draw_panel(
     axes: Axes, lines: Sequence[Line], x: Across, panel: Panel
 ) -> None:
     xs = list(chain.from_iterable(line.xs for line in lines))
-    apart = APART * (max(xs) - min(xs)) if xs else 0.0
+    apart = 0.0
+    if xs:
+        # Lines at a single place would hide each other.
+        span = (max(xs) - min(xs)) or abs(xs[0]) or 1.0
+        apart = APART * span
     if x.names:
         # All lines of a name stay nearer to it than to the next one.
         apart = min(apart, NAMES_WIDTH / max(1, len(lines)))

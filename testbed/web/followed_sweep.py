@@ -4,15 +4,17 @@ its folder.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput, TestbedError
-from testbed.record.folder import SWEEP
+from testbed.record.folder import SWEEP, folder_name
 from testbed.record.stored_json import read_json
 from testbed.sweeps.sweep_comparison import SweepTable, stored_table
 from testbed.sweeps.sweep_tables import with_interval
@@ -63,7 +65,7 @@ class FollowedSweep:
             return False
         table = read_table(self.path)
         if table is None:
-            return self._table is not None and self._look_for_end()
+            return self._look_for_end()
         if table == self._table:
             return False
         self._table = table
@@ -71,16 +73,20 @@ class FollowedSweep:
 
     def _look_for_end(self) -> bool:
         """True if the sweep's folder has taken the place of its file."""
-        name = self._table.name if self._table is not None else ""
+        if self._table is None:
+            return False
+        # Of the folder's name, the part behind the time.
+        wanted = _untimed(
+            folder_name(self._table.name, None, datetime.now(UTC))
+        )
         folders = []
         for path in self.path.parent.glob("*-sweep*"):
             written = path / SWEEP
-            # A folder's name begins with the time, without a hyphen, as in
-            # 20261120T141500Z-NAME-sweep.
-            _, _, named = path.name.partition("-")
+            # A second one of the same time has a number at its end.
+            named = re.sub(r"-sweep-\d+$", "-sweep", _untimed(path.name))
             # Another's folder, or one that is being removed, is passed over.
             with suppress(OSError):
-                if written.is_file() and named.startswith(f"{name}-sweep"):
+                if written.is_file() and named == wanted:
                     folders.append((written.stat().st_mtime, path))
         # An older folder is an earlier sweep's of the same name. A second
         # of grace, as files' times are coarser than the clock.
@@ -167,6 +173,11 @@ _EMPTY: dict[str, Any] = {
     "columns": [],
     "rows": [],
 }
+
+
+def _untimed(folder: str) -> str:
+    """A folder's name without the time that it begins with."""
+    return folder.partition("-")[2]
 
 
 def _finished(folder: Path) -> dict[str, Any]:

@@ -80,7 +80,7 @@ HEADERS = {
 
 
 class PageSource(Measured, Protocol):
-    """A run, or the network that is up."""
+    """A run, a sweep, or the network that is up."""
 
     trouble: str
 
@@ -324,7 +324,7 @@ class Metrics(_Guarded):
         self.finish(metrics_text(self._page.sources))
 
 
-class Viewer(WebSocketHandler):
+class Viewer(_Guarded, WebSocketHandler):
     """A browser's page, which gets nothing before it has sent the token."""
 
     def initialize(self, page: PageServer) -> None:
@@ -338,7 +338,7 @@ class Viewer(WebSocketHandler):
     def prepare(self) -> None:
         # Tornado itself only compares the Origin with the Host. Both are the
         # site's where a site has its name resolve to loopback.
-        require_own_host(self.request.host_name)
+        super().prepare()
         # Once it is a WebSocket the request has it no longer.
         self._stream = stream_of(self.request)
 

@@ -302,8 +302,10 @@ class _ObservedJob:
         """
         waited_s = 0.0
         for group in self.followed.groups:
-            waits = self.waits.setdefault(group, Waits(group))
-            waited_s += waits.look(self.followed.pids)
+            # Not by setdefault: a new one reads its counters.
+            if group not in self.waits:
+                self.waits[group] = Waits(group)
+            waited_s += self.waits[group].look(self.followed.pids)
         later_s = waited_s - self.programs_waited_s
         self.programs_waited_s = waited_s
         counted_s = self.nodes.watched_s
@@ -453,15 +455,28 @@ class EvidenceTaker:
         """Keeps the evidence on a job that leaves its VMs and resumes
         elsewhere.
         """
+        job = self._off_nodes(tenant_id)
+        if job is not None:
+            self._left[job.followed.job_id] = job
+
+    def forget(self, job_id: str, tenant_id: int | None) -> None:
+        """Drops the evidence on a job that ends without a verdict, or begins
+        anew. ``tenant_id``: None for one that is off its nodes.
+        """
+        self._left.pop(job_id, None)
+        if tenant_id is not None:
+            self._off_nodes(tenant_id)
+
+    def _off_nodes(self, tenant_id: int) -> _ObservedJob | None:
+        """Ends the evidence on a tenant; None for an unknown one."""
         job = self._jobs.pop(tenant_id, None)
         self._disturbed.pop(tenant_id, None)
-        if job is None:
-            return
-        # Elsewhere the job has another tenant number.
-        self._end_traffic(job)
-        _add_class_drops(self._class_drops, tenant_id, job)
-        job.work.pause()
-        self._left[job.followed.job_id] = job
+        if job is not None:
+            # Elsewhere the job has another tenant number.
+            self._end_traffic(job)
+            _add_class_drops(self._class_drops, tenant_id, job)
+            job.work.pause()
+        return job
 
     def disturb(self, tenant_id: int, outage_s: float) -> None:
         """Records that the experiment has stopped a job, or changed its rate.
@@ -709,12 +724,9 @@ def _add_class_drops(
     tenant_id: int,
     job: _ObservedJob,
 ) -> None:
-    """Adds a job's drops; an earlier tenant may have had the same number."""
-    for link, now in drops_of(job.classes).items():
-        before = result.get((tenant_id, link), ClassDrops(0, 0))
-        result[tenant_id, link] = ClassDrops(
-            before.packets + now.packets, before.full + now.full
-        )
+    """Adds a job's drops. Every tenant of a run has a number of its own."""
+    for link, drops in drops_of(job.classes).items():
+        result[tenant_id, link] = drops
 
 
 def _count_received(

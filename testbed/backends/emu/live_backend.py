@@ -794,6 +794,11 @@ class LiveBackend:
         # In this order: agents without limits would send as they like, and a
         # namespace with processes is not free.
         self._end_agents(live, by_force=True)
+        tenant_id = None
+        if live.tenant is not None:
+            tenant_id = live.tenant.tenant_id
+        # That on a job that ended by itself has been taken.
+        self.watch.evidence.forget(job_id, tenant_id)
         self._vacate(live)
         del self._jobs[job_id]
 

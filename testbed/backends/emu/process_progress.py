@@ -29,7 +29,7 @@ class Spent(NamedTuple):
 
 
 def spent(pid: int) -> Spent | None:
-    """Time of a process's first thread; None where it has ended."""
+    """Time of a process's first thread; None where it is gone."""
     # schedstat: ns on a processor, ns ready without one, and time slices. The
     # state follows the name, which may hold parentheses itself, and bytes that
     # are no text.
@@ -58,7 +58,8 @@ class Progress:
     """Standstills of a process.
 
     ``waited_s``: how long it waited for a processor between looks, in all.
-    ``still_since_s``: when it was last seen to have gone on.
+    ``progressed_s``: the last look at which it had made progress; infinite for
+    one that is gone.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Progress:
         self._last: tuple[float, Spent] | None = None
         self._still_s = 0.0
         self.waited_s = 0.0
-        self.still_since_s = inf
+        self.progressed_s = inf
 
     def look(self, now_s: float, work: PendingWork | None = None) -> float:
         """Seconds of standstill to add since the last look.
@@ -82,11 +83,11 @@ class Progress:
         self._last = None
         # Later than any time: what has ended does not stand still.
         if now is None:
-            self.still_since_s = inf
+            self.progressed_s = inf
             return 0.0
         self._last = (now_s, now)
         if last is None:
-            self.still_since_s = now_s
+            self.progressed_s = now_s
             return 0.0
         at_s, before = last
         length_s = now_s - at_s
@@ -96,7 +97,7 @@ class Progress:
         # tells of it.
         is_ready = now.state == READY
         if used_s > 0.0 or is_ready:
-            self.still_since_s = now_s
+            self.progressed_s = now_s
         # Stopped at either end of the time: for some of it at least.
         stopped = not STOPPED.isdisjoint((now.state, before.state))
         wanted = work or PendingWork()

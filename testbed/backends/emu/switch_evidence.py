@@ -108,7 +108,7 @@ class SwitchEvidence:
             if now_s - at_s < STANDSTILL_S:
                 continue
             del traffic.waiting[part]
-            if self._progress[part].still_since_s <= from_s:
+            if self._progress[part].progressed_s <= from_s:
                 # Intervals of several limiters overlap: they count once.
                 begin_s = max(from_s, traffic.until_s)
                 traffic.waited_s += max(0.0, at_s - begin_s)
@@ -165,7 +165,7 @@ class SwitchEvidence:
             return
         bps = 8 * (sent_bytes - before_bytes) / (at_s - before_s)
         traffic.bps[part] = max(traffic.bps.get(part, 0.0), bps)
-        if self._progress[part].still_since_s <= before_s:
+        if self._progress[part].progressed_s <= before_s:
             traffic.waiting[part] = (before_s, at_s)
 
     def waited_s(self, tenant_id: int) -> float:

@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 from testbed.cli import in_vm, main, up
-from testbed.standing.keeper_protocol import KeeperRequest, ShowTenant
+from testbed.standing.keeper_protocol import (
+    KeeperRequest,
+    ShowNetwork,
+    ShowTenant,
+)
 from testbed.standing.network_state import NetworkState, TenantState
 from tests.unit.standing.test_keeper_protocol import served
 
@@ -246,6 +250,14 @@ def test_hosts_of_an_open_network_are_vms(
     with served(up_folder, lambda _: a_network()):
         assert in_vm._vm("h2", "exec") is None  # it can be a tenant's name
     (up_folder / "socket").unlink()
+    with served(
+        up_folder,
+        lambda _: a_network(a_tenant("open", "h1.rack"), is_open=True),
+    ):
+        place = in_vm._vm("h1.rack", "exec")
+        assert place is not None
+        assert place.name == "h1.rack"
+    (up_folder / "socket").unlink()
     # VMs without named hosts, and a variable that the shell left empty.
     with served(up_folder, lambda _: a_network(a_tenant("a", "a.0"))):
         assert in_vm._vm("", "exec") is None
@@ -267,6 +279,8 @@ def test_a_tenant_is_shown_with_its_vms(
     up_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def handle(request: KeeperRequest) -> object:
+        if isinstance(request, ShowNetwork):
+            return a_network(a_tenant("a", "a.0"))
         assert isinstance(request, ShowTenant)
         return a_tenant("a", "a.0")
 

@@ -398,6 +398,18 @@ def test_a_job_that_its_reservation_stops_may_have_begun_too_late(
     assert taker.ended == [evidence]
 
 
+def test_of_a_job_that_is_killed_nothing_is_kept() -> None:
+    taker = EvidenceTaker()
+    taker.look([replace(JOB, converging=frozenset({0}))])
+    assert taker.converging()
+    taker.forget("job", 1)
+    assert taker.converging() == frozenset()
+    taker.look([JOB])
+    taker.leave(1)
+    taker.forget("job", None)
+    assert taker._left == {}
+
+
 def test_a_lease_that_was_preempted_may_have_resumed_too_late() -> None:
     taker = EvidenceTaker()
     lease = replace(JOB, kind="compute", was_paused=True)

@@ -73,10 +73,10 @@ def test_little_work_is_waited_for_longer() -> None:
 def test_a_process_goes_on_when_it_was_last_seen_to() -> None:
     accounts = [0.0, 0.05, 0.05, 0.05]
     progress = Progress(1, lambda _: Spent(accounts.pop(0), 0.0, "S"))
-    assert progress.still_since_s == inf
+    assert progress.progressed_s == inf
     for at_s in (10.0, 10.1, 10.2, 10.3):
         progress.look(at_s)
-    assert progress.still_since_s == 10.1
+    assert progress.progressed_s == 10.1
 
 
 def test_this_process_has_an_account_and_one_that_has_ended_none() -> None:
@@ -87,7 +87,7 @@ def test_this_process_has_an_account_and_one_that_has_ended_none() -> None:
     assert spent(2**22 + 1) is None
     progress = Progress(1, lambda _: None)
     assert progress.look(1.0, WORK) == 0
-    assert progress.still_since_s == inf
+    assert progress.progressed_s == inf
 
 
 def test_a_process_whose_name_is_no_text_has_an_account(

@@ -282,7 +282,11 @@ def test_an_edge_in_one_direction_is_a_link(imported: Import) -> None:
     text = graphml(
         node("a"), node("b"), edge("a", "b", d1="100"), directed=True
     )
-    assert "capacity: 100 bit/s" in imported(text).text()
+    written = imported(text).text()
+    assert "capacity: 100 bit/s" in written
+    assert (
+        "with one direction in the file have the same capacity" in written
+    )
 
 
 @pytest.mark.parametrize("first", ["one way", "both ways"])

@@ -8,7 +8,7 @@ import sys
 from enum import Enum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -17,9 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import testbed
+from testbed.errors import BadInput
 from testbed.record.columns import REQUESTS
 from testbed.record.frames import dtype_of
-from testbed.spec.document import read_document
+from testbed.spec.document import SpecErrors, read_document
 from testbed.spec.given_values import yaml_of
 from tests.unit.interface.given import SMALL, TEXT, by_command
 
@@ -70,8 +71,13 @@ def test_what_is_given_is_in_the_folder_as_a_file_that_repeats_it(
         (first["vc"].folder / "provenance.json").read_text("utf-8")
     )
     assert recorded["command"] == [
-        "python", "-c", "import testbed; testbed.load('spec.yaml', {'seed': 5}).simulate()",
-    ]  # fmt: skip
+        "python",
+        "-c",
+        (
+            "import testbed; testbed.load('spec.yaml', {'seed': 5})"
+            f".simulate(out={str(tmp_path)!r})"
+        ),
+    ]
 
 
 def test_it_says_what_it_is(tmp_path: Path) -> None:
@@ -300,7 +306,23 @@ def test_a_live_run_is_the_commands(
         "os-ken",
         True,
     )
-    assert command.endswith(".run()")
+    assert command.endswith(
+        f".run(out={str(tmp_path)!r}, format='parquet', api_port=9,"
+        " controller='os-ken', force=True)"
+    )
+    with pytest.raises(BadInput, match="unknown builder 'bached'"):
+        experiment.run(tmp_path, builder=cast("Any", "bached"))
+    with pytest.raises(BadInput, match="unknown controller 'nox'"):
+        experiment.run(tmp_path, controller=cast("Any", "nox"))
+
+
+def test_a_file_of_any_name_is_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("experiment").write_text(TEXT + "seed: many\n", "utf-8")
+    with pytest.raises(SpecErrors, match=r"experiment:\d+:\d+: seed: "):
+        testbed.load("experiment")
 
 
 def test_an_unknown_format_is_told_before_a_folder_is_made(

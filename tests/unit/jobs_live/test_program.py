@@ -400,6 +400,20 @@ def test_output_is_cut_at_its_limit(
     assert log.printed == {0}
 
 
+@pytest.mark.parametrize("before", [65_520, 65_533, 65_536, 200_001])
+def test_a_text_is_found_wherever_a_long_line_is_cut(before: int) -> None:
+    log = OutputLog(("ready to serve",))
+    reading, writing = os.pipe()
+    output = ProgramOutput(reading, "", log, is_rank=True)
+    text = b"." * before + b"ready to serve\n"
+    for start in range(0, len(text), 50_000):
+        os.write(writing, text[start : start + 50_000])
+        assert output.pass_on()
+    os.close(writing)
+    os.close(reading)
+    assert log.printed == {0}
+
+
 def test_output_comes_in_lines_with_a_label(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -560,6 +560,40 @@ def test_a_tenant_that_counts_by_its_vms_reserves_nothing_and_takes_turns() -> (
     assert all(text.endswith("quantum 32000") for text in classes)
 
 
+def test_large_tenants_share_a_link_by_their_weights_too() -> None:
+    centre = tree([2], [1_000_000_000], 60)
+    network = network_plan(centre)
+    placement = Placement(centre.trees[0].root, ((0, 52), (1, 1)))
+    slots = (
+        *network.slots_of_server[0][:52],
+        network.slots_of_server[1][0],
+    )
+    tenant = tenant_plan(
+        centre, network, placement, slots, 5, "j", 1_000_000_000
+    )
+    plan = replace(tenant, link_bps=(), weights=((0, 13), (2, 52)))
+    texts = [line.text() for line in tenant_limits(network, plan)[0].lines]
+    quanta = [
+        int(text.rsplit(" ", 1)[1])
+        for text in texts
+        if "parent 1:ffff" in text
+    ]
+    assert quanta == [13 * 16_000, 52 * 16_000]
+
+
+def test_rates_of_other_links_are_no_change_of_rate() -> None:
+    centre = tree([2], [1_000_000_000], 1)
+    network = network_plan(centre)
+    placement = Placement(centre.trees[0].root, ((0, 1), (1, 1)))
+    slots = (network.slots_of_server[0][0], network.slots_of_server[1][0])
+    tenant = tenant_plan(
+        centre, network, placement, slots, 5, "j", 1_000_000
+    )
+    other = replace(tenant, link_bps=tuple(reversed(tenant.link_bps)))
+    with pytest.raises(ValueError, match="not a change of rate alone"):
+        rerate_lines(network, tenant, other)
+
+
 def test_links_open_and_close_again() -> None:
     network = network_plan(tree([2], [1_000_000_000], 1))
     (opening,) = borrowing_lines(network)

@@ -8,6 +8,7 @@ import sys
 import threading
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -335,3 +336,25 @@ def test_a_device_is_not_replaced_by_a_file(tmp_path: Path) -> None:
     for text in ("first", "second"):
         write_asked_for("--page", page, text)
         assert page.read_text() == text
+
+
+def test_runs_that_begin_together_share_the_folders_above(
+    tmp_path: Path,
+) -> None:
+    failed: list[BadInput] = []
+
+    def begin(base: Path) -> None:
+        try:
+            RunFolder.create(base, "a", 1, now=NOW)
+        except BadInput as error:
+            failed.append(error)
+
+    for attempt in range(100):
+        base = tmp_path / str(attempt) / "deep" / "runs"
+        threads = [Thread(target=begin, args=(base,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(list(base.iterdir())) == 3
+    assert failed == []

@@ -14,6 +14,7 @@ from testbed.sweeps.sweep_pictures import (
     MOST_NAMES,
     Line,
     _bars,
+    _title,
     across_names,
     has_cut_intervals,
     panels,
@@ -223,6 +224,22 @@ def test_values_whose_names_are_cut_alike_keep_their_places() -> None:
     places = across_names(plan, table, keys=(0,))
     assert [places.x_of(row) for row in table] == [0, 1, 0]
     assert len(places.names) == 2
+
+
+def test_lines_at_a_single_place_stand_side_by_side() -> None:
+    table = [
+        row(0.4, "fcfs", (86_915.0, 4_000.0)),
+        row(0.4, "easy", (13_000.0, 14_000.0)),
+    ]
+    (axes,) = sweep_figure(plan_of("wait_mean_s"), table).axes
+    first, second = (line.get_xdata()[0] for line in axes.lines[::3])
+    assert first < 0.4 < second
+
+
+def test_names_beyond_those_that_are_shown_are_counted() -> None:
+    table = [long_row(str(number)) for number in range(MOST_NAMES + 3)]
+    title = _title(plan_of("acceptance_rate"), table, 1, MOST_NAMES + 3)
+    assert title.endswith("; 3 more names in table.csv")
 
 
 def test_points_beyond_the_names_that_are_shown_are_not_drawn() -> None:

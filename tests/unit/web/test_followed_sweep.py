@@ -117,6 +117,43 @@ def test_it_is_followed_from_before_it_begins_to_its_end(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "folder", "ends"),
+    [
+        ("load-", "20261120T141500Z-load-sweep", True),
+        ("a b", "20261120T141500Z-a-b-sweep-2", True),
+        ("a", "20261120T141500Z-a-sweeper-sweep", False),
+    ],
+)
+def test_its_own_folder_ends_it_whatever_its_name(
+    swept: Path,
+    written: list[TableSoFar],
+    tmp_path: Path,
+    name: str,
+    folder: str,
+    *,
+    ends: bool,
+) -> None:
+    out = tmp_path / "elsewhere"
+    out.mkdir()
+    file = table_file(out)
+    living = replace(
+        written[3], name=name, start_ticks=start_ticks(written[3].pid)
+    )
+    table_so_far.RunFolder(out).write_json(
+        file.name, table_so_far.asdict(living)
+    )
+    followed = FollowedSweep(file)
+    followed._began_unix_s = 0.0
+    assert followed.refresh()
+    file.unlink()
+    (finished,) = swept.glob("*-sweep")
+    finished.rename(out / folder)
+    assert followed.refresh() is ends
+    assert followed.trouble == ""
+
+
+@pytest.mark.slow
 def test_a_process_that_ended_without_a_folder_is_told(
     swept: Path, written: list[TableSoFar], tmp_path: Path
 ) -> None:
