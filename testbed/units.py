@@ -231,8 +231,9 @@ def parse_share(value: object) -> float:
         return float(Decimal(text.removesuffix("%").rstrip()) / 100)
     _refuse_negative(text)
     if re.fullmatch(_NUMBER, text):
+        percent = (Decimal(text) * 100).normalize()
         raise UnitError(
-            f"{text!r} is a text: remove the quotes, or write {text} %"
+            f"{text!r} is a text: remove the quotes, or write {percent:f} %"
         )
     raise UnitError(f"{text!r} is not a share: write it as 12 % or as 0.12")
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, TypeGuard
+from typing import Literal, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -685,7 +685,8 @@ def slot_array(
         if not check_at_least(problems, (name,), slots, "slots per server"):
             return no_slots
         return np.full_like(no_slots, slots)
-    if not isinstance(slots, Sequence | np.ndarray):
+    is_text = isinstance(cast("object", slots), str)
+    if is_text or not isinstance(slots, Sequence | np.ndarray):
         problems.report(
             f"slots are a whole number or a list of them, not {slots!r}",
             name,

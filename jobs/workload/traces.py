@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from bisect import insort
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -103,9 +104,12 @@ class Complaints:
         message: str,
     ) -> None:
         self.total += 1
-        # A file of another format has an error in each of a million lines.
-        if len(self.first) < PROBLEM_LIMIT:
-            self.first.append(LineProblem(line, column, message))
+        problem = LineProblem(line, column, message)
+        # A file of another format has an error in each of a million lines. They
+        # are not found in the order of lines.
+        if len(self.first) < PROBLEM_LIMIT or problem < self.first[-1]:
+            insort(self.first, problem)
+            del self.first[PROBLEM_LIMIT:]
 
     def add_of_file(
         self,

@@ -221,8 +221,8 @@ def report(
     if is_sweep(run):
         raise BadInput(
             f"{run} is a sweep's folder",
-            f"testbed sweep {run / 'spec.yaml'} writes its page again, "
-            "and computes no cell twice",
+            "type the command of its provenance.json again: a new folder has the"
+            " page, and cells that are stored are not computed",
         )
     folders = policy_folders(run)
     console.say(f"reading {run}")

@@ -225,6 +225,11 @@ def _print_reasons(outcome: str, reasons: Iterable[str]) -> None:
     """A line for each reason with its number of cells, the most frequent
     first: one mistake fails hundreds of cells alike.
     """
-    for message, count in Counter(reasons).most_common(SHOWN_REASONS):
+    counts = Counter(reasons)
+    for message, count in counts.most_common(SHOWN_REASONS):
         cells = number_of(count, "cell")
         console.print_text(f"{outcome}, {cells}: {message}")
+    left = len(counts) - SHOWN_REASONS
+    if left > 0:
+        more = number_of(left, "more reason")
+        console.print_text(f"{outcome}: {more}, in cells.csv")

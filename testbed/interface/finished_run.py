@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -128,6 +128,13 @@ class Run:
     def policies(self) -> tuple[str, ...]:
         """The labels of its policies, in the order of the experiment."""
         return tuple(part.label for part in self._parts)
+
+    def __iter__(self) -> Iterator[str]:
+        """The labels of its policies, as of a mapping."""
+        return iter(self.policies)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
     def __getitem__(self, policy: str) -> Run:
         """The run of one policy, by its label or its folder's name.

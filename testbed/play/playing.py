@@ -371,6 +371,7 @@ class RunRecord:
         """Verdicts in words, and where the report is."""
         return [
             *_all_rejected(self.results),
+            *_unfinished(self.results),
             *_complaints(self.results.verdicts),
             *_fidelity(self.results.summary.fidelity),
             *_failed_checks(self.audit),
@@ -391,6 +392,21 @@ def _all_rejected(results: Results) -> Iterator[str]:
         yield (
             f"rejected: {number_of(jobs, 'job')}, all there are;"
             f" {first.job_id}: {first.reason}"
+        )
+
+
+def _unfinished(results: Results) -> Iterator[str]:
+    """A sentence with the first job's reason where jobs are left at the end of
+    a complete run: their policy has forgotten them.
+    """
+    summary = results.summary
+    if summary.status == "completed" and summary.unfinished:
+        first = next(
+            row for row in results.rows if row.outcome == "unfinished"
+        )
+        yield (
+            f"unfinished: {number_of(summary.unfinished, 'job')} of"
+            f" {summary.jobs:,}; {first.job_id}: {first.reason}"
         )
 
 

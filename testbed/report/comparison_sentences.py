@@ -291,7 +291,7 @@ def _running_times(comparison: PolicyComparison) -> Iterator[str]:
     if completion is None or not apart:
         return
     jobs = number_of(len(apart), "job")
-    if not completion.max:
+    if completion.max < ALIKE:
         yield f"{jobs} that finished in both ran equally long"
         return
     most = max(apart, key=lambda pair: abs(pair.completion_difference or 0))

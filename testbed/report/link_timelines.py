@@ -254,7 +254,8 @@ def heat_figure(
                 alpha=0.4,
             )
         draw(axes, restarts(failed), unit_s)
-        if failed:
+        # What failed may be none of the links that are drawn.
+        if axes.get_legend_handles_labels()[0]:
             axes.legend(loc="lower left", bbox_to_anchor=(0, 1.0), ncols=4)
         # Ten rows high: a bar beside the whole map would be a second picture.
         height = min(1.0, 10 / n)

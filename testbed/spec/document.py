@@ -454,16 +454,25 @@ def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
     if objection == "but found another document":
         message = "a second document begins here: one file holds one experiment, split it"
     elif "'\\t'" in objection:
-        message = "a tab cannot indent YAML: use spaces"
+        message = "a tab cannot indent or separate YAML: use spaces"
     elif objection.startswith("mapping values are not allowed"):
         message = "a ':' that no key stands before: check the indentation, or quote the text"
     elif objection.startswith("found undefined alias"):
         message = f"{objection.removeprefix('found ')}: no anchor of that name stands before it"
     else:
-        message = f"not YAML: {objection}" + (
-            f" ({error.context})" if error.context else ""
-        )
+        message = f"not YAML: {objection}"
+        if objection.startswith("expected <block end>"):
+            message = "its indentation fits no key above: align it with one"
+        if error.context:
+            message += f" ({error.context}{_begun(error.context_mark)})"
     return Problem(place, "", message)
+
+
+def _begun(mark: yaml.Mark | None) -> str:
+    """The line in which what was read had begun."""
+    if mark is None:
+        return ""
+    return f", begun in line {mark.line + 1}"
 
 
 class _Reader:

@@ -174,9 +174,13 @@ class TenantWorkload(WorkloadSection):
             low = self.profiling_error.low
             high = self.profiling_error.high
         # An error of -100 % would be a job of no time at all.
-        if not -1.0 < low <= high:
-            message = "a profiling error lies between above -100 % and a finite share"
+        if low > high:
+            message = (
+                f"low, {100 * low:g} %, is above high, {100 * high:g} %"
+            )
             location.report(message, "profiling_error")
+        elif low <= -1.0:
+            location.report("low must be above -100 %", "profiling_error")
         if not location.is_sound():
             return None
         return replace(

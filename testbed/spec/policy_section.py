@@ -333,9 +333,22 @@ def _parsed(location: Location, parameter: Parameter) -> Scalar | None:
     ):
         return value
     location.report(
-        f"must be like {parameter.default!r}, not {value_in_words(value)}"
+        f"must be {_wanted(parameter)}, not {value_in_words(value)}"
     )
     return None
+
+
+def _wanted(parameter: Parameter) -> str:
+    """The values that a parameter takes, in words."""
+    # Whole numbers are among them: mypy takes those for floats.
+    default: object = parameter.default
+    if isinstance(default, bool):
+        return "true or false, without quotes"
+    if isinstance(default, int):
+        return f"a whole number such as {default}, without quotes"
+    if isinstance(default, float):
+        return f"a number such as {default:g}, without quotes"
+    return f"a text such as {default}"
 
 
 def read_embedder(location: Location) -> str | None:

@@ -571,7 +571,8 @@ def _message(detail: ErrorDetails) -> str:
     if error_type == "string_pattern_mismatch":
         # Only names have a pattern.
         return (
-            f"must consist of letters, digits, '.', '_' and '-' and begin with a letter or a digit"
+            "must consist of letters a to z, digits, '.', '_' and '-' and"
+            " begin with a letter or a digit"
             f" (64 characters at most), not {shown}"
         )
     if error_type in _WANTED:

@@ -11,6 +11,8 @@ from functools import cache
 from statistics import fmean, stdev
 
 CONFIDENCE = 0.95
+ROUNDING = 1e-9
+"""Share of a value below which sums of floats differ."""
 
 
 @dataclass(frozen=True)

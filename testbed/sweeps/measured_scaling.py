@@ -17,7 +17,7 @@ from typing import Any
 from jobs.demand import scaled_duration_s
 from testbed.errors import RunFailed
 from testbed.record.metrics import JobRow
-from testbed.sweeps.intervals import Estimate, estimate
+from testbed.sweeps.intervals import ROUNDING, Estimate, estimate
 from testbed.sweeps.job_traffic import JobTraffic
 from testbed.sweeps.scaling_reasons import BoundVerdict, reason
 
@@ -42,8 +42,6 @@ _counts = attrgetter(
     "use", "packet_bytes", "sent_bytes", "resent", "timeouts"
 )
 NOT_COUNTED = (None,) * 5
-ROUNDING = 1e-9
-"""Allowance for sums of floats: simulated times are equal to the estimate."""
 NO_TRAFFIC: Mapping[str, JobTraffic] = MappingProxyType({})
 
 

@@ -39,7 +39,7 @@ def sweep(
     live: bool = False,
     processes: int | None = None,
     cluster: str | None = None,
-    out: Path | str = SweepOptions.out,
+    out: Path | str | None = None,
     again: bool = False,
     progress: Report | None = None,
     say: Callable[[str], None] = print,
@@ -51,15 +51,17 @@ def sweep(
     of the 95 % interval of ``stop_metric``, or of each of the ``metrics``, is
     at most this share of the mean; at least ``least`` of them run (3). Raises
     BadInput before anything runs; failed cells are rows. Results are kept below
-    ``out``, so that an interrupted sweep continues.
+    ``out`` (``runs``), so that an interrupted sweep continues. ``progress`` is
+    called with the number of cells that are done.
     """
+    _check_types(over, metrics, processes, progress)
     path, text = _source(experiment)
     rule = _rule(stop, stop_metric, least)
     keys = [_key(name, values) for name, values in (over or {}).items()]
-    asked = PlanOptions(tuple(keys), rule, tuple(metrics), live)
+    asked = PlanOptions(tuple(keys), rule, tuple(metrics), live, least)
     plan = plan_sweep(path, text, asked)
     options = SweepOptions(
-        out=Path(from_home(str(out))),
+        out=SweepOptions.out if out is None else Path(from_home(str(out))),
         processes=processes or len(os.sched_getaffinity(0)),
         cluster=cluster,
         again=again,
@@ -67,6 +69,35 @@ def sweep(
         as_root="start Python by sudo",
     )
     return run_sweep(plan, options, progress or (lambda _: None), say)
+
+
+def _check_types(
+    over: object, metrics: object, processes: object, progress: object
+) -> None:
+    """Raises BadInput for arguments that are of no use."""
+    if over is not None and not isinstance(over, Mapping):
+        raise BadInput(
+            f"over={over!r} is no mapping",
+            'write over={"seed": range(1, 4)}, or a text as over={"seed": "1..3"}',
+        )
+    if over is not None and not all(isinstance(name, str) for name in over):
+        raise BadInput(f"over={over!r}: a key is a text such as 'seed'")
+    if isinstance(metrics, str) or not isinstance(metrics, Sequence):
+        raise BadInput(
+            f"metrics={metrics!r} is no list of names",
+            'write metrics=["wait_mean_s"]',
+        )
+    is_count = type(processes) is int and processes >= 1
+    if processes is not None and not is_count:
+        raise BadInput(
+            f"processes={processes!r} is no number of processes",
+            "give a whole number from 1",
+        )
+    if progress is not None and not callable(progress):
+        raise BadInput(
+            f"progress={progress!r} is no function",
+            "give one that is called with the number of cells that are done",
+        )
 
 
 def _rule(
@@ -82,14 +113,15 @@ def _rule(
                 "give stop=0.05 too, or change the file's sweep.stop",
             )
         return None
-    if not 0 <= share <= 1:
+    if type(share) not in (int, float) or not 0 <= share <= 1:
         raise BadInput(
-            f"stop={share} is no share of the mean",
+            f"stop={share!r} is no share of the mean",
             "write 5 % as stop=0.05",
         )
-    if least is not None and not 2 <= least <= MOST_LEAST:
+    is_count = type(least) is int and 2 <= least <= MOST_LEAST
+    if least is not None and not is_count:
         raise BadInput(
-            f"least={least} is no number of seeds from 2 to {MOST_LEAST:,}"
+            f"least={least!r} is no number of seeds from 2 to {MOST_LEAST:,}"
         )
     return Stop(share, metric, least or LEAST)
 

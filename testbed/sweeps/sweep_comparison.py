@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from io import TextIOWrapper
@@ -12,8 +13,9 @@ from typing import Any
 from testbed.errors import BadInput
 from testbed.record.stored_json import open_regular
 from testbed.report.metric_words import metric_words
-from testbed.sweeps.intervals import Estimate
+from testbed.sweeps.intervals import ROUNDING, Estimate
 from testbed.sweeps.sweep_tables import (
+    FAILED,
     TABLE_CSV,
     four_digits,
     with_interval,
@@ -44,7 +46,13 @@ class MetricPair:
 
     @property
     def second_less_first(self) -> float:
-        """The second mean less the first."""
+        """The second mean less the first; 0 where rounding alone is between
+        them.
+        """
+        if math.isclose(
+            self.first.mean, self.second.mean, rel_tol=ROUNDING
+        ):
+            return 0.0
         return self.second.mean - self.first.mean
 
     @property
@@ -246,7 +254,7 @@ def _estimates(
     columns: Sequence[str], row: dict[str, str]
 ) -> Iterator[tuple[str, Estimate]]:
     """The metrics of a combination that have a mean."""
-    count = int(row[CELLS])
+    count = int(row[CELLS]) - int(row.get(FAILED, 0))
     for name in columns:
         half_width = row.get(name + INTERVAL)
         if half_width is not None and row[name]:

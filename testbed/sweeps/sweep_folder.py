@@ -86,6 +86,9 @@ class Sweep:
     reasons: tuple[str, ...]
     """The reasons of failed cells, a sentence each."""
 
+    def __repr__(self) -> str:
+        return f"<Sweep {self.folder.name}: {self.sentence}>"
+
     @property
     def folder(self) -> Path:
         return self.run_folder.path

@@ -86,13 +86,15 @@ class PlanOptions:
     """The command line's options for a sweep.
 
     Keys in ``over`` are added to the file's, or replace them where they are the
-    same. ``stop`` and ``metrics`` replace the file's.
+    same. ``stop`` and ``metrics`` replace the file's. ``least``: the fewest
+    seeds, where it replaces that of the file's rule too.
     """
 
     over: tuple[SweptKey, ...] = ()
     stop: Stop | None = None
     metrics: tuple[str, ...] = ()
     live: bool = False
+    least: int | None = None
 
 
 FileChange = Mapping[str, FileRef | None]
@@ -374,6 +376,7 @@ def _stop(
         rule,
         interval=options.stop.interval,
         metric=options.stop.metric or rule.metric,
+        least=options.least or rule.least,
     )
 
 
@@ -479,10 +482,22 @@ class _LoadedValues:
                 self._problems += errors.problems
                 return
         if key == POLICIES:
-            self.labels[as_yaml(value)] = experiment.policies[0].label
+            self._add_label(value, place, experiment.policies[0].label)
         change = self._changed_files(used_files(experiment))
         if change:
             self.changes[key, as_yaml(value)] = change
+
+    def _add_label(self, value: Any, place: Place, label: str) -> None:
+        """Notes a policy's label; reports one that stands for another policy
+        too: their rows could not be told apart.
+        """
+        written = as_yaml(value)
+        if written not in self.labels and label in self.labels.values():
+            message = (
+                f"{label} is there twice: give one of the two another name"
+            )
+            self._problems.append(Problem(place, POLICIES, message))
+        self.labels[written] = label
 
     def _changed_files(self, refs: Mapping[str, FileRef]) -> FileChange:
         """The files that differ from those of the base."""

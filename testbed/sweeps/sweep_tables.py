@@ -17,7 +17,7 @@ from testbed.foreign_text import csv_text
 from testbed.record.folder import RunFolder
 from testbed.record.metrics import mean
 from testbed.spec.sweep_section import as_yaml, value_text
-from testbed.sweeps.intervals import Estimate, estimate
+from testbed.sweeps.intervals import ROUNDING, Estimate, estimate
 from testbed.sweeps.result_store import (
     Record,
     fidelity_of,
@@ -363,7 +363,8 @@ def with_interval(around: Estimate) -> str:
         return "–"
     if around.half_width is None:
         return four_digits(around.mean)
-    if not around.half_width:
+    # What is left of a sum's rounding is no width.
+    if around.half_width <= ROUNDING * abs(around.mean):
         return f"{four_digits(around.mean)} ± 0"
     decimals = max(0, 1 - math.floor(math.log10(around.half_width)))
     mean_text = f"{around.mean:,.{decimals}f}"

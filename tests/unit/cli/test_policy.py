@@ -317,10 +317,10 @@ def test_a_policy_that_reads_the_clock_is_refused_at_its_line(
     ("setting", "message"),
     [
         ("depth", "write it as KEY=VALUE"),
-        ("depth=x", "must be like 3"),
+        ("depth=x", "must be a whole number such as 3"),
         ("deep=4", "is no parameter of mine"),
         ("depth=[", "is no value"),
-        ("depth=2026-99-99", "must be like 3"),
+        ("depth=2026-99-99", "must be a whole number such as 3"),
         ("depth=yes", "is no value"),
     ],
 )

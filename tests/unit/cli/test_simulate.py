@@ -252,3 +252,24 @@ def test_a_policy_that_rejects_every_job_says_so_with_a_reason(
         r" bandwidth, which this policy cannot reserve",
         rejected[0],
     )
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_jobs_that_a_policy_forgets_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "forgets.py").write_text(
+        "class Forgets:\n"
+        "    name = 'forgets'\n"
+        "    def decide(self, view, event):\n"
+        "        return []\n",
+        "utf-8",
+    )
+    assert (
+        simulated(tmp_path, policies="{class: './forgets.py:Forgets'}") == 0
+    )
+    told = capsys.readouterr().out
+    assert re.search(
+        r"unfinished: \d+ jobs of \d+; job-00000: the policy never started it",
+        told,
+    )

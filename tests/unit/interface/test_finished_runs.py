@@ -185,6 +185,10 @@ def test_one_policy_by_its_label_or_folder(run: testbed.Run) -> None:
     one = run["dcloud-gamma=0.12"]
     assert one.policies == ("dcloud-gamma=0.12",)
     assert run[one.folder.name].folder == one.folder
+    assert list(run) == list(run.policies)
+    assert len(run) == len(run.policies)
+    assert "dcloud-gamma=0.12" in run
+    assert "nobody" not in run
     assert one["dcloud-gamma=0.12"].folder == one.folder
     with pytest.raises(
         BadInput,

@@ -29,6 +29,7 @@ from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.play.playing import play, run_simulated, simulated
+from testbed.plugin_guard.action_checks import Nonsense, _wake_time
 from testbed.plugin_guard.decision_limit import TimeOver, within
 from testbed.plugin_guard.policy_guard import (
     LIMIT_S,
@@ -767,3 +768,9 @@ def test_whatever_is_answered_the_run_is_good_or_failed_and_the_folder_whole(
     assert last["event"] == "run_ended"
     assert last["status"] == "completed" or last["reason"].startswith(known)
     plugs.audited()
+
+
+def test_a_time_below_zero_is_past_at_the_beginning_too() -> None:
+    assert _wake_time(-1e-12, 0.0) == -1e-12
+    with pytest.raises(Nonsense, match="-1, which is past"):
+        _wake_time(-1.0, 0.0)

@@ -151,8 +151,11 @@ def test_what_is_wrong_with_its_parameters_is_told_as_of_ours(
         "{class: ./mine.py:Patient, depth: 3}",
     ) == [
         "a.yaml:4:32: policies[0].dept: is no parameter of patient (did you mean 'depth'?)",
-        "a.yaml:5:39: policies[1].depth: must be like 3, not the text '3 s'",
-        "a.yaml:6:39: policies[2].share: must be like 1.0, not true",
+        (
+            "a.yaml:5:39: policies[1].depth: must be a whole number such as 3, without quotes,"
+            " not the text '3 s'"
+        ),
+        "a.yaml:6:39: policies[2].share: must be a number such as 1, without quotes, not true",
         "a.yaml:8:5: policies[4]: patient-depth=3 is named twice",
     ]
 
@@ -395,7 +398,8 @@ MISTAKES = {
         "4:13: policies[0].class: Mine raises ValueError: parameters (mine.py:26)"
     ),
     "class Mine(Patient): pass": (
-        "4:36: policies[0].depth: must be like 3, not the text 'deep'"
+        "4:36: policies[0].depth: must be a whole number such as 3, without quotes,"
+        " not the text 'deep'"
     ),
     "class Yours(Patient): pass": (
         "4:13: policies[0].class: there is no 'Mine' in mine.py; it has: Patient, Yours"

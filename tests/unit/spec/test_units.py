@@ -232,7 +232,7 @@ def test_a_refused_duration_comes_with_a_hint(
             "12 percent",
             "'12 percent' is not a share: write it as 12 % or as 0.12",
         ),
-        ("0.12", "'0.12' is a text: remove the quotes, or write 0.12 %"),
+        ("0.12", "'0.12' is a text: remove the quotes, or write 12 %"),
         ("-1 %", "-1 % is negative"),
         (-0.5, "-0.5 is negative"),
         (float("inf"), "a share is a finite number, not inf"),

@@ -174,6 +174,72 @@ def test_parts_of_a_stop_rule_need_its_share(
         sweep(QUEUE, {"seed": range(1, 4)}, out=tmp_path, **parts)
 
 
+@pytest.mark.usefixtures("undrawn")
+@pytest.mark.slow
+def test_the_least_number_of_seeds_replaces_that_of_the_file(
+    tmp_path: Path,
+) -> None:
+    stops = {"interval": 1.0, "metric": "response_mean_s"}
+    swept = {**QUEUE, "policies": ["fcfs"], "sweep": {"stop": stops}}
+    done = sweep(
+        swept,
+        {"seed": "1..6"},
+        stop=1.0,
+        least=5,
+        out=tmp_path,
+        processes=1,
+    )
+    assert done.table["cells"].tolist() == [5]
+    assert repr(done).startswith("<Sweep ")
+    assert repr(done).endswith("1 not needed>")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"processes": -1}, "processes=-1 is no number of processes"),
+        ({"processes": 1.5}, "processes=1.5 is no number of processes"),
+        ({"progress": True}, "progress=True is no function"),
+        ({"metrics": "wait_mean_s"}, "metrics='wait_mean_s' is no list"),
+        ({"metrics": None}, "metrics=None is no list of names"),
+        ({"over": "seed=1..3"}, "over='seed=1..3' is no mapping"),
+        ({"over": {5: [1]}}, "a key is a text such as 'seed'"),
+        ({"stop": "5%"}, "stop='5%' is no share of the mean"),
+        ({"stop": 0.1, "least": 2.5}, "least=2.5 is no number of seeds"),
+    ],
+)
+def test_arguments_of_the_wrong_type_are_one_sentence(
+    arguments: dict[str, Any], sentence: str, tmp_path: Path
+) -> None:
+    given: dict[str, Any] = {"over": {"seed": range(1, 4)}, **arguments}
+    with pytest.raises(BadInput) as caught:
+        sweep(QUEUE, out=tmp_path, **given)
+    assert sentence in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_a_folder_it_is_made_where_runs_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made: list[Path] = []
+    monkeypatch.setattr(
+        "testbed.sweeps.python_sweep.run_sweep",
+        lambda _, options, *__: made.append(options.out),
+    )
+    sweep(QUEUE, {"seed": range(1, 4)}, out=None)
+    assert made == [Path("runs")]
+
+
+def test_two_policies_of_one_label_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="easy is there twice"):
+        sweep(
+            QUEUE,
+            {"policies": ["easy", {"name": "easy"}], "seed": [1, 2]},
+            out=tmp_path,
+        )
+
+
 @pytest.mark.parametrize("stop", [5.0, -0.1, float("nan")])
 def test_a_stop_rule_is_a_share(stop: float, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="is no share of the mean") as caught:

@@ -10,7 +10,7 @@ import pytest
 from testbed.cli.main import run
 from testbed.errors import BadInput
 from testbed.sweeps.intervals import Estimate
-from testbed.sweeps.sweep_comparison import compare_sweeps
+from testbed.sweeps.sweep_comparison import MetricPair, compare_sweeps
 from testbed.sweeps.sweep_tables import with_interval
 
 HEAD = "load,policy,cells,failed,outside,wait_mean_s,wait_mean_s_ci95\n"
@@ -161,3 +161,16 @@ def test_a_page_shows_the_pictures_that_there_are(tmp_path: Path) -> None:
 def test_a_large_mean_has_no_exponent(value: float, shown: str) -> None:
     assert with_interval(Estimate(value, None, 1)) == shown
     assert with_interval(Estimate(value, 0.0, 2)) == f"{shown} ± 0"
+    rounding = abs(value) * 1e-15
+    assert with_interval(Estimate(value, rounding, 2)) == f"{shown} ± 0"
+
+
+def test_what_rounding_leaves_between_two_means_is_no_difference() -> None:
+    pair = MetricPair(
+        ("0.4",),
+        "ratio",
+        Estimate(1.0, 0.1, 3),
+        Estimate(1.0 + 3e-15, 0.1, 3),
+    )
+    assert pair.second_less_first == 0.0
+    assert pair.cells()[-1] == "0"
