@@ -180,15 +180,9 @@ def test_the_least_number_of_seeds_replaces_that_of_the_file(
     tmp_path: Path,
 ) -> None:
     stops = {"interval": 1.0, "metric": "response_mean_s"}
-    swept = {**QUEUE, "policies": ["fcfs"], "sweep": {"stop": stops}}
-    done = sweep(
-        swept,
-        {"seed": "1..6"},
-        stop=1.0,
-        least=5,
-        out=tmp_path,
-        processes=1,
-    )
+    section = {"over": {"seed": "1..6"}, "stop": stops}
+    swept = {**QUEUE, "policies": ["fcfs"], "sweep": section}
+    done = sweep(swept, stop=1.0, least=5, out=tmp_path, processes=1)
     assert done.table["cells"].tolist() == [5]
     assert repr(done).startswith("<Sweep ")
     assert repr(done).endswith("1 not needed>")
