@@ -192,7 +192,8 @@ class _Jobs:
         vms = _whole(entry.get("res"))
         at_s = _number(entry.get("subtime"))
         if vms is None or at_s is None:
-            self._remarks["jobs without res or subtime"] += 1
+            noun = "jobs without a whole res above 0 or a subtime from 0 on"
+            self._remarks[noun] += 1
         elif vms > self.slots:
             noun = f"jobs that ask for more than {self.slots:,} hosts"
             self._remarks[noun] += 1

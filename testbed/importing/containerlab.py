@@ -41,7 +41,9 @@ class ContainerlabTopology:
         nodes = topology.get("nodes")
         links = topology.get("links") or []
         if not isinstance(nodes, dict):
-            why = "has no topology with nodes, as containerlab's"
+            why = "is of no kind that is known: as containerlab's it has no topology with nodes"
+            if not content.strip():
+                why = "is empty"
             raise refusal(self._path, why)
         if not isinstance(links, list):
             raise refusal(self._path, "topology.links is no list")
