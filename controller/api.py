@@ -22,7 +22,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -174,8 +174,10 @@ class Api:
                 )
             # At most one number is in a path: the tenant's id.
             ids = map(int, match.groups())
-            request = ApiRequest(_query(url.query), body, *ids)
-            return verbs[method](self, request)
+            endpoint = verbs[method]
+            known = ("timeout_s",) if endpoint in _TIMED else ()
+            request = ApiRequest(_query(url.query, known), body, *ids)
+            return endpoint(self, request)
         path = shortened(url.path, PROBLEM_LENGTH_MAX)
         raise ApiRefusal(404, f"there is no {path}")
 
@@ -278,6 +280,13 @@ _ROUTES: tuple[tuple[re.Pattern[str], dict[str, _Endpoint]], ...] = (
     (re.compile(r"/v1/flows"), {"GET": Api.flows}),
     (re.compile(r"/v1/reconcile"), {"POST": Api.reconcile}),
 )
+# Endpoints that wait for switches, for as long as their query says.
+_TIMED = (
+    Api.add_tenant,
+    Api.move_tenant,
+    Api.remove_tenant,
+    Api.reconcile,
+)
 # Paths that need no token.
 _OPEN = ("/openapi.json", "/v1/health")
 
@@ -318,15 +327,16 @@ def _url(target: str) -> SplitResult:
         ) from None
 
 
-def _query(text: str) -> dict[str, str]:
+def _query(text: str, known: Sequence[str]) -> dict[str, str]:
     values_of = parse_qs(text, keep_blank_values=True)
     problems = []
     for key in sorted(values_of):
         if len(values_of[key]) > 1:
             problems.append(f"?{key} is given twice")
     for key in sorted(values_of):
-        if key != "timeout_s":
-            problems.append(f"?{key} is not a parameter (known: timeout_s)")
+        if key not in known:
+            names = ", ".join(known) or "none here"
+            problems.append(f"?{key} is not a parameter (known: {names})")
     if problems:
         raise InvalidValues(problems)
     return {key: values[0] for key, values in values_of.items()}

@@ -349,6 +349,8 @@ def test_all_else_needs_the_token(
         ("GET", "/v1/tenants", 405),
         ("POST", "/v1/tenants?timeout_s=abc", 400),
         ("GET", "/v1/state?verbose=1", 400),
+        ("GET", "/v1/state?timeout_s=1", 400),
+        ("POST", "/v1/wait?timeout_s=1", 400),
         ("POST", "/v1/reconcile?timeout_s=-1", 400),
         ("POST", "/v1/reconcile?timeout_s=nan", 400),
         ("POST", "/v1/reconcile?timeout_s=1e9", 400),
