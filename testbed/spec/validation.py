@@ -34,6 +34,7 @@ from pydantic_core import ErrorDetails
 
 from testbed.plugins import Group, installed
 from testbed.spec.document import Location, did_you_mean, near, unknown_name
+from testbed.units import BANDWIDTH, DURATION, format_bandwidth, quantity
 
 _ErrorPath = tuple[int | str, ...]
 """Keys and indices of a pydantic error, with the tags of unions."""
@@ -591,11 +592,27 @@ def _limit_message(detail: ErrorDetails) -> str:
     if error_type in _BOUNDS:
         name, word = _BOUNDS[error_type]
         shown = value_in_words(detail["input"])
-        return f"must be {word} {context[name]:.10g}, not {shown}"
+        limit = _limit(context[name], detail["input"])
+        return f"must be {word} {limit}, not {shown}"
     name, word = _LENGTHS[error_type]
     return (
         f"needs at {word} {context[name]}, not {context['actual_length']}"
     )
+
+
+def _limit(limit: float, value: object) -> str:
+    """A limit in the unit in which it can be written in the value's place."""
+    written = quantity(value) if isinstance(value, str) else None
+    if written is None:
+        return f"{limit:.10g}"
+    kind, _, _ = written
+    if kind == "share":
+        return f"{100 * limit:.10g} %"
+    if kind == DURATION.name:
+        return f"{limit:.10g} s"
+    if kind == BANDWIDTH.name:
+        return format_bandwidth(int(limit))
+    return f"{limit:.10g}"
 
 
 def _hint(error_type: str, value: object) -> str:

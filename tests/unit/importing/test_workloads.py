@@ -189,7 +189,9 @@ def test_jobs_that_cannot_be_run_here_are_counted(imported: Import) -> None:
     assert [job.name for job in result.jobs] == ["w0-1", "1"]
     said = "\n".join(result.notes.not_taken)
     assert "jobs that ask for more than 8 hosts: 1" in said
-    assert "jobs without a whole res above 0 or a subtime from 0 on: 3" in said
+    assert (
+        "jobs without a whole res above 0 or a subtime from 0 on: 3" in said
+    )
     assert "jobs without a time from 1 us to 100 years: 1" in said
 
 

@@ -54,7 +54,7 @@ def test_a_bare_number_has_the_unit_of_its_key(
             "hours: 6 hours",
             "hours: unknown unit 'hours' of time (did you mean 6 h?)",
         ),
-        ("hours: 0 s", "hours: must be above 0, not the text '0 s'"),
+        ("hours: 0 s", "hours: must be above 0 s, not the text '0 s'"),
         (
             "hours: '6'",
             "hours: 6 is a bare number: write 6 s (or us, ms, min, h, d)",
