@@ -20,9 +20,12 @@ from itertools import takewhile
 from pathlib import PurePath
 from types import FrameType
 from typing import Any, TypeVar
+from weakref import WeakSet
 
 from testbed.compiled import LazyLoop
 
+_WEAK_FILES = (weakref.__file__, WeakSet.__init__.__code__.co_filename)
+"""Python's files of callbacks that run when an object goes."""
 AGAIN_S = 0.02
 """Time between interrupts, in s, for a plug-in that catches the first one."""
 
@@ -122,8 +125,8 @@ def _place_above(caller: FrameType, frame: FrameType | None) -> str:
 
 
 def _collects_garbage(frame: FrameType | None) -> bool:
-    """True in a callback of the garbage collector, in the module ``weakref``,
-    and in ``__del__``.
+    """True in a callback of the garbage collector, in the modules of weak
+    references, and in ``__del__``.
 
     Python only prints an exception that is raised there. The next interrupt,
     after :data:`AGAIN_S`, will be in the plug-in's own code.
@@ -132,7 +135,7 @@ def _collects_garbage(frame: FrameType | None) -> bool:
     codes = [outer.f_code for outer in _with_callers(frame)]
     return any(
         code in callbacks
-        or code.co_filename == weakref.__file__
+        or code.co_filename in _WEAK_FILES
         or code.co_name == "__del__"
         for code in codes
     )

@@ -6,14 +6,16 @@ import gc
 import importlib.util
 import json
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 import pytest
@@ -30,7 +32,11 @@ from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
 from testbed.play.playing import play, run_simulated, simulated
 from testbed.plugin_guard.action_checks import Nonsense, _wake_time
-from testbed.plugin_guard.decision_limit import TimeOver, within
+from testbed.plugin_guard.decision_limit import (
+    TimeOver,
+    _collects_garbage,
+    within,
+)
 from testbed.plugin_guard.policy_guard import (
     LIMIT_S,
     guarded,
@@ -339,6 +345,28 @@ def test_a_limit_that_ends_during_garbage_collection_is_not_lost() -> None:
     finally:
         gc.callbacks.remove(slow_callback)
     assert time.monotonic() >= ends_s
+
+
+def test_a_limit_that_ends_as_a_set_forgets_an_object_is_not_lost() -> None:
+    class Kept:
+        pass
+
+    kept = Kept()
+    objects = WeakSet([kept])
+    seen: list[bool] = []
+
+    def look(frame: FrameType, _event: str, _argument: object) -> None:
+        if frame.f_code.co_name == "_remove":
+            seen.append(_collects_garbage(frame))
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        del kept
+    finally:
+        sys.setprofile(before)
+    assert len(objects) == 0
+    assert set(seen) == {True}
 
 
 def test_a_timer_that_was_there_is_put_back(plugs: Plugs) -> None:
