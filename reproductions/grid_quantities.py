@@ -305,8 +305,8 @@ class Step(Change):
 
 @dataclass(frozen=True)
 class SlopeChange(Quantity):
-    """How much steeper a series is behind a place than before it, in percent:
-    -50 where it is half as steep.
+    """The change of a series' slope at a place, in percent: -50 where it is half
+    as steep behind it.
     """
 
     series: str
