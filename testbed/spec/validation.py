@@ -471,6 +471,9 @@ def _resolved(
     current: type[SpecModel] | None = model
     parts = iter(error_path)
     for part in parts:
+        # An entry that stands alone is read as a list of one.
+        if isinstance(part, int) and isinstance(location.value, dict):
+            continue
         location = location / part
         owner = current
         field = None
