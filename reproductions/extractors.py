@@ -186,7 +186,7 @@ def _queue(run: PlayedRun) -> Measures:
 
 def _wide_queued_s(rows: Sequence[JobRow]) -> float | None:
     """Mean waiting of the jobs that ask for more than the median bandwidth; None
-    where none of them waited or started.
+    where none of them finished.
     """
     middle_bps = median(row.requested_bps for row in rows)
     queued = []

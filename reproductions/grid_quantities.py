@@ -346,24 +346,23 @@ class SlopeChange(Quantity):
 
 
 @dataclass(frozen=True)
-class GainGrowth(Quantity):
-    """The growth of one series' gain over another from one x to another, in
-    points.
-    """
+class _TwoGains(Quantity):
+    """The difference of two gains of one series over another, in points."""
 
     series: str
     other: str
-    start: float
-    end: float
+
+    @property
+    @abstractmethod
+    def gains(self) -> tuple[Gain, Gain]:
+        """The gain, and the one that is subtracted."""
 
     def parts(self, grid: Grid) -> Iterator[BySeed]:
-        before = Gain(self.measure, self.series, self.other, self.start)
-        after = Gain(self.measure, self.series, self.other, self.end)
         # Each gain is finite, or its seed is not-a-number.
-        return _seed_by_seed((before, after), grid)
+        return _seed_by_seed(self.gains, grid)
 
     def of_parts(self, row: Values) -> float:
-        return row[1] - row[0]
+        return row[0] - row[1]
 
     @property
     def unit(self) -> str:
@@ -372,6 +371,20 @@ class GainGrowth(Quantity):
     @property
     def digits(self) -> int:
         return 1
+
+
+@dataclass(frozen=True)
+class GainGrowth(_TwoGains):
+    """The growth of one series' gain over another from one x to another."""
+
+    start: float
+    end: float
+
+    @property
+    def gains(self) -> tuple[Gain, Gain]:
+        after = Gain(self.measure, self.series, self.other, self.end)
+        before = Gain(self.measure, self.series, self.other, self.start)
+        return after, before
 
     @property
     def subject(self) -> str:
@@ -509,32 +522,19 @@ class BetweenMeasures(Quantity):
 
 
 @dataclass(frozen=True)
-class BetweenGains(Quantity):
+class BetweenGains(_TwoGains):
     """The gain of one series over another in a measure, less their gain in
-    another measure, in points.
+    another measure, ``minus``.
     """
 
     minus: Measure
-    series: str
-    other: str
     x: float
 
-    def parts(self, grid: Grid) -> Iterator[BySeed]:
+    @property
+    def gains(self) -> tuple[Gain, Gain]:
         gain = Gain(self.measure, self.series, self.other, self.x)
-        less = Gain(self.minus, self.series, self.other, self.x)
-        # Each gain is finite, or its seed is not-a-number.
-        return _seed_by_seed((gain, less), grid)
-
-    def of_parts(self, row: Values) -> float:
-        return row[0] - row[1]
-
-    @property
-    def unit(self) -> str:
-        return " points"
-
-    @property
-    def digits(self) -> int:
-        return 1
+        subtracted = Gain(self.minus, self.series, self.other, self.x)
+        return gain, subtracted
 
     @property
     def subject(self) -> str:

@@ -91,9 +91,7 @@ def _prioritised(
 ) -> RunConfiguration:
     del quick  # it takes seconds as it is
     values = settings(jobs=int(count), load=0.0015 * count)
-    policy, _, _ = series.partition(",")
-    if series == BY_WORK:
-        policy = series
+    policy = series.removesuffix(EQUAL).removesuffix(THREE_TYPES)
     if series.endswith(EQUAL):
         values = (*values, *settings(mix="equal"))
     if series.endswith(THREE_TYPES):

@@ -80,15 +80,17 @@ def _vm(name: str, command: str) -> VmPlace | None:
     )
     named = [tenant.name for tenant in state.tenants]
     owner, dot, _ = name.rpartition(".")
-    if not dot and (name in named or (place is None and not state.open)):
+    if not dot and name in named:
         return None
-    if dot and place is None:
+    if place is not None:
+        return place
+    if dot:
         vms = shown_tenant(owner, command).vms
-    if place is None:
-        raise BadInput(
-            f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"
-        )
-    return place
+    elif not state.open:
+        return None
+    raise BadInput(
+        f"unknown VM {name!r}: known are {vms[0].name} to {vms[-1].name}"
+    )
 
 
 def _say_line(stream: str, line: bytes) -> None:

@@ -309,7 +309,7 @@ class Experiment:
         arguments = repr(file)
         if self._overrides:
             arguments += f", {self._overrides!r}"
-        given = []
+        stated = []
         for name, parameter in signature(
             getattr(self, verb)
         ).parameters.items():
@@ -317,8 +317,8 @@ class Experiment:
                 value = options[name]
                 if isinstance(value, os.PathLike):
                     value = os.fspath(value)
-                given.append(f"{name}={value!r}")
-        options_text = ", ".join(given)
+                stated.append(f"{name}={value!r}")
+        options_text = ", ".join(stated)
         script = f"import testbed; testbed.load({arguments}).{verb}({options_text})"
         return ["python", "-c", script]
 

@@ -19,8 +19,6 @@ from testbed.schedulers import actions as act
 from testbed.units import with_tolerance_s
 from topologies.datacentre import MAX_LINK_BPS
 
-ROUNDING_S = 1e-9
-"""Sums of floats at time 0 differ from it by less."""
 MAX_ACTIONS = 1_000_000
 """Actions of one decision. More of them point to an endless loop."""
 LONGEST_S = 1e12
@@ -218,7 +216,7 @@ def _wake_time(value: object, now_s: float) -> float:
     # With tolerance, as the sum of a policy may round below ``now_s``; it takes
     # no negative time.
     is_past = with_tolerance_s(max(at_s, 0.0)) < now_s
-    if is_past or at_s < -ROUNDING_S:
+    if is_past or at_s < -with_tolerance_s(0.0):
         raise Nonsense(f"{at_s:.10g}, which is past")
     return at_s
 

@@ -61,14 +61,21 @@ Sink = Callable[[Event], None]
 
 
 def folder_name(name: str, seed: int | None, now: datetime) -> str:
-    """``20261120T141500Z-NAME-sSEED``, or ``-sweep`` for that of many seeds.
+    """``20261120T141500Z-NAME-sSEED``, or ``-sweep`` for that of many seeds."""
+    return (
+        f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{untimed_name(name, seed)}"
+    )
+
+
+def untimed_name(name: str, seed: int | None) -> str:
+    """The part of a folder's name behind the time.
 
     What a file name should not hold becomes ``-``.
     """
     # A leading dot would hide the folder.
     safe = _UNSAFE.sub("-", name).strip("-.") or "run"
     end = "sweep" if seed is None else f"s{seed}"
-    return f"{now.astimezone(UTC):%Y%m%dT%H%M%SZ}-{safe[:80]}-{end}"
+    return f"{safe[:80]}-{end}"
 
 
 def is_a_runs(name: str) -> bool:

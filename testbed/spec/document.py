@@ -469,7 +469,7 @@ def _syntax_problem(error: yaml.MarkedYAMLError, source: str) -> Problem:
 
 
 def _begun(mark: yaml.Mark | None) -> str:
-    """The line in which what was read had begun."""
+    """The line in which the quote, list or mapping begins, in words."""
     if mark is None:
         return ""
     return f", begun in line {mark.line + 1}"

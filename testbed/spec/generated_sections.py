@@ -47,6 +47,7 @@ from testbed.spec.workload_section import (
     LoadedWorkload,
     WorkloadSection,
 )
+from testbed.units import format_share
 
 # G was fitted: of some fifty interpretations of the paper's distributions
 # it comes nearest to the published figures (decision 25).
@@ -175,9 +176,7 @@ class TenantWorkload(WorkloadSection):
             high = self.profiling_error.high
         # An error of -100 % would be a job of no time at all.
         if low > high:
-            message = (
-                f"low, {100 * low:g} %, is above high, {100 * high:g} %"
-            )
+            message = f"low, {format_share(low)}, is above high, {format_share(high)}"
             location.report(message, "profiling_error")
         elif low <= -1.0:
             location.report("low must be above -100 %", "profiling_error")

@@ -34,7 +34,13 @@ from pydantic_core import ErrorDetails
 
 from testbed.plugins import Group, installed
 from testbed.spec.document import Location, did_you_mean, near, unknown_name
-from testbed.units import BANDWIDTH, DURATION, format_bandwidth, quantity
+from testbed.units import (
+    BANDWIDTH,
+    DURATION,
+    format_bandwidth,
+    format_share,
+    quantity,
+)
 
 _ErrorPath = tuple[int | str, ...]
 """Keys and indices of a pydantic error, with the tags of unions."""
@@ -610,7 +616,7 @@ def _limit(limit: float, value: object) -> str:
         return f"{limit:.10g}"
     kind, _, _ = written
     if kind == "share":
-        return f"{100 * limit:.10g} %"
+        return format_share(limit)
     if kind == DURATION.name:
         return f"{limit:.10g} s"
     if kind == BANDWIDTH.name:

@@ -52,7 +52,7 @@ def sweep(
     at most this share of the mean; at least ``least`` of them run (3). Raises
     BadInput before anything runs; failed cells are rows. Results are kept below
     ``out`` (``runs``), so that an interrupted sweep continues. ``progress`` is
-    called with the number of cells that are done.
+    called with a :class:`SweepProgress` as cells are done.
     """
     _check_types(over, metrics, processes, progress)
     path, text = _source(experiment)
@@ -96,7 +96,7 @@ def _check_types(
     if progress is not None and not callable(progress):
         raise BadInput(
             f"progress={progress!r} is no function",
-            "give one that is called with the number of cells that are done",
+            "give one that is called with a SweepProgress as cells are done",
         )
 
 

@@ -87,7 +87,7 @@ class PlanOptions:
 
     Keys in ``over`` are added to the file's, or replace them where they are the
     same. ``stop`` and ``metrics`` replace the file's. ``least``: the fewest
-    seeds, where it replaces that of the file's rule too.
+    seeds; None leaves the number of the file's rule.
     """
 
     over: tuple[SweptKey, ...] = ()

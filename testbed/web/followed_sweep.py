@@ -8,13 +8,12 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput, TestbedError
-from testbed.record.folder import SWEEP, folder_name
+from testbed.record.folder import SWEEP, untimed_name
 from testbed.record.stored_json import read_json
 from testbed.sweeps.sweep_comparison import SweepTable, stored_table
 from testbed.sweeps.sweep_tables import with_interval
@@ -75,15 +74,14 @@ class FollowedSweep:
         """True if the sweep's folder has taken the place of its file."""
         if self._table is None:
             return False
-        # Of the folder's name, the part behind the time.
-        wanted = _untimed(
-            folder_name(self._table.name, None, datetime.now(UTC))
-        )
+        wanted = untimed_name(self._table.name, seed=None)
         folders = []
         for path in self.path.parent.glob("*-sweep*"):
             written = path / SWEEP
-            # A second one of the same time has a number at its end.
-            named = re.sub(r"-sweep-\d+$", "-sweep", _untimed(path.name))
+            # The time has no hyphen. A second folder of the same time has a
+            # number at its end.
+            _, _, named = path.name.partition("-")
+            named = re.sub(r"-sweep-\d+$", "-sweep", named)
             # Another's folder, or one that is being removed, is passed over.
             with suppress(OSError):
                 if written.is_file() and named == wanted:
@@ -173,11 +171,6 @@ _EMPTY: dict[str, Any] = {
     "columns": [],
     "rows": [],
 }
-
-
-def _untimed(folder: str) -> str:
-    """A folder's name without the time that it begins with."""
-    return folder.partition("-")[2]
 
 
 def _finished(folder: Path) -> dict[str, Any]:

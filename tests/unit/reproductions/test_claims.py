@@ -564,7 +564,13 @@ def test_quantities_by_hand() -> None:
             {"yield": 2.0, "weight": 2.0},
         ),
     }
-    gains = BetweenGains(YIELD, Measure("weight", "weight"), "a", "b", 0.0)
+    gains = BetweenGains(
+        measure=YIELD,
+        series="a",
+        other="b",
+        minus=Measure("weight", "weight"),
+        x=0.0,
+    )
     assert gains.values(Grid(runs)) == pytest.approx((50.0, 50.0))
     share = ShareOf(
         YIELD, (Level(YIELD, "a", 0.0), Level(YIELD, "a", 1.0)), 25.0

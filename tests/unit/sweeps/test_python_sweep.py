@@ -205,9 +205,9 @@ def test_the_least_number_of_seeds_replaces_that_of_the_file(
 def test_arguments_of_the_wrong_type_are_one_sentence(
     arguments: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    given: dict[str, Any] = {"over": {"seed": range(1, 4)}, **arguments}
+    keywords: dict[str, Any] = {"over": {"seed": range(1, 4)}, **arguments}
     with pytest.raises(BadInput) as caught:
-        sweep(QUEUE, out=tmp_path, **given)
+        sweep(QUEUE, out=tmp_path, **keywords)
     assert sentence in str(caught.value)
     assert not list(tmp_path.iterdir())
 
