@@ -57,6 +57,16 @@ LIVE_FIGURES: dict[str, LiveFigure] = _by_name("LIVE_FIGURES")
 """The figures that are measured on the live network. A name may be in both."""
 
 
+def folder_of(figure: AnyFigure) -> str:
+    """The name of the folder of its results. A live figure whose name a
+    simulated one has, too, has a folder of its own.
+    """
+    is_shared = figure.name in FIGURES and figure.name in LIVE_FIGURES
+    if is_shared:
+        return figure.section
+    return figure.name
+
+
 def paper_of(figure: AnyFigure) -> str:
     """The paper that a figure is of."""
     for paper, module in _MODULES.items():

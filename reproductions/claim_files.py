@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from reproductions.catalogue import measures_for
+from reproductions.catalogue import folder_of, measures_for
 from reproductions.claim_ledger import (
     LedgerError,
     judged_by,
@@ -45,7 +45,6 @@ from reproductions.published_figure import (
 from reproductions.stored_results import (
     DATA,
     compact,
-    is_results_of,
     restored,
     sections,
 )
@@ -204,16 +203,14 @@ def results_of(section: str, out: Path) -> Content:
     """
     figure = sections()[section]
     # Results of this machine come before those of the checkout.
-    path = out / figure.name / RESULTS
+    path = out / folder_of(figure) / RESULTS
     stored = TREE / PAGES / DATA / f"{section}.json"
     values: Content = {}
     record = read_json(path)
     if record is not None:
         try:
-            # A simulated and a live figure of one name share a folder.
-            if is_results_of(record, figure):
-                values = compact(record)
-                ResultsPart.model_validate(values)
+            values = compact(record)
+            ResultsPart.model_validate(values)
         except (KeyError, TypeError, ValidationError) as error:
             raise BadInput(
                 f"{path}: damaged: no results of a figure",

@@ -23,6 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Protocol, TypeVar
 
+from reproductions.catalogue import folder_of
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_tables import to_json, to_markdown
 from reproductions.grid_quantities import LEVELS, Grid
@@ -448,9 +449,9 @@ def _points(figure: LiveFigure, request: Request) -> list[LivePoint]:
 
 def _figure_folder(figure: AnyFigure, request: Request) -> RunFolder:
     """``OUT/NAME``, or ``OUT/NAME-quick``."""
-    name = figure.name
+    name = folder_of(figure)
     if request.quick:
-        name = f"{figure.name}-quick"
+        name = f"{name}-quick"
     return RunFolder((request.out / name).absolute(), caller())
 
 

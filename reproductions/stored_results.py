@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reproductions.catalogue import FIGURES, LIVE_FIGURES
+from reproductions.catalogue import FIGURES, LIVE_FIGURES, folder_of
 from reproductions.claim_ledger import path_of, rules_in
 from reproductions.further_seeds import VALUES_OF, Record, joined
 from reproductions.grid_quantities import Grid
@@ -97,11 +97,6 @@ def sections() -> dict[str, AnyFigure]:
     return {figure.section: figure for figure in every}
 
 
-def is_results_of(record: Record, figure: AnyFigure) -> bool:
-    """True where results and figure are both live or both simulated."""
-    return ("runs" in record) == isinstance(figure, LiveFigure)
-
-
 def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
     """Takes the values of all full-size results below ``out``; the names of
     their figures. Those of further seeds join the stored ones, as
@@ -114,22 +109,21 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
     data.mkdir(parents=True, exist_ok=True)
     taken = []
     for name, figure in sections().items():
-        source = out / figure.name
+        source = out / folder_of(figure)
         if not (source / RESULTS).exists():
             continue
         record = json.loads((source / RESULTS).read_text("utf-8"))
-        if is_results_of(record, figure):
-            path = data / f"{name}.json"
-            new = compact(record)
-            is_further = record["first_seed"] > figure.first_seed
-            if is_further:
-                new = joined(_stored_record(path), new)
-            path.write_text(to_text(new), "utf-8")
-            # Other pictures are drawn from the values, in today's style.
-            if has_curves(figure) and not is_further:
-                picture = (source / f"{PICTURE}.svg").read_text("utf-8")
-                (data / f"{name}.svg").write_text(trimmed(picture), "utf-8")
-            taken.append(name)
+        path = data / f"{name}.json"
+        new = compact(record)
+        is_further = record["first_seed"] > figure.first_seed
+        if is_further:
+            new = joined(_stored_record(path), new)
+        path.write_text(to_text(new), "utf-8")
+        # Other pictures are drawn from the values, in today's style.
+        if has_curves(figure) and not is_further:
+            picture = (source / f"{PICTURE}.svg").read_text("utf-8")
+            (data / f"{name}.svg").write_text(trimmed(picture), "utf-8")
+        taken.append(name)
     return taken
 
 

@@ -559,6 +559,25 @@ def test_a_live_figure_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert backends["dcloud-fig5"] == "simulated"
 
 
+def test_no_two_figures_share_a_folder() -> None:
+    """AdaBa's Figure 4 is simulated and measured live: the results of the second
+    replaced those of the first.
+    """
+    folders = [
+        catalogue.folder_of(each)
+        for each in stored_results.sections().values()
+    ]
+    assert len(set(folders)) == len(folders)
+    assert (
+        catalogue.folder_of(catalogue.LIVE_FIGURES["adaba-fig4"])
+        == "adaba-fig4-live"
+    )
+    assert (
+        catalogue.folder_of(catalogue.LIVE_FIGURES["dcloud-fig11"])
+        == "dcloud-fig11"
+    )
+
+
 @pytest.mark.slow
 def test_the_page_takes_live_results_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
