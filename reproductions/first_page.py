@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 from reproductions.catalogue import PAPERS, paper_of
-from reproductions.claim_checks import JudgedClaim, Verdict, rule_of
+from reproductions.claim_checks import JudgedClaim, Status, Verdict, rule_of
 from reproductions.figure_tables import MARKS
 from reproductions.published_figure import Figure
 from reproductions.stored_results import Stored, StoredResult
@@ -176,6 +176,25 @@ def sentences(every: Stored) -> Iterator[Sentence]:
         for name, result in results_of(every, paper).items():
             for judged in filter(of_the_paper, result.done.judged):
                 yield Sentence(name, paper, result, judged)
+
+
+def statuses_by_outcome(
+    every: Stored, paper: str
+) -> dict[str, list[Status]]:
+    """The statuses of a paper's sentences by the heading of their outcome;
+    without old results.
+    """
+    statuses: dict[str, list[Status]] = {}
+    for outcome in OUTCOMES:
+        statuses[outcome.heading] = []
+    for result in results_of(every, paper).values():
+        if result.old:
+            continue
+        for judged in result.done.judged:
+            for outcome in OUTCOMES:
+                if outcome.has(judged):
+                    statuses[outcome.heading].append(judged.claim.status)
+    return statuses
 
 
 # -- a paragraph a paper -------------------------------------------------------

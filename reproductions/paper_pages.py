@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reproductions.catalogue import PAPERS, paper_of
-from reproductions.claim_checks import STATUSES, Claim, JudgedClaim
+from reproductions.claim_checks import STATUSES, Claim, JudgedClaim, Status
 from reproductions.claim_power import seeds_to_decide
 from reproductions.figure_plots import live_pictures, pictures
 from reproductions.figure_runs import doubled
@@ -41,6 +41,7 @@ from reproductions.first_page import (
     paragraphs,
     results_of,
     standing_of,
+    statuses_by_outcome,
     times,
     took_s,
 )
@@ -48,6 +49,7 @@ from reproductions.further_seeds import parts_of
 from reproductions.generated_text import updated
 from reproductions.live_figure import LiveFigure
 from reproductions.published_figure import AnyFigure, Reproduced
+from reproductions.sentences_plot import sentences_picture
 from reproductions.stored_results import (
     DATA,
     FOLDER,
@@ -80,6 +82,11 @@ ON_THE_LIVE_NETWORK = (
     "The sentences that were judged on the live network, by the rules at the "
     "links and the values of the live runs alone:"
 )
+SENTENCES = "sentences.svg"
+SENTENCES_IN_WORDS = (
+    "The sentences of each paper by what became of them: how many hold with "
+    "their numbers, hold as a direction, do not hold, and cannot be decided"
+)
 STEPS = (10, 20, 40, 100)
 """Numbers of seeds by which undecided claims are counted."""
 COUNTED = " | ".join(MARKS)
@@ -111,6 +118,7 @@ def _overview(every: Stored) -> str:
         group = live if result.live else simulated
         group[name] = result
     tables = [
+        _summary_picture(DATA),
         paragraphs(every),
         "The same in numbers, fitted ones in brackets:",
         _fates(every),
@@ -140,6 +148,13 @@ def _overview(every: Stored) -> str:
     return "\n\n".join(tables)
 
 
+def _summary_picture(data: str) -> str:
+    """The picture of all sentences, for a page from which ``data`` is the folder
+    of results.
+    """
+    return f"![{SENTENCES_IN_WORDS}]({data}/{SENTENCES})"
+
+
 def _without_results(every: Stored) -> list[str]:
     """Figures that have rules and were never taken; nothing if all were."""
     lines = []
@@ -164,25 +179,17 @@ def _fates(every: Stored) -> str:
         f"|{'---|' * (len(OUTCOMES) + 4)}",
     ]
     for paper in PAPERS:
-        current: list[JudgedClaim] = []
         old = 0
         before = 0
         for result in results_of(every, paper).values():
             count = sum(map(of_the_paper, result.done.judged))
             if result.old:
                 old += count
-                continue
-            current += result.done.judged
-            if not result.in_advance:
+            elif not result.in_advance:
                 before += count
-        total: list[str] = []
+        total: list[Status] = []
         counts = []
-        for outcome in OUTCOMES:
-            statuses = [
-                judged.claim.status
-                for judged in current
-                if outcome.has(judged)
-            ]
+        for statuses in statuses_by_outcome(every, paper).values():
             total += statuses
             counts.append(_with_fitted(statuses))
         numbers = " | ".join([_with_fitted(total), *counts])
@@ -190,7 +197,7 @@ def _fates(every: Stored) -> str:
     return "\n".join(lines)
 
 
-def _with_fitted(statuses: Sequence[str]) -> str:
+def _with_fitted(statuses: Sequence[Status]) -> str:
     """A number of claims; how many of them are fitted in brackets."""
     fitted = statuses.count("fitted")
     if not fitted:
@@ -291,7 +298,9 @@ def readme_part(folder: Path = FOLDER) -> str:
     lines = [f"| claims | {COUNTED} |", "|---|---|---|---|"]
     for status, judged in _groups(stored(folder)):
         lines.append(_counts(status, judged))
-    return "\n".join(lines)
+    table = "\n".join(lines)
+    # From where the README is, whatever folder the values were read from.
+    return f"{_summary_picture(f'{FOLDER}/{DATA}')}\n\n{table}"
 
 
 # -- a paper's page ------------------------------------------------------------
@@ -511,7 +520,8 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 def draw_pictures(folder: Path = FOLDER) -> None:
     """Draws every picture that the values alone determine, in today's style."""
-    for name, result in stored(folder).items():
+    every = stored(folder)
+    for name, result in every.items():
         figure = result.done.figure
         # Curves over a run's time come from its events, which are not
         # stored.
@@ -523,6 +533,11 @@ def draw_pictures(folder: Path = FOLDER) -> None:
             drawn = pictures(result.done)
         svg = trimmed(drawn["svg"].decode("utf-8"))
         (folder / DATA / f"{name}.svg").write_text(svg, "utf-8")
+    outcomes = {}
+    for paper in PAPERS:
+        outcomes[NAMES[paper]] = statuses_by_outcome(every, paper)
+    summary = sentences_picture(outcomes)["svg"].decode("utf-8")
+    (folder / DATA / SENTENCES).write_text(trimmed(summary), "utf-8")
 
 
 def write_pages(folder: Path = FOLDER, readme: Path = README) -> None:

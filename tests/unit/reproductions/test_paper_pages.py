@@ -193,6 +193,7 @@ def test_pictures_are_drawn_from_the_values(
     out = tmp_path / "out" / "made-fig1"
     out.mkdir(parents=True)
     (out / "results.json").write_text(json.dumps(to_json(done, [], WHERE)))
+    monkeypatch.setattr(first_page, "paper_of", lambda _: "jsa")
     monkeypatch.setattr(
         stored_results, "FIGURES", {"made-fig1": done.figure}
     )
