@@ -13,12 +13,13 @@ from functools import cached_property
 from pathlib import Path
 
 from jobs.workload.traces import Complaints, quoted_text, whole_number
+from testbed.errors import BadInput
 from testbed.importing.imported import (
     Job,
     Names,
     Notes,
     RegularTree,
-    refusal,
+    refusal_without_jobs,
 )
 from testbed.units import (
     format_bandwidth,
@@ -121,7 +122,7 @@ def read_alibaba(
     tasks = _Tasks(first or DEFAULT_FIRST)
     tasks.read(path, lenient=lenient)
     if not tasks.kept:
-        raise refusal(path, "has no task that ran to its end")
+        raise tasks.refusal(path)
     tasks.note(notes)
     return _jobs(tasks.kept)
 
@@ -155,6 +156,12 @@ class _Tasks:
             self._left_out[task.objection] += 1
         elif task is not None:
             self.kept.append(task)
+
+    def refusal(self, path: Path) -> BadInput:
+        """The error for a file of which no task is kept."""
+        return refusal_without_jobs(
+            path, "has no task that can be run here", self._left_out
+        )
 
     def note(self, notes: Notes) -> None:
         """Adds what is taken and not taken, and the choices, to the notes."""

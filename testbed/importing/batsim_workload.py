@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from testbed.errors import BadInput
 from testbed.importing.imported import (
     Job,
     Names,
@@ -24,6 +25,7 @@ from testbed.importing.imported import (
     RegularTree,
     fits_in_a_file,
     refusal,
+    refusal_without_jobs,
 )
 from testbed.units import number_of
 
@@ -110,7 +112,7 @@ def read_batsim_workload(
     for entry in data["jobs"][:first]:
         reader.take(entry)
     if not reader.jobs:
-        raise refusal(path, "has no job that can be run here")
+        raise reader.refusal(path)
     reader.note(notes, n_entries=len(data["jobs"]))
     return topology, tuple(sorted(reader.jobs, key=lambda job: job.at_s))
 
@@ -176,6 +178,12 @@ class _Jobs:
     _remarks: Counter[str] = field(default_factory=Counter)
     _names: Names = field(default_factory=Names.of_jobs)
     _labels: Names = field(default_factory=Names.of_jobs)
+
+    def refusal(self, path: Path) -> BadInput:
+        """The error for a workload of which no job is taken."""
+        return refusal_without_jobs(
+            path, "has no job that can be run here", self._remarks
+        )
 
     def note(self, notes: Notes, n_entries: int) -> None:
         """Notes how many jobs were taken, and why others were not."""

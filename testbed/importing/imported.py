@@ -55,9 +55,11 @@ class Notes:
 
         ``counts``: number of parts by the noun for their kind; 0 adds none.
         """
-        for noun, count in counts.items():
-            if count:
-                self.not_taken.append(f"{noun}: {count:,}")
+        self.not_taken.extend(_counted(counts))
+
+
+def _counted(counts: Mapping[str, int]) -> list[str]:
+    return [f"{noun}: {count:,}" for noun, count in counts.items() if count]
 
 
 @dataclass(frozen=True)
@@ -363,3 +365,13 @@ def refusal(path: Path, message: str, line: int | None = None) -> BadInput:
     """The error for a file that cannot be imported, with the line if known."""
     place = str(path) if line is None else f"{path}:{line}"
     return BadInput(f"{place}: {message}")
+
+
+def refusal_without_jobs(
+    path: Path, message: str, left_out: Mapping[str, int]
+) -> BadInput:
+    """The error for a file of which every job is left out, with the number of
+    jobs by reason.
+    """
+    reasons = "; ".join(_counted(left_out))
+    return refusal(path, f"{message} ({reasons})" if reasons else message)

@@ -240,6 +240,19 @@ def test_what_is_no_workload_is_told(
     assert said in refused(imported, content)
 
 
+def test_a_workload_without_a_job_says_why_each_is_left_out(
+    imported: Import,
+) -> None:
+    content = workload({"type": "delay", "delay": 0}, subtime=-1)
+    content["jobs"] += workload({"type": "delay", "delay": 0})["jobs"]
+    message = refused(imported, content)
+    assert message.endswith(
+        ": has no job that can be run here (jobs without a whole res above 0 or"
+        " a subtime from 0 on: 1; jobs without a time from 1 us to 100 years:"
+        " 1)"
+    )
+
+
 def test_two_networks_are_not_imported_together(imported: Import) -> None:
     data = workload(HOMOGENEOUS)
     assert "no network and its workload" in refused(imported, data, data)
@@ -330,3 +343,18 @@ def test_tasks_that_wait_for_each_other_do_not(imported: Import) -> None:
     )
     result = imported(text)
     assert [job.after for job in result.jobs] == ["", "j-M1_2", ""]
+
+
+def test_a_trace_without_a_task_says_why_each_is_left_out(
+    imported: Import,
+) -> None:
+    text = (
+        "M1,2,j,1,Failed,1,2,3,4\nM2,99999,j,1,Terminated,1,2,3,4\n"
+        "M3,1,j,1,Terminated,2,1,3,4\n"
+    )
+    message = refused(imported, text)
+    assert message.endswith(
+        ": has no task that can be run here (tasks that did not end as"
+        " Terminated: 1; tasks of more than 8,192 instances: 1; tasks without"
+        " instances, start or end: 1)"
+    )
