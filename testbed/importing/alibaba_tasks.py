@@ -17,6 +17,7 @@ from testbed.errors import BadInput
 from testbed.importing.imported import (
     Job,
     Names,
+    Network,
     Notes,
     RegularTree,
     refusal_without_jobs,
@@ -68,17 +69,18 @@ class BatchTask:
     end_s: int
     line: int
 
-    @property
-    def objection(self) -> str:
-        """Why it becomes no job, as the noun of a count; empty if it is one."""
+    def objection(self, slots: int) -> str:
+        """Why it becomes no job on so many slots, as the noun of a count; empty
+        if it is one.
+        """
         if self.status != "Terminated":
             return "tasks that did not end as Terminated"
         # An unknown time is 0 or empty in the trace.
         is_known = self.instances and self.start_s
         if not is_known or self.end_s < self.start_s:
             return "tasks without instances, start or end"
-        if self.instances > CENTRE.slots:
-            return f"tasks of more than {CENTRE.slots:,} instances"
+        if self.instances > slots:
+            return f"tasks of more than {slots:,} instances"
         return ""
 
     @cached_property
@@ -112,27 +114,42 @@ def is_alibaba(begin: str) -> bool:
 
 
 def read_alibaba(
-    path: Path, first: int | None, notes: Notes, *, lenient: bool
-) -> tuple[Job, ...]:
-    """The first tasks of the file that can be run, as jobs for :data:`CENTRE`.
+    path: Path,
+    network: Network | None,
+    first: int | None,
+    notes: Notes,
+    *,
+    lenient: bool,
+) -> tuple[Network | RegularTree, tuple[Job, ...]]:
+    """The first tasks of the file that can be run, as jobs, and the topology for
+    them: the network, or :data:`CENTRE`.
 
     Raises TraceErrors with the lines that cannot be read, and BadInput.
     """
+    topology = network or CENTRE
     # A whole trace is gigabytes: only its first tasks are taken.
-    tasks = _Tasks(first or DEFAULT_FIRST)
+    tasks = _Tasks(first or DEFAULT_FIRST, topology.slots)
     tasks.read(path, lenient=lenient)
     if not tasks.kept:
         raise tasks.refusal(path)
     tasks.note(notes)
-    return _jobs(tasks.kept)
+    bandwidth_bps = min(BANDWIDTH_BPS, topology.server_link_bps)
+    choice = f"{format_bandwidth(bandwidth_bps)} for each VM of several"
+    if network is None:
+        choice += ", and the data centre: the trace has no bandwidths and no network"
+    else:
+        choice += ": the trace has no bandwidths"
+    notes.choices.append(choice)
+    return topology, _jobs(tasks.kept, bandwidth_bps)
 
 
 class _Tasks:
     """The tasks of a file that are kept, and how many are left out, by kind."""
 
-    def __init__(self, wanted: int) -> None:
+    def __init__(self, wanted: int, slots: int) -> None:
         self.kept: list[BatchTask] = []
         self._wanted = wanted
+        self._slots = slots
         self._left_out: Counter[str] = Counter()
         self._complaints = Complaints()
 
@@ -152,9 +169,12 @@ class _Tasks:
         if is_header or not text:
             return
         task = _task(words, number, self._complaints)
-        if task is not None and task.objection:
-            self._left_out[task.objection] += 1
-        elif task is not None:
+        if task is None:
+            return
+        objection = task.objection(self._slots)
+        if objection:
+            self._left_out[objection] += 1
+        else:
             self.kept.append(task)
 
     def refusal(self, path: Path) -> BadInput:
@@ -164,7 +184,7 @@ class _Tasks:
         )
 
     def note(self, notes: Notes) -> None:
-        """Adds what is taken and not taken, and the choices, to the notes."""
+        """Adds what is taken and not taken to the notes."""
         notes.taken.append(
             f"{number_of(len(self.kept), 'task')}, the first of the file that ended; a"
             " task's instances are VMs, its start is the arrival"
@@ -176,10 +196,6 @@ class _Tasks:
         notes.leave_out_counted(self._left_out)
         notes.not_taken.append(
             "plan_cpu, plan_mem, and dependencies on several tasks but the last"
-        )
-        notes.choices.append(
-            f"{format_bandwidth(BANDWIDTH_BPS)} for each VM of several, and the"
-            " data centre: the trace has no bandwidths and no network"
         )
 
 
@@ -212,7 +228,7 @@ def _task(
     )
 
 
-def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
+def _jobs(tasks: list[BatchTask], bandwidth_bps: int) -> tuple[Job, ...]:
     """The tasks as jobs, in order of their starts; the first starts at 0 s."""
     ordered = sorted(tasks, key=lambda task: (task.start_s, task.line))
     numbered: dict[tuple[str, int], BatchTask] = {}
@@ -234,7 +250,7 @@ def _jobs(tasks: list[BatchTask]) -> tuple[Job, ...]:
                 vms=task.instances,
                 # 0 s stands for less than 1 s, as in logs of parallel machines.
                 duration_s=max(1, task.end_s - task.start_s),
-                bandwidth_bps=BANDWIDTH_BPS if several else 0,
+                bandwidth_bps=bandwidth_bps if several else 0,
                 application=labels.label(task.job),
                 after=name_of[before] if before else "",
             )

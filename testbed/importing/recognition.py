@@ -11,11 +11,7 @@ from typing import Literal, get_args
 from jobs.workload.packed_files import CutOff, opened, unpacked_bytes
 from jobs.workload.traces import TraceErrors
 from testbed.errors import BadInput
-from testbed.importing.alibaba_tasks import (
-    CENTRE,
-    is_alibaba,
-    read_alibaba,
-)
+from testbed.importing.alibaba_tasks import is_alibaba, read_alibaba
 from testbed.importing.batsim_workload import (
     is_batsim_workload,
     read_batsim_workload,
@@ -193,12 +189,15 @@ class _Importer:
 
     def _take_alibaba(self, path: Path) -> None:
         try:
-            self.jobs = read_alibaba(
-                path, self.first, self.notes, lenient=self.lenient
+            self.topology, self.jobs = read_alibaba(
+                path,
+                self.network,
+                self.first,
+                self.notes,
+                lenient=self.lenient,
             )
         except TraceErrors as error:
             raise _refusal_of_lines(path, error) from None
-        self.topology = self.network or CENTRE
 
     def imported(
         self, kinds: Sequence[Kind], paths: Sequence[Path]

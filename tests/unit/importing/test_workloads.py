@@ -358,3 +358,21 @@ def test_a_trace_without_a_task_says_why_each_is_left_out(
         " Terminated: 1; tasks of more than 8,192 instances: 1; tasks without"
         " instances, start or end: 1)"
     )
+
+
+def test_tasks_fit_the_network_that_they_are_imported_with(
+    imported: Import,
+) -> None:
+    """Two servers of four slots, with links of 10 Mbit/s."""
+    network = (
+        "graph [ node [ id 0 ] node [ id 1 ]"
+        " edge [ source 0 target 1 LinkSpeedRaw 10000000 ] ]"
+    )
+    text = "M1,9,j,1,Terminated,1,2,3,4\nM2,8,j,1,Terminated,1,2,3,4\n"
+    result = imported(network, text)
+    job = job_of(result)
+    assert (job.name, job.vms, job.bandwidth_bps) == ("j-M2", 8, 10**7)
+    assert "tasks of more than 8 instances: 1" in result.notes.not_taken
+    assert result.notes.choices[-1] == (
+        "10 Mbit/s for each VM of several: the trace has no bandwidths"
+    )
