@@ -9,6 +9,7 @@ import re
 import sys
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.errors import BadInput
@@ -110,6 +111,15 @@ def _check(name: str) -> None:
         raise BadInput(
             f"a module of Python or of the testbed is called {module}", hint
         )
+    if _is_installed(module):
+        hint = f"choose another, as {name}-policy"
+        raise BadInput(f"an installed package is called {module}", hint)
+
+
+def _is_installed(module: str) -> bool:
+    spec = find_spec(module)
+    # Any folder of that name on the path has a spec, but no file.
+    return spec is not None and spec.origin is not None
 
 
 def _module(name: str) -> str:

@@ -356,7 +356,17 @@ def test_the_entry_that_show_prints_is_one_that_a_file_takes(
 
 @pytest.mark.parametrize(
     "name",
-    ["fcfs", "Patient", "a b", "a_b", "../a", "json", "-a", "a" * 41],
+    [
+        "fcfs",
+        "Patient",
+        "a b",
+        "a_b",
+        "../a",
+        "json",
+        "numpy",
+        "-a",
+        "a" * 41,
+    ],
 )
 def test_a_name_that_cannot_be_one_is_bad_input(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
