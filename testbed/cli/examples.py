@@ -39,7 +39,7 @@ def examples(
     from testbed.spec.document import EXAMPLES
 
     made = RunFolder(folder, caller())
-    made.make()
+    made.make("name another: testbed examples FOLDER")
     files = list(map(str, made.copy(EXAMPLES, NOT_COPIED)))
     if as_json:
         console.print_json({"folder": str(folder), "files": files})

@@ -143,16 +143,16 @@ class RunFolder:
             owner = Owner(status.st_uid, status.st_gid)
         return cls(path.resolve(), owner)
 
-    def make(self) -> None:
+    def make(self, hint: str = WITH_OUT) -> None:
         """Makes the folder itself, and what is missing above it. Raises
-        BadInput.
+        BadInput, with the hint.
         """
         try:
             make_folders(self.path, self.owner)
         except OSError as error:
             raise BadInput(
                 f"the folder {self.path} cannot be made: {error.strerror}",
-                WITH_OUT,
+                hint,
             ) from error
 
     def policy(self, label: str) -> RunFolder:

@@ -60,7 +60,7 @@ def write_pictures(run: Path, to: Path) -> list[Path]:
 def picture_folder(to: Path) -> RunFolder:
     """A folder for pictures, made where there is none. Raises BadInput."""
     folder = RunFolder(without_links(to), caller())
-    folder.make()
+    folder.make("name a folder you may write to with --pictures")
     return folder
 
 

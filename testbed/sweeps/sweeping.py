@@ -258,6 +258,7 @@ def stored_spec(plan: SweepPlan, store: Path) -> FileRef:
     """
     digest = hashlib.sha256(plan.text.encode()).hexdigest()
     folder = RunFolder(store.absolute(), caller())
+    folder.make()
     path = folder.path / "specs" / f"{digest}.yaml"
     # Somebody may have edited the stored text: it is known by its digest.
     if not path.is_file() or sha256_of(path) != digest:

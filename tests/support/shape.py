@@ -50,6 +50,7 @@ LABS = Path("testbed/labs")
 APART = ("reproductions", "bench")
 """Parts of the product that lengths of functions leave out."""
 FEATURE_TOKENS: dict[str, int] = {
+    "hints that name the option of the folder": 13,
     "policy new: no name of an installed package": 50,
     "import: tasks that fit the network beside them": 65,
     "import: reasons of jobs that are all left out": 124,

@@ -52,6 +52,16 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mine: is there already" in capsys.readouterr().err
 
 
+def test_a_folder_that_cannot_be_made_is_told_with_what_to_type(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Path("file").touch()
+    assert main.run(["examples", "file/mine"]) == 2
+    said = capsys.readouterr().err
+    assert "file/mine cannot be made: Not a directory" in said
+    assert "hint: name another: testbed examples FOLDER" in said
+
+
 def test_a_program_is_given_the_names(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -263,3 +263,13 @@ def test_a_metric_without_values_has_a_panel_without_a_scale() -> None:
     assert not empty.get_yticks().size
     for axes in drawn:
         assert axes.get_yticks().size
+
+
+def test_a_place_where_no_folder_can_be_made_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").touch()
+    assert swept(tmp_path) == 2
+    said = capsys.readouterr().err
+    assert f"the folder {tmp_path}/out/.cells cannot be made" in said
+    assert "with --out" in said

@@ -115,8 +115,9 @@ def test_a_name_is_no_formula(tmp_path: Path) -> None:
 def test_a_loop_of_links_is_no_folder(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(BadInput, match="cannot be made"):
+    with pytest.raises(BadInput, match="cannot be made") as refused:
         picture_folder(loop)
+    assert str(refused.value.hint).endswith("with --pictures")
 
 
 @pytest.mark.parametrize("n", [6, 8])
