@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.interface.finished_run import Run
 from testbed.interface.notebook_tables import html_table
-from testbed.owned_files import from_home
 from testbed.record.columns import SUMMARY, Columns
 from testbed.record.comparison import (
     Difference,
@@ -24,6 +23,7 @@ from testbed.record.reading import load_run
 from testbed.record.run_names import run_folder
 from testbed.report.comparison_sentences import sentences
 from testbed.report.labels import or_dash
+from testbed.spec.given_values import path_argument
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +90,8 @@ def compare(
 def _folder(run: Run | str | os.PathLike[str]) -> Path:
     if isinstance(run, Run):
         return run.folder
-    return run_folder(Path(from_home(str(run))))
+    named = path_argument(run, "compare takes runs, their folders or names")
+    return run_folder(named)
 
 
 class Comparison:

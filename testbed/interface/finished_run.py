@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from testbed.errors import BadInput
 from testbed.interface.notebook_tables import html_table
-from testbed.owned_files import from_home
 from testbed.record import folder as names
 from testbed.record.folder import RunFolder
 from testbed.record.reading import (
@@ -22,6 +21,7 @@ from testbed.record.reading import (
 from testbed.record.run_names import run_folder
 from testbed.record.stored_json import CHANGED, read_json
 from testbed.spec.document import unknown_name
+from testbed.spec.given_values import path_argument
 
 # For types alone: these libraries take a while to import, and `import
 # testbed` should not.
@@ -42,7 +42,8 @@ def open_run(folder: str | os.PathLike[str]) -> Run:
 
     Raises BadInput where there is none, or where the folder is damaged.
     """
-    path = run_folder(Path(from_home(str(folder)))).absolute()
+    named = path_argument(folder, "open_run takes a run's folder or name")
+    path = run_folder(named).absolute()
     folders = in_order_of_list(path, policy_folders(path))
     parts = []
     for policy_folder in folders:
@@ -275,9 +276,12 @@ class Run:
             # Few jobs have the one, many the other, and no jobs neither.
             of_jobs = ("gantt", "occupancy")
             picture = next((name for name in of_jobs if name in known), "")
-        if picture not in known:
+        # A value that has no hash, as a list, is no key of a dictionary.
+        if picture not in tuple(known):
             raise BadInput(
-                unknown_name("picture", picture, tuple(known) or ("none",)),
+                unknown_name(
+                    "picture", str(picture), tuple(known) or ("none",)
+                ),
             )
         from testbed.report.plot_style import PAPER
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from testbed.errors import BadInput, MachineCannot
 from testbed.foreign_text import plain_text
 from testbed.interface.finished_run import PolicyRun, Run
-from testbed.owned_files import from_home
 from testbed.plan.network_plan import check_prefix
 from testbed.play.playing import (
     CSV,
@@ -39,7 +38,7 @@ from testbed.spec.document import (
 )
 from testbed.spec.experiment import Experiment as CheckedExperiment
 from testbed.spec.experiment_file import parse_experiment
-from testbed.spec.given_values import yaml_of, yaml_value
+from testbed.spec.given_values import path_argument, yaml_of, yaml_value
 from topologies.datacentre import DataCentre
 
 if TYPE_CHECKING:
@@ -76,11 +75,7 @@ def load(
         # and the run folder are those of files.
         text, problems = yaml_of(file, GIVEN)
         return Experiment(_GIVEN_PATH, text, replaced, problems)
-    if not isinstance(file, str | os.PathLike):
-        raise BadInput(
-            f"load takes a path or a dictionary, not {type(file).__name__}"
-        )
-    path = Path(from_home(str(file)))
+    path = path_argument(file, "load takes a path or a dictionary")
     return Experiment(path, read_text(path), replaced)
 
 
@@ -91,8 +86,20 @@ def _overrides(
     *,
     lenient: bool,
 ) -> dict[str, Any]:
-    """The values that replace those of the file, by dotted key."""
+    """The values that replace those of the file, by dotted key. Raises
+    BadInput.
+    """
+    if not isinstance(overrides, Mapping | None):
+        raise BadInput(
+            f"overrides={overrides!r} is no mapping",
+            'write {"scale.rate": 0.1}',
+        )
     replaced = {**(overrides or {}), **values}
+    for key in replaced:
+        if not isinstance(key, str):
+            raise BadInput(
+                f"overrides have the key {key!r}, which is no text"
+            )
     if seed is not None:
         replaced["seed"] = seed
     if lenient:

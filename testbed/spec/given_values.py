@@ -1,4 +1,4 @@
-"""Python values of an experiment as the YAML of an experiment file."""
+"""Python values of an experiment as the YAML of an experiment file, and paths."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from numbers import Integral, Real
+from pathlib import Path as FilePath
 from typing import Any
 
 import yaml
 
+from testbed.errors import BadInput
+from testbed.owned_files import from_home
 from testbed.spec.document import MAX_DEPTH, Path, Place, Problem
 from testbed.spec.validation import value_in_words
 from topologies.datacentre import dotted
@@ -157,3 +160,16 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(str, _Dumper.write_text)
 _Dumper.add_representer(float, _Dumper.write_number)
+
+
+def path_argument(value: object, rule: str) -> FilePath:
+    """A path that Python code gives, with ``~`` replaced. Raises BadInput for a
+    value that is none; ``rule`` begins the message.
+    """
+    # The text of some paths, as of os.scandir's entries, is not their name.
+    name = os.fspath(value) if isinstance(value, os.PathLike) else value
+    if not isinstance(name, str):
+        raise BadInput(f"{rule}, not {type(value).__name__}")
+    if "\0" in name:
+        raise BadInput(f"{rule}, not {name!r}: no name has a NUL")
+    return FilePath(from_home(name))

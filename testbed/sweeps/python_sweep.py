@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from testbed.errors import BadInput
-from testbed.owned_files import from_home
 from testbed.spec.document import Place, Problem, SpecErrors, read_text
-from testbed.spec.given_values import plain_value, yaml_of
+from testbed.spec.given_values import path_argument, plain_value, yaml_of
 from testbed.spec.sweep_section import (
     LEAST,
     MOST_LEAST,
@@ -54,14 +53,14 @@ def sweep(
     ``out`` (``runs``), so that an interrupted sweep continues. ``progress`` is
     called with a :class:`SweepProgress` as cells are done.
     """
-    _check_types(over, metrics, processes, progress)
+    _check_types(over, metrics, processes, cluster, progress)
     path, text = _source(experiment)
     rule = _rule(stop, stop_metric, least)
     keys = [_key(name, values) for name, values in (over or {}).items()]
     asked = PlanOptions(tuple(keys), rule, tuple(metrics), live, least)
     plan = plan_sweep(path, text, asked)
     options = SweepOptions(
-        out=SweepOptions.out if out is None else Path(from_home(str(out))),
+        out=_out(out),
         processes=processes or len(os.sched_getaffinity(0)),
         cluster=cluster,
         again=again,
@@ -72,7 +71,11 @@ def sweep(
 
 
 def _check_types(
-    over: object, metrics: object, processes: object, progress: object
+    over: object,
+    metrics: object,
+    processes: object,
+    cluster: object,
+    progress: object,
 ) -> None:
     """Raises BadInput for arguments that are of no use."""
     if over is not None and not isinstance(over, Mapping):
@@ -92,6 +95,11 @@ def _check_types(
         raise BadInput(
             f"processes={processes!r} is no number of processes",
             "give a whole number from 1",
+        )
+    if cluster is not None and not isinstance(cluster, str):
+        raise BadInput(
+            f"cluster={cluster!r} is no text",
+            'write cluster="tcp://HOST:PORT"',
         )
     if progress is not None and not callable(progress):
         raise BadInput(
@@ -132,8 +140,16 @@ def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
         if problems:
             raise SpecErrors(problems)
         return UNNAMED, text
-    path = Path(from_home(str(experiment)))
+    path = path_argument(experiment, "sweep takes a path or a dictionary")
     return path, read_text(path)
+
+
+def _out(out: Path | str | None) -> Path:
+    return (
+        SweepOptions.out
+        if out is None
+        else path_argument(out, "out is a path")
+    )
 
 
 def _key(name: str, values: Any) -> SweptKey:

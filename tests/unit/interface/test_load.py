@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 import subprocess
 import sys
@@ -185,6 +186,7 @@ def test_a_files_errors_keep_their_lines(tmp_path: Path) -> None:
     ("given", "message"),
     [
         (3, "load takes a path or a dictionary, not int"),
+        ("a\0b", "load takes a path or a dictionary, not 'a"),
         ({}, "experiment: topology: is required"),
         ("nowhere.yaml", "nowhere.yaml: there is no such file"),
     ],
@@ -192,6 +194,37 @@ def test_a_files_errors_keep_their_lines(tmp_path: Path) -> None:
 def test_what_is_no_experiment(given: Any, message: str) -> None:
     with pytest.raises(testbed.BadInput, match=message):
         testbed.load(given)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [(["seed"], "is no mapping"), ({1: 2}, "the key 1, which is no text")],
+)
+def test_what_is_no_override(overrides: Any, message: str) -> None:
+    with pytest.raises(testbed.BadInput, match=message):
+        testbed.load(SMALL, overrides)
+
+
+def test_a_path_is_known_by_its_name_alone(tmp_path: Path) -> None:
+    """An entry of os.scandir has another text than its name."""
+    (tmp_path / "small.yaml").write_text(TEXT, encoding="utf-8")
+    with os.scandir(tmp_path) as entries:
+        (entry,) = entries
+        assert testbed.load(entry).name == "small"
+
+
+def test_what_is_no_run_or_experiment_is_told_by_its_type() -> None:
+    experiment: Any = testbed.load(SMALL)
+    with pytest.raises(
+        testbed.BadInput, match="folder or name, not NoneType"
+    ):
+        testbed.open_run(cast("Any", None))
+    with pytest.raises(testbed.BadInput, match="or names, not Experiment"):
+        testbed.compare(experiment, "latest")
+    with pytest.raises(
+        testbed.BadInput, match="path or a dictionary, not Experiment"
+    ):
+        testbed.sweep(experiment, {"seed": [1, 2]})
 
 
 def test_what_contains_itself_is_refused() -> None:

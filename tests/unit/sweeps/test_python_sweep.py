@@ -193,6 +193,8 @@ def test_the_least_number_of_seeds_replaces_that_of_the_file(
     [
         ({"processes": -1}, "processes=-1 is no number of processes"),
         ({"processes": 1.5}, "processes=1.5 is no number of processes"),
+        ({"cluster": 3}, "cluster=3 is no text"),
+        ({"out": 3}, "out is a path, not int"),
         ({"progress": True}, "progress=True is no function"),
         ({"metrics": "wait_mean_s"}, "metrics='wait_mean_s' is no list"),
         ({"metrics": None}, "metrics=None is no list of names"),
@@ -205,9 +207,10 @@ def test_the_least_number_of_seeds_replaces_that_of_the_file(
 def test_arguments_of_the_wrong_type_are_one_sentence(
     arguments: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
-    keywords: dict[str, Any] = {"over": {"seed": range(1, 4)}, **arguments}
+    usual = {"over": {"seed": range(1, 4)}, "out": tmp_path}
+    keywords: dict[str, Any] = {**usual, **arguments}
     with pytest.raises(BadInput) as caught:
-        sweep(QUEUE, out=tmp_path, **keywords)
+        sweep(QUEUE, **keywords)
     assert sentence in str(caught.value)
     assert not list(tmp_path.iterdir())
 
