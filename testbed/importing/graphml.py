@@ -8,7 +8,13 @@ import math
 from collections import Counter
 from pathlib import Path
 
-from testbed.importing.imported import Names, Notes, refusal
+from testbed.importing.imported import (
+    NO_BANDWIDTHS,
+    Names,
+    Notes,
+    refusal,
+    stated_capacity,
+)
 from testbed.importing.network_graph import Edge, Graph
 from testbed.importing.safe_documents import Element
 from testbed.units import (
@@ -26,6 +32,7 @@ _UNITS = {
     "T": 10**12,
 }
 _CAPACITIES = ("bandwidth", "capacity", "bw")
+_SPEEDS = ("LinkSpeedRaw", "LinkSpeed")
 _ROLES = ("type", "device_type", "role", "kind")
 _USED = frozenset(
     ("label", "hyperedge", "LinkSpeedRaw", "LinkSpeed", "LinkSpeedUnits")
@@ -44,6 +51,7 @@ class Graphml:
         self._name_of: dict[str, str] = {}
         self._names = Names()
         self._unused: Counter[str] = Counter()
+        self._unread: dict[str, None] = {}
         self._directed = False
 
     def read(self, root: Element, notes: Notes) -> None:
@@ -77,6 +85,7 @@ class Graphml:
         for name, count in sorted(self._unused.items()):
             counts.append(f"{name} ({count:,})")
         notes.leave_out(counts, "attributes of nodes and edges")
+        notes.leave_out(self._unread, NO_BANDWIDTHS)
 
     def _values(self, element: Element) -> Values:
         """The texts of an element's ``data``, by the attribute's name."""
@@ -116,16 +125,29 @@ class Graphml:
     def _take_edge(self, element: Element) -> None:
         values = self._values(element)
         self._count_unused(values)
+        capacity_bps = _capacity(values)
+        if capacity_bps is None:
+            self._note_unread(values)
         # An edge's own direction overrides the graph's default.
         one_way = element.get("directed", str(self._directed))
         self.graph.edges.append(
             Edge(
                 first=self._end(element, "source"),
                 second=self._end(element, "target"),
-                capacity_bps=_capacity(values),
+                capacity_bps=capacity_bps,
                 one_way=one_way.lower() == "true",
             )
         )
+
+    def _note_unread(self, values: Values) -> None:
+        """Notes the capacities that an edge states, of which none can be read."""
+        for key in _SPEEDS + _CAPACITIES:
+            if key not in values:
+                continue
+            text = values[key]
+            if key == "LinkSpeed":
+                text += f" {values.get('LinkSpeedUnits', '')}"
+            self._unread[stated_capacity(key, text)] = None
 
     def _end(self, element: Element, key: str) -> str:
         foreign = element.get(key)

@@ -25,6 +25,8 @@ from testbed.units import MAX_DURATION_S, format_bandwidth, format_duration
 LONGEST_NAME = 40
 DEFAULT_LINK_BPS = 10**9
 MOST_NAMED = 5
+NO_BANDWIDTHS = "capacities that are no bandwidths above 0"
+"""Noun for stated capacities that are left out."""
 _COMMENT_WIDTH = 74
 
 
@@ -265,6 +267,11 @@ def in_one_line(text: str) -> str:
     # After a line end, the rest of the text would be read as YAML.
     printable = [char if char.isprintable() else " " for char in text]
     return " ".join("".join(printable).split())
+
+
+def stated_capacity(key: str, text: str) -> str:
+    """A capacity as the file states it, for notes."""
+    return f"{key} {in_one_line(text)!r:.50}"
 
 
 def _comment(text: str) -> list[str]:

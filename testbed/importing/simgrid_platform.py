@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from testbed.importing.imported import (
+    NO_BANDWIDTHS,
     Names,
     Notes,
     in_one_line,
     refusal,
+    stated_capacity,
 )
 from testbed.importing.network_graph import MOST_NODES, Edge, Graph
 from testbed.importing.safe_documents import Element
@@ -105,6 +107,7 @@ class Platform:
     set_aside: list[str] = field(default_factory=list)
     _names: Names = field(default_factory=Names)
     _links: dict[str, Element] = field(default_factory=dict)
+    _unread: dict[str, None] = field(default_factory=dict)
 
     def read(self, root: Element, notes: Notes) -> None:
         """Takes the zones of the root element. Raises BadInput."""
@@ -122,6 +125,7 @@ class Platform:
             f"{number_of(hosts, 'host')} of a slot each, {number_of(zones, 'zone')}"
         )
         notes.leave_out(self.set_aside, "hosts that run no jobs in Batsim")
+        notes.leave_out(self._unread, NO_BANDWIDTHS)
         self._note_tags(root, notes)
 
     def _note_tags(self, root: Element, notes: Notes) -> None:
@@ -179,7 +183,7 @@ class Platform:
         self, element: Element, switch: str
     ) -> Iterator[Edge]:
         """The hosts of a cluster or a cabinet: PREFIX NUMBER SUFFIX."""
-        capacity = _bandwidth(element.get("bw"))
+        capacity = self._bandwidth(element, "bw")
         delay_s = _latency(element.get("lat"))
         for number in self._numbers(element):
             name = f"{element.get('prefix')}{number}{element.get('suffix')}"
@@ -207,7 +211,7 @@ class Platform:
         # A peer has its own link; the narrower of its directions is taken.
         capacities = [routes.get(name)]
         for key in ("bw_in", "bw_out"):
-            capacities.append(_bandwidth(element.get(key)))
+            capacities.append(self._bandwidth(element, key))
         delay_s = _latency(element.get("lat"))
         yield Edge(host, switch, _least(capacities), delay_s)
 
@@ -231,6 +235,14 @@ class Platform:
         # Batsim gives a host to one job, whatever its cores.
         self.graph.hosts[name] = 1
         return name
+
+    def _bandwidth(self, element: Element, key: str) -> int | None:
+        """Bit/s of an attribute; None, and noted, for a text that is none."""
+        text = element.get(key)
+        capacity = _bandwidth(text)
+        if text and not capacity:
+            self._unread[stated_capacity(key, text)] = None
+        return capacity
 
     # -- routes
 
@@ -257,7 +269,7 @@ class Platform:
         for identity in ids:
             link = self._links.get(identity)
             if link is not None:
-                capacities.append(_bandwidth(link.get("bandwidth")))
+                capacities.append(self._bandwidth(link, "bandwidth"))
         return _least(capacities)
 
     def _uplink(self, zone: Element, routes: dict[str, int]) -> int | None:
@@ -266,10 +278,10 @@ class Platform:
         """
         capacities = [
             routes.get(zone.get("id")),
-            _bandwidth(zone.get("bb_bw")),
+            self._bandwidth(zone, "bb_bw"),
         ]
         for backbone in zone.below("backbone"):
-            capacities.append(_bandwidth(backbone.get("bandwidth")))
+            capacities.append(self._bandwidth(backbone, "bandwidth"))
         return _least(capacities)
 
 

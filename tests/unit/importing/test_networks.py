@@ -244,6 +244,23 @@ def test_speeds_in_both_forms_and_the_smallest_where_there_is_none(
     assert "Latitude (1)" in said
 
 
+def test_stated_capacities_that_are_none_are_named(
+    imported: Import,
+) -> None:
+    text = graphml(
+        node("a"),
+        node("b"),
+        node("c"),
+        edge("a", "b", d2="10", d3="furlong"),
+        edge("b", "c", d1="-5", d8="100 Mbps"),
+    )
+    said = (
+        "capacities that are no bandwidths above 0: LinkSpeed '10 furlong',"
+        " LinkSpeedRaw '-5', capacity '100 Mbps'"
+    )
+    assert said in imported(text).notes.not_taken
+
+
 def test_quantities_with_units_are_read_too(imported: Import) -> None:
     text = graphml(node("a"), node("b"), edge("a", "b", d8="40 Mbit/s"))
     assert links(imported(text))["b", "a"] == 40_000_000
@@ -523,6 +540,18 @@ PLATFORM = """\
 </zone>
 </platform>
 """
+
+
+def test_a_cluster_without_a_bandwidth_names_what_it_states(
+    imported: Import,
+) -> None:
+    text = (
+        '<platform version="4.1"><zone id="z" routing="Full"><cluster id="c"'
+        ' prefix="n" suffix="" radical="0-2" speed="1Gf" bw="0MBps"'
+        ' lat="50us"/></zone></platform>'
+    )
+    said = "capacities that are no bandwidths above 0: bw '0MBps'"
+    assert said in imported(text).notes.not_taken
 
 
 def test_zones_are_switches_and_clusters_hosts_below_them(
