@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import Field, fields, is_dataclass, make_dataclass, replace
 from inspect import Parameter as Argument
-from inspect import Signature, signature
+from inspect import Signature, iscoroutinefunction, signature
 from math import isfinite
 from types import SimpleNamespace
 from typing import Any, TypeAlias, get_args, get_type_hints
@@ -176,6 +176,10 @@ def _check_decide(policy: type[Any]) -> None:
         raise NotAPolicy(
             "has no method decide: write def decide(self, view, event)"
         )
+    if iscoroutinefunction(decide):
+        raise NotAPolicy(
+            "has an async decide, which nobody awaits: write def decide(self, view, event)"
+        )
     arguments = _signature(decide)
     try:
         arguments.bind(None, None, None)
@@ -213,6 +217,9 @@ def _check_optional(declared: PolicyKind) -> None:
     # Claims that depend on the parameters are checked when those are known.
     if not callable(declared.claims):
         _check_claims(declared.claims)
+    leases: Any = declared.leases
+    if not isinstance(leases, bool):
+        raise NotAPolicy(f"has the leases {leases!r}: write True or False")
     ways: Any = declared.on_failure
     sharing: Any = declared.sharing
     known = get_args(OnFailure)
@@ -248,6 +255,10 @@ def _of_constructor(policy: type[Any]) -> tuple[bool, type[Any]]:
     hints = _hints(policy)
     made = []
     for name, argument in arguments.items():
+        if argument.kind == Argument.POSITIONAL_ONLY:
+            raise NotAPolicy(
+                f"takes {name} by position alone: leave out the /"
+            )
         if name != "embedder":
             made.append((name, Any, _field(argument, hints.get(name))))
     return "embedder" in arguments, make_dataclass(
@@ -299,8 +310,6 @@ def _check_argument(argument: Argument) -> None:
         raise NotAPolicy(
             f"takes *{name}, which no file can give: name each parameter, as {_EXAMPLE}"
         )
-    if argument.kind == Argument.POSITIONAL_ONLY:
-        raise NotAPolicy(f"takes {name} by position alone: leave out the /")
     if name in _TAKEN:
         raise NotAPolicy(
             f"takes {name}, which has a meaning of its own: call it otherwise"

@@ -36,6 +36,11 @@ def test_no_sharing_without_a_meaning(arguments: dict[str, Any]) -> None:
         SharingModel(**arguments)
 
 
+class Awaited:
+    async def decide(self, view: Any, event: Any) -> list[Any]:
+        return []
+
+
 class ByPosition:
     def __init__(self, embedder: Any, depth: int = 3, /) -> None:
         self.depth = depth
@@ -267,7 +272,15 @@ def test_each_mistake_is_one_sentence_that_says_what_to_write() -> None:
     assert objection(_wrong(on_failure=("explode",))) == (
         "has the on_failure ('explode',): it is a tuple of wait, kill and requeue"
     )
-    assert "by position alone" in objection(ByPosition)
+    assert objection(ByPosition).startswith("takes embedder by position")
+    assert objection(_init("depth=3, /")).startswith("takes depth by pos")
+    assert objection(Awaited) == (
+        f"has an async decide, which nobody awaits: write {decide}"
+    )
+    assert (
+        objection(_wrong(leases="no"))
+        == "has the leases 'no': write True or False"
+    )
     assert (
         objection(_wrong(sharing="equal"))
         == "has a sharing that is no SharingModel"
