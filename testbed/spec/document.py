@@ -336,6 +336,10 @@ def file_at(
         location.document.files[name] = path
     else:
         shown = repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")
+        beside = location.document.folder / from_home(name)
+        if is_there(beside, folders=True):
+            location.report(f"{shown} is a folder or a device, not a file")
+            return None
         missing = f"there is no file {shown} beside this one, along TESTBED_DATA or in the cache"
         location.report(f"{missing}{origin}")
     return path

@@ -162,7 +162,10 @@ class ParallelWorkload(WorkloadSection):
         sentences.
         """
         datacentre = context.datacentre
-        self._check(location, jobs, datacentre)
+        if not len(jobs):
+            why = "; ".join(notes)
+            location.report(f"not one of its jobs can be scheduled: {why}")
+        self._check(location, datacentre)
         if datacentre is None or not location.is_sound():
             return NO_JOBS
         jobs = jobs.in_vms(self.processes_per_vm)
@@ -205,11 +208,8 @@ class ParallelWorkload(WorkloadSection):
     def _check(
         self,
         location: Location,
-        jobs: ParallelJobs,
         datacentre: DataCentre | None,
     ) -> None:
-        if not len(jobs):
-            location.report("not one of its jobs can be scheduled")
         rule = self.bandwidth
         if (
             rule is not None

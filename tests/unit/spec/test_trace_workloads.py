@@ -119,6 +119,18 @@ def test_on_a_network_bandwidth_is_assigned_and_the_seed_settles_it(
             "there is no file 'log.swff' beside this one",
         ),
         (
+            "kind: swf, path: ../",
+            "workload.path: '../' is a folder or a device, not a file",
+        ),
+        (
+            "kind: swf, path: log.swf, shortest: 2 h",
+            "not one of its jobs can be scheduled: log.swf: 4 records",
+        ),
+        (
+            "kind: swf, path: log.swf, shortest: 2 h",
+            "; skipped 3: ",
+        ),
+        (
             "kind: swf, path: KTH-SP2-1996-2.1-cln.swf",
             "Parallel Workloads Archive, log l_kth_sp2",
         ),
