@@ -258,5 +258,12 @@ def _estimates(
     for name in columns:
         half_width = row.get(name + INTERVAL)
         if half_width is not None and row[name]:
-            width = float(half_width) if half_width else None
-            yield name, Estimate(float(row[name]), width, count)
+            width = _finite(half_width) if half_width else None
+            yield name, Estimate(_finite(row[name]), width, count)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text!r} is not a finite number")
+    return number

@@ -103,7 +103,14 @@ def test_sweeps_over_other_keys_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a,b\n1,2\n", HEAD + "1,vc,x,0,0,1,1\n"]
+    "text",
+    [
+        "",
+        "a,b\n1,2\n",
+        HEAD + "1,vc,x,0,0,1,1\n",
+        HEAD + "1,vc,3,0,0,1,inf\n",
+        HEAD + "1,vc,3,0,0,nan,1\n",
+    ],
 )
 def test_a_damaged_table_is_named(tmp_path: Path, text: str) -> None:
     first = swept(tmp_path, "a", "0.5,vc,3,0,0,10,1")
