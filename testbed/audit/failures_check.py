@@ -21,10 +21,22 @@ from testbed.failures import FailureKind
 from testbed.record.folder import RESOLVED
 
 _FAILURES = tuple(events.EVENTS[kind] for kind in get_args(FailureKind))
+_CONSEQUENCES = (
+    events.JobRerooted,
+    events.JobCut,
+    events.JobReconnected,
+    events.JobRequeued,
+)
+"""What only a failure does to a job, beside ending it."""
 
 
 def needs_failures(history: History) -> str | None:
-    if _declared(history) or any(map(history.of_kind, _FAILURES)):
+    """The need for a failure, or for a job that is said to be hit by one."""
+    if _declared(history):
+        return None
+    if any(map(history.of_kind, _FAILURES + _CONSEQUENCES)):
+        return None
+    if any(map(_blames_failure, history.of_kind(events.JobEnded))):
         return None
     return "nothing failed"
 

@@ -10,7 +10,7 @@ import pytest
 
 from testbed import events
 from testbed.audit import audit
-from tests.unit.record import failing
+from tests.unit.record import failing, sample
 from tests.unit.record.written import (
     Mutation,
     Record,
@@ -205,6 +205,56 @@ def test_the_events_alone_show_every_lie(
     }
     assert any(words in str(finding) for finding in found["failures"]), (
         found["failures"]
+    )
+
+
+def after_the_start(**record: object) -> Mutation:
+    """A record on ``early``, which runs."""
+
+    def lie(records: list[Record]) -> None:
+        at = records.index(one(records, "job_submitted", "late"))
+        records.insert(at, {"t": 0.5, "job_id": "early", **record})
+
+    return lie
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (
+            after_the_start(event="job_cut", reason="so"),
+            "early is cut, and all its VMs reach each other",
+        ),
+        (
+            after_the_start(event="job_reconnected"),
+            "early is reconnected, and was not cut",
+        ),
+        (
+            after_the_start(event="job_requeued", reason="so"),
+            "early is stopped by a failure, and nothing of it is lost",
+        ),
+        (
+            after_the_start(
+                event="job_rerooted", reason="so", root=99, links=[]
+            ),
+            "early is moved, and all its VMs reach each other",
+        ),
+        (
+            changed("job_ended", 1, reason=f"{events.FAILED}: so"),
+            "late is stopped by a failure, and nothing of it is lost",
+        ),
+    ],
+)
+def test_a_run_in_which_nothing_fails_hits_no_job(
+    tmp_path: Path, lie: Mutation, words: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.sliding())
+    checked = {one.name: one for one in audit(folder.path).results}
+    assert checked["failures"].why == "nothing failed"
+    mutate(folder.path, lie)
+    checked = {one.name: one for one in audit(folder.path).results}
+    assert any(
+        words in str(finding) for finding in checked["failures"].findings
     )
 
 
