@@ -208,8 +208,27 @@ def _jobs(history: History, listed: dict[str, dict[str, Any]]) -> Findings:
     if history.status == "completed":
         end = history.of_kind(events.RunEnded)[-1]
         for job_id in listed:
-            if job_id not in submitted:
+            came = job_id in submitted
+            if not came and not _waits_for_ever(history, listed, job_id):
                 yield end, f"{job_id} of {RESOLVED} never came"
+
+
+def _waits_for_ever(
+    history: History, listed: Mapping[str, Block], job_id: str
+) -> bool:
+    """True for a job that follows one which never left, itself or by others.
+
+    A job that its policy never started is ``unfinished`` when the run ends.
+    """
+    followed: set[str] = set()
+    while job_id not in followed:
+        # In a damaged file jobs may follow each other in a circle.
+        followed.add(job_id)
+        job_id = str(listed.get(job_id, {}).get("after"))
+        if job_id in history.jobs:
+            ended = history.jobs[job_id].first(events.JobEnded)
+            return ended is not None and ended.outcome == "unfinished"
+    return False
 
 
 def _otherwise(submitted: Block, listed: Block) -> Iterator[str]:

@@ -403,3 +403,46 @@ def test_live_a_move_may_take_a_second_of_the_machines_time(
         if "nothing is done" in str(finding)
     ]
     assert bool(said) != good, found["failures"]
+
+
+# ------------------------------------------------------------ jobs that follow one that never left
+
+
+@pytest.mark.parametrize(
+    ("outcome", "followed", "missing"),
+    [
+        ("unfinished", {"b": "a", "c": "b"}, []),
+        ("rejected", {"b": "a", "c": "b"}, ["b", "c"]),
+        ("unfinished", {"b": "a", "c": None}, ["c"]),
+        ("unfinished", {"b": "c", "c": "b"}, ["b", "c"]),
+    ],
+)
+def test_who_follows_a_job_that_never_left_does_not_come(
+    tmp_path: Path,
+    outcome: str,
+    followed: dict[str, str | None],
+    missing: list[str],
+) -> None:
+    """``a`` waits for servers that are lost for good."""
+    stream = [
+        events.RunStarted(
+            0.0, "waiting", "fcfs", "sim", 1, sample.tree((2,))
+        ),
+        events.JobSubmitted(0.0, sample.request("a", 0.0)),
+        events.JobEnded(1.0, "a", outcome, "so", None, {}),
+        events.RunEnded(1.0, "completed", ""),
+    ]
+    folder, _ = write_run(tmp_path, stream)
+    file = folder.path / "spec.resolved.json"
+    spec = json.loads(file.read_text())
+    for job_id, after in followed.items():
+        spec["jobs"].append(sample.request(job_id, 0.0, after=after))
+    file.write_text(json.dumps(spec))
+    (found,) = (
+        result.findings
+        for result in audit(folder.path).results
+        if result.name == "experiment"
+    )
+    assert [finding.message for finding in found] == [
+        f"{job_id} of spec.resolved.json never came" for job_id in missing
+    ]
