@@ -356,10 +356,14 @@ def _profile_time_s(options: list[list[float]], rate_bps: float) -> float:
 
 
 def samples(history: History) -> Findings:
-    """Every sample is of an existing link and is within the link's capacity."""
+    """Every sample is of a live run, of an existing link and within the link's
+    capacity.
+    """
     topology = history.topology
     packet_bits = _packet_bits(history)
     for event, vms, _ in sampled(history):
+        if history.started.backend != "live":
+            yield event, "links are sampled in a run that is not live"
         if event.interval_s <= 0:
             yield event, f"a sample over {event.interval_s} s"
             continue

@@ -207,6 +207,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "arguments of sweeps, labels that repeat, forgotten jobs, limits in the value's unit": 1_310,
     "records of failures in runs in which nothing fails": 42,
     "followers of jobs that never left, in the audit": 112,
+    "exact times of simulated runs in the audit": 192,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

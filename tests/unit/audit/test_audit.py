@@ -668,6 +668,87 @@ def test_each_tier_has_its_own_slots(
     assert any(words in text for text in failed(audit(folder.path))[check])
 
 
+# ------------------------------------------------------------------- simulated runs are exact
+
+
+def arrives_late(r: list[Record]) -> None:
+    one(r, "job_submitted", "late")["job"]["submit_s"] = 0.5
+
+
+def starts_late(r: list[Record]) -> None:
+    one(r, "job_reserved", "late")["start_s"] = 111.5
+
+
+def ran_for_less(r: list[Record]) -> None:
+    one(r, "job_ended", "early")["measured_s"] = 99.0
+
+
+def ran_while_it_was_preempted(r: list[Record]) -> None:
+    one(r, "job_ended", "low")["measured_s"] = 48.0
+
+
+def sampled(r: list[Record]) -> None:
+    at = r.index(one(r, "job_started", "late"))
+    links = [[0, 0.0, 0.0]]
+    r.insert(
+        at,
+        {
+            "t": 100.0,
+            "event": "link_sample",
+            "interval_s": 1.0,
+            "links": links,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("stream", "lie", "check", "words"),
+    [
+        (
+            sample.sliding(),
+            arrives_late,
+            "arrivals",
+            "late is there after its time, 0.5 s",
+        ),
+        (
+            sample.sliding(),
+            starts_late,
+            "arrivals",
+            "late: starts at 112 s, its reservation at 111.5 s",
+        ),
+        (
+            sample.sliding(),
+            ran_for_less,
+            "measured",
+            "early: measured 99 s, was there for 100 s",
+        ),
+        (
+            sample.preempting(),
+            ran_while_it_was_preempted,
+            "measured",
+            "low: measured 48 s, was there for 47.5 s",
+        ),
+        (
+            sample.sliding(),
+            sampled,
+            "samples",
+            "links are sampled in a run that is not live",
+        ),
+    ],
+)
+def test_a_simulated_run_is_exact(
+    tmp_path: Path,
+    stream: list[events.Event],
+    lie: Mutation,
+    check: str,
+    words: str,
+) -> None:
+    folder, _ = write_run(tmp_path, stream)
+    assert audit(folder.path).passed
+    mutate(folder.path, lie)
+    assert any(words in text for text in failed(audit(folder.path))[check])
+
+
 # ------------------------------------------------------------------- capacity, in the calendar
 
 

@@ -264,6 +264,7 @@ def main_example(
                 ratio=(worst_ratio or 1.0)
                 if bad
                 else ratio + noise.uniform(-0.001, 0.001),
+                launch_s=0.0 if backend == "sim" else 0.02,
             )
             t = ended + 0.1
     if samples:
