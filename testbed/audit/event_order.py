@@ -159,16 +159,15 @@ def lives(history: History) -> Findings:
 
 def _life_findings(job: JobHistory) -> Findings:
     phase = "unknown"
-    reserved = ""
+    before = ""
     for event in job.events:
         kind = type(event)
         if kind in _TIERED:
             tier: str = event.tier  # type: ignore[attr-defined]
-            wrong = _wrong_tier(job, event, tier, reserved)
+            wrong = _wrong_tier(job, event, tier, before)
             if wrong:
                 yield event, wrong
-            if kind is events.JobReserved:
-                reserved = tier
+            before = tier
         named = f"{event.name} of {job.job_id}"
         if kind in _COSTS and event.cost_s < 0:  # type: ignore[attr-defined]
             yield event, f"{named} costs less than no time"
@@ -186,16 +185,23 @@ def _life_findings(job: JobHistory) -> Findings:
 
 
 def _wrong_tier(
-    job: JobHistory, event: events.Event, tier: str, reserved: str
+    job: JobHistory, event: events.Event, tier: str, before: str
 ) -> str:
+    """The fault of an event's tier; empty where it has none.
+
+    ``before``: the job's tier so far, empty before any reservation. There the
+    phase is a finding already.
+    """
+    job_id = job.job_id
     if tier not in _TIERS:
-        return f"{event.name} of {job.job_id}: the tier is {tier!r}"
-    # Before any reservation the tier is unknown, and the phase is a finding
-    # already.
-    if isinstance(event, events.JobStarted) and reserved not in ("", tier):
-        return (
-            f"{job.job_id} starts in the {tier}, reserved is the {reserved}"
-        )
+        return f"{event.name} of {job_id}: the tier is {tier!r}"
+    if isinstance(event, events.JobStarted) and before not in ("", tier):
+        return f"{job_id} starts in the {tier}, reserved is the {before}"
+    if isinstance(event, events.JobTierSwitched) and tier == before:
+        return f"{job_id} switches to the {tier}, where it is already"
+    reserved = job.first(events.JobReserved)
+    if tier == "background" and reserved and reserved.rate_bps:
+        return f"{job_id} reserves bandwidth, which the {tier} has not"
     return ""
 
 
@@ -324,7 +330,11 @@ def _overstay(job: JobHistory, slack_s: float) -> Findings:
         if isinstance(event, _BOOKING):
             ends_s = event.end_s
         elif isinstance(event, events.JobShortened):
-            ends_s = event.until_s
+            until_s = event.until_s
+            if ends_s is not None and not about(until_s, ends_s):
+                named = f"{job.job_id} is shortened to {until_s:.6g} s"
+                yield event, f"{named}, is booked until {ends_s:.6g} s"
+            ends_s = until_s
         # Whoever moves to another tier is booked there without an end.
         elif isinstance(event, events.JobTierSwitched):
             ends_s = None

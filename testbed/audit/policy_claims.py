@@ -49,14 +49,18 @@ def within_deadline(history: History) -> Findings:
 
 
 def granted_as_asked(history: History) -> Findings:
-    """VC grants exactly the bandwidth that was asked for."""
-    for request, event in history.reserved():
-        asked = request["bandwidth_bps"]
-        if event.rate_bps != asked:
-            yield (
-                event,
-                f"{event.job_id}: {event.rate_bps} bit/s granted, {asked} asked for",
-            )
+    """VC grants exactly the bandwidth that was asked for, to the job's end."""
+    for job in history.requested:
+        asked = job.request["bandwidth_bps"]
+        for event in job.events:
+            if (
+                isinstance(event, events.JobReserved | events.JobRescaled)
+                and event.rate_bps != asked
+            ):
+                yield (
+                    event,
+                    f"{event.job_id}: {event.rate_bps} bit/s granted, {asked} asked for",
+                )
 
 
 def in_order_of_arrival(history: History) -> Findings:

@@ -208,6 +208,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "records of failures in runs in which nothing fails": 42,
     "followers of jobs that never left, in the audit": 112,
     "exact times of simulated runs in the audit": 192,
+    "tiers, shortened ends and rescaled grants in the audit": 79,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

@@ -668,6 +668,57 @@ def test_each_tier_has_its_own_slots(
     assert any(words in text for text in failed(audit(folder.path))[check])
 
 
+def bandwidth_behind(r: list[Record]) -> None:
+    one(r, "job_submitted", "behind")["job"]["bandwidth_bps"] = 5
+    for name in ("job_reserved", "job_started"):
+        one(r, name, "behind")["rate_bps"] = 5
+
+
+def moved_up_twice(r: list[Record]) -> None:
+    at = r.index(one(r, "job_tier_switched", "behind"))
+    r.insert(at, r[at])
+
+
+@pytest.mark.parametrize(
+    ("lie", "words"),
+    [
+        (
+            bandwidth_behind,
+            "behind reserves bandwidth, which the background has not",
+        ),
+        (
+            moved_up_twice,
+            "behind switches to the foreground, where it is already",
+        ),
+    ],
+)
+def test_tiers_are_told_as_they_are(
+    tmp_path: Path, lie: Mutation, words: str
+) -> None:
+    folder, _ = write_run(tmp_path, sample.two_tiers())
+    mutate(folder.path, lie)
+    assert any(
+        words in text for text in failed(audit(folder.path))["lives"]
+    )
+
+
+def test_a_reservation_is_shortened_to_an_earlier_end(
+    tmp_path: Path,
+) -> None:
+    folder, _ = write_run(tmp_path, sample.sliding())
+
+    def lengthened(r: list[Record]) -> None:
+        at = r.index(one(r, "job_submitted", "late"))
+        shortened = {"event": "job_shortened", "until_s": 112.5}
+        words = {"t": 0.5, "job_id": "early", "reason": "so"}
+        r.insert(at, shortened | words)
+
+    mutate(folder.path, lengthened)
+    assert failed(audit(folder.path))["overstays"] == [
+        "events.jsonl:5: early is shortened to 112.5 s, is booked until 112 s"
+    ]
+
+
 # ------------------------------------------------------------------- simulated runs are exact
 
 
@@ -888,6 +939,16 @@ def test_a_run_is_held_to_the_claims_in_its_folder(tmp_path: Path) -> None:
     assert audit(folder.path).passed
     _declare(folder.path, "granted-as-asked")
     assert set(failed(audit(folder.path))) == {"granted-as-asked"}
+
+
+def test_what_is_granted_as_asked_is_kept(tmp_path: Path) -> None:
+    folder, _ = write_run(tmp_path, sample.preempting())
+    _declare(folder.path, "granted-as-asked")
+    assert failed(audit(folder.path)) == {
+        "granted-as-asked": [
+            "events.jsonl:5: low: 200000000 bit/s granted, 400000000 asked for"
+        ]
+    }
 
 
 def test_declared_claims_replace_those_known_by_the_policys_name(
