@@ -260,7 +260,8 @@ def accounts(history: History) -> Findings:
 
 def arrivals(history: History) -> Findings:
     """Nothing is reserved or started before it arrives, or started before its
-    reservation; in a simulated run neither arrives or starts late.
+    reservation, and no job arrives before one that it follows has left; in a
+    simulated run none arrives or starts late.
     """
     for job in history.jobs.values():
         arrival = job.first(events.JobSubmitted)
@@ -277,8 +278,24 @@ def arrivals(history: History) -> Findings:
                 arrival,
                 f"{job.job_id} is there after its time, {submit_s:.6g} s",
             )
+        followed = arrival.job.get("after")
+        if followed is not None and not _has_left(
+            history, str(followed), arrival.t
+        ):
+            yield (
+                arrival,
+                f"{job.job_id} is there before {followed} has left",
+            )
         earliest_s = max(submit_s, arrival.t)
         yield from _untimely(job, earliest_s, exact=not history.live)
+
+
+def _has_left(history: History, job_id: str, at_s: float) -> bool:
+    """True if a job has come, and has ended by ``at_s``."""
+    if job_id not in history.jobs:
+        return False
+    ended = history.jobs[job_id].first(events.JobEnded)
+    return ended is not None and about(ended.t, at_s)
 
 
 def _untimely(

@@ -209,6 +209,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "followers of jobs that never left, in the audit": 112,
     "exact times of simulated runs in the audit": 192,
     "tiers, shortened ends and rescaled grants in the audit": 79,
+    "arrivals before the jobs that they follow have left, in the audit": 95,
 }
 """Tokens that a feature added to the product after its size was settled, by
 what they are for; they join the budget of tokens."""

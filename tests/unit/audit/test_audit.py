@@ -800,6 +800,27 @@ def test_a_simulated_run_is_exact(
     assert any(words in text for text in failed(audit(folder.path))[check])
 
 
+@pytest.mark.parametrize(
+    ("followed", "faults"),
+    [
+        ("early", ["events.jsonl:5: late is there before early has left"]),
+        ("never", ["events.jsonl:5: late is there before never has left"]),
+        (None, []),
+    ],
+)
+def test_a_job_comes_when_the_one_that_it_follows_has_left(
+    tmp_path: Path, followed: str | None, faults: list[str]
+) -> None:
+    """``late`` comes at 1 s, and ``early`` leaves at 100 s."""
+    folder, _ = write_run(tmp_path, sample.sliding())
+
+    def follow(r: list[Record]) -> None:
+        one(r, "job_submitted", "late")["job"]["after"] = followed
+
+    mutate(folder.path, follow)
+    assert failed(audit(folder.path)).get("arrivals", []) == faults
+
+
 # ------------------------------------------------------------------- capacity, in the calendar
 
 
