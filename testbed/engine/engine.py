@@ -229,10 +229,8 @@ class Engine(EngineState):
         """True if an entry of the timeline belongs to an earlier plan or a job
         that has left.
         """
-        if priority == EventPriority.WAKE:
-            return False
-        if priority == EventPriority.FAILURE:
-            # It would meet no job.
+        if priority in (EventPriority.WAKE, EventPriority.FAILURE):
+            # It would meet no job, and only make the run longer.
             all_left = len(self.jobs) == len(self._left)
             return all_left and self._coming.next is None
         job = self.jobs.get(key)

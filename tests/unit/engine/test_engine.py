@@ -430,6 +430,20 @@ def test_a_wake_up_comes_when_asked_for() -> None:
     assert (7.5, act.Woken(7.5)) in policy.heard
 
 
+def test_a_run_ends_with_its_last_job_and_not_with_a_wake_up() -> None:
+    """A plan that was given up, for instance, leaves one behind."""
+    policy = DecisionTable(
+        {
+            act.Arrived("a"): [act.Start("a", PLACE, 1), act.Wake(2.0)],
+            act.Woken(2.0): [act.Wake(500.0)],
+        }
+    )
+    backend = ScriptedBackend({"a": 5.0})
+    history, _ = play([job("a")], policy, backend)
+    assert (2.0, act.Woken(2.0)) in policy.heard
+    assert history[-1].t == backend.now == 5.0
+
+
 def test_a_run_ends_with_its_last_job_and_not_with_what_was_reserved_for_it() -> (
     None
 ):
