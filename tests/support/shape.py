@@ -206,7 +206,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "gains in two measures compared; leases in order up to the first without room": 100,
     "arguments of sweeps, labels that repeat, forgotten jobs, limits in the value's unit": 1_310,
     "records of failures in runs in which nothing fails": 42,
-    "followers of jobs that never left, in the audit": 112,
+    "followers of jobs that never left, in the audit": 113,
     "exact times of simulated runs in the audit": 192,
     "tiers, shortened ends and rescaled grants in the audit": 79,
     "arrivals before the jobs that they follow have left, in the audit": 95,
