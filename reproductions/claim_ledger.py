@@ -312,11 +312,11 @@ def _of_several(
     if not among:
         raise ValueError(f"{kind} among nothing")
     measure = among[0].measure
+    if kind not in OF_SEVERAL:
+        raise ValueError(f"quantity {kind} is not of several others")
     if kind == "share":
         return ShareOf(measure, among, float(entry["exceeding"]))
-    if kind == "largest":
-        return Largest(measure, among)
-    raise ValueError(f"quantity {kind} is not of several others")
+    return Largest(measure, among)
 
 
 # Quantities of two series at the same place.
@@ -325,6 +325,8 @@ PAIRS: Mapping[str, Callable[..., Quantity]] = {
     "gain": Gain,
     "log-ratio": LogRatio,
 }
+OF_SEVERAL = ("share", "largest")
+"""Quantities of several others."""
 BETWEEN = ("between", "between-gains")
 """Quantities of two measures."""
 FROM_TO = ("change", "relative-change", "gain-growth", "slope-change")

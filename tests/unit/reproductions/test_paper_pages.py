@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from reproductions import first_page, paper_pages, stored_results
+from reproductions import (
+    claim_ledger,
+    first_page,
+    paper_pages,
+    stored_results,
+)
 from reproductions.claim_checks import Claim
 from reproductions.figure_tables import to_json
 from reproductions.generated_text import by_hand, updated
@@ -241,6 +246,27 @@ def test_causes_tell_figures_without_results(
     old = {"made-fig2": {"old": "its commit is not in the repository"}}
     (data / "verdicts.json").write_text(json.dumps(old), "utf-8")
     assert "(made-fig2 is old)" in generated_parts(tmp_path)["jsa"]
+
+
+def test_the_page_says_what_each_quantity_of_a_rule_is() -> None:
+    text = (PAGES / "README.md").read_text("utf-8")
+    start = text.index("| `quantity` |")
+    rows = text[start : text.index("\n\n", start)].splitlines()[2:]
+    explained: list[str] = []
+    for row in rows:
+        names = row.split("|")[1]
+        explained += re.findall(r"`([a-z-]+)`", names)
+    pairs = claim_ledger.PAIRS
+    known = [
+        "level",
+        *pairs,
+        *claim_ledger.BETWEEN,
+        *claim_ledger.FROM_TO,
+        *claim_ledger.ALONG,
+        *claim_ledger.BY_STEP,
+        *claim_ledger.OF_SEVERAL,
+    ]
+    assert sorted(explained) == sorted(known)
 
 
 def test_a_page_without_its_marks_is_refused() -> None:
