@@ -195,8 +195,9 @@ def test_no_series_is_always_the_first_of_a_repetition(
 ) -> None:
     monkeypatch.setattr(figure_runs, "_drawn_place", DRAWN)
     backend = Scripted()
+    # The draws hang on the digest of the sources: all of a few may be alike.
     reproduce_live(
-        figure(), request(tmp_path, seeds=6), backend, lambda _: None
+        figure(), request(tmp_path, seeds=24), backend, lambda _: None
     )
     pairs = set(zip(backend.played[::2], backend.played[1::2], strict=True))
     assert pairs == {("vc", "bl"), ("bl", "vc")}
