@@ -45,6 +45,7 @@ from reproductions.published_figure import (
 from reproductions.stored_results import (
     DATA,
     compact,
+    is_results_of,
     restored,
     sections,
 )
@@ -209,8 +210,9 @@ def results_of(section: str, out: Path) -> Content:
     record = read_json(path)
     if record is not None:
         try:
-            values = compact(record)
-            ResultsPart.model_validate(values)
+            if is_results_of(record, figure):
+                values = compact(record)
+                ResultsPart.model_validate(values)
         except (KeyError, TypeError, ValidationError) as error:
             raise BadInput(
                 f"{path}: damaged: no results of a figure",

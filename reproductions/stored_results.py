@@ -97,6 +97,13 @@ def sections() -> dict[str, AnyFigure]:
     return {figure.section: figure for figure in every}
 
 
+def is_results_of(record: Record, figure: AnyFigure) -> bool:
+    """True where results and figure are both live or both simulated: they once
+    shared a folder where their names are the same.
+    """
+    return ("runs" in record) == isinstance(figure, LiveFigure)
+
+
 def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
     """Takes the values of all full-size results below ``out``; the names of
     their figures. Those of further seeds join the stored ones, as
@@ -113,6 +120,8 @@ def take_in(out: Path, folder: Path = FOLDER) -> list[str]:
         if not (source / RESULTS).exists():
             continue
         record = json.loads((source / RESULTS).read_text("utf-8"))
+        if not is_results_of(record, figure):
+            continue
         path = data / f"{name}.json"
         new = compact(record)
         is_further = record["first_seed"] > figure.first_seed

@@ -381,4 +381,6 @@ def refusal_without_jobs(
     jobs by reason.
     """
     reasons = "; ".join(_counted(left_out))
-    return refusal(path, f"{message} ({reasons})" if reasons else message)
+    if reasons:
+        message = f"{message} ({reasons})"
+    return refusal(path, message)

@@ -145,11 +145,10 @@ def _source(experiment: Path | str | Mapping[str, Any]) -> tuple[Path, str]:
 
 
 def _out(out: Path | str | None) -> Path:
-    return (
-        SweepOptions.out
-        if out is None
-        else path_argument(out, "out is a path")
-    )
+    """The folder of a sweep, or the default. Raises BadInput."""
+    if out is None:
+        return SweepOptions.out
+    return path_argument(out, "out is a path")
 
 
 def _key(name: str, values: Any) -> SweptKey:

@@ -54,7 +54,7 @@ FEATURE_TOKENS: dict[str, int] = {
     "logs without a job say why; folders in place of files": 32,
     "policies that are async, or whose leases are a text": 34,
     "import: stated capacities that cannot be read": 201,
-    "from Python: arguments of wrong types in a sentence": 141,
+    "from Python: arguments of wrong types in a sentence": 142,
     "hints that name the option of the folder": 13,
     "policy new: no name of an installed package": 50,
     "import: tasks that fit the network beside them": 65,

@@ -579,6 +579,17 @@ def test_no_two_figures_share_a_folder() -> None:
     )
 
 
+def test_live_results_in_a_simulated_figures_folder_are_passed_over(
+    tmp_path: Path,
+) -> None:
+    """As of a version that had both in one folder."""
+    folder = tmp_path / "out" / "adaba-fig4"
+    folder.mkdir(parents=True)
+    record = {"name": "adaba-fig4", "runs": [], "first_seed": 1}
+    (folder / "results.json").write_text(json.dumps(record))
+    assert stored_results.take_in(tmp_path / "out", tmp_path) == []
+
+
 @pytest.mark.slow
 def test_the_page_takes_live_results_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
