@@ -8,7 +8,6 @@ import json
 import os
 import random
 import re
-import secrets
 import signal
 import socket
 import subprocess
@@ -71,16 +70,28 @@ LONG = SMALL.replace(
 )
 
 
+# In an order of this process alone (tests' random numbers are seeded alike),
+# so that tests that run beside these begin elsewhere.
+NEXT_PORTS = iter(
+    random.SystemRandom().sample(range(10_000, 30_000), 20_000)
+)
+
+
 def free_port() -> int:
-    """A port of its own: below those that the kernel gives to whoever asks for any."""
-    while True:
-        port = 10_000 + secrets.randbelow(20_000)
+    """A port that this process gave to nobody before, below the kernel's own."""
+    for port in NEXT_PORTS:
         with socket.socket() as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return port
+    raise RuntimeError("no port from 10000 to 30000 is free")
+
+
+def test_no_two_ports_are_alike() -> None:
+    ports = [free_port() for _ in range(500)]
+    assert len(set(ports)) == len(ports)
 
 
 class Testbed:
