@@ -211,11 +211,18 @@ def unpacked_bytes(
     most_bytes: int,
 ) -> bytes:
     """The whole content. Raises OSError; :class:`CutOff` where an archive is
-    damaged, something else than a text, or larger.
+    damaged, something else than a text, in UTF-16 or UTF-32, or larger.
     """
     content = bytearray()
     with unpacked(path) as (inside, bounds):
-        _check_is_text(inside.peek(_LOOKED_AT))
+        begin = inside.peek(_LOOKED_AT)
+        encoding = _wide_encoding(begin)
+        if encoding is not None:
+            raise CutOff(
+                f"is written in {encoding.upper()}: save the file as UTF-8",
+                1,
+            )
+        _check_is_text(begin)
         while block := inside.read(_BLOCK_BYTES):
             content += block
             if len(content) > most_bytes:

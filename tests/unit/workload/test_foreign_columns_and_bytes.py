@@ -241,3 +241,14 @@ def test_a_whole_content_has_bounds(tmp_path: Path) -> None:
     assert len(unpacked_bytes(path, 4 << 20)) == 3 << 20
     with pytest.raises(CutOff, match="over 2 MiB"):
         unpacked_bytes(path, 2 << 20)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32"])
+def test_a_whole_content_in_wide_characters_is_told_as_such(
+    encoding: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "network.gml"
+    path.write_text("graph [ node [ id 1 ] ]", encoding)
+    said = f"is written in {encoding.upper()}: save the file as UTF-8"
+    with pytest.raises(CutOff, match=said):
+        unpacked_bytes(path, 1 << 20)
