@@ -201,7 +201,7 @@ def statuses_by_outcome(
 
 
 def paragraphs(every: Stored) -> str:
-    """A short paragraph a paper: what holds, what does not, what is open."""
+    """A short text a paper: what holds, what does not, what is open."""
     texts = []
     # They come in the order of the papers.
     by_paper = groupby(sentences(every), key=attrgetter("paper"))
@@ -223,13 +223,12 @@ def paragraph(judged: Iterable[Sentence]) -> str:
         if sentence.judged.claim.headline:
             main.append(sentence)
     count = number_of(len(current), "sentence")
-    parts = [
+    numbers = [
         f"Of {count} {listed(_counts(current))}.",
-        _main_results(main),
-        _beside(main),
         _known_before(current, old=old),
     ]
-    return " ".join(filter(None, parts))
+    parts = [" ".join(filter(None, numbers)), _main_results(main)]
+    return "\n\n".join(filter(None, parts))
 
 
 def _counts(current: Iterable[Sentence]) -> list[str]:
@@ -243,18 +242,23 @@ def _counts(current: Iterable[Sentence]) -> list[str]:
 
 
 def _main_results(main: list[Sentence]) -> str:
-    """A sentence on the main results by their outcomes; empty without any."""
+    """A list of the main results by their outcomes; empty without any."""
     if not main:
         return ""
-    parts = []
+    results = number_of(len(main), "main result")
+    lines = [f"Of its {results}:", ""]
     for outcome in OUTCOMES:
         those = [
             sentence for sentence in main if outcome.has(sentence.judged)
         ]
         if those:
-            parts.append(f"{outcome.counted(len(those))}: {quoted(those)}")
-    results = number_of(len(main), "main result")
-    return f"Of its {results} {'; '.join(parts)}."
+            lines.append(
+                f"- {outcome.counted(len(those))}: {quoted(those)}"
+            )
+    beside = _beside(main)
+    if beside:
+        lines.extend(["", beside])
+    return "\n".join(lines)
 
 
 def _beside(main: Iterable[Sentence]) -> str:

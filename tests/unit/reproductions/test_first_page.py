@@ -66,7 +66,7 @@ def result(
 @pytest.mark.parametrize(
     ("in_advance", "end"),
     [
-        (True, "“a leads” ([x](jsa.md#x))."),
+        (True, "0 cannot be decided."),
         (False, "1 was judged on values known before their rules."),
     ],
 )
@@ -75,7 +75,12 @@ def test_nothing_is_counted_where_there_is_nothing(
 ) -> None:
     main = replace(DIRECTION, headline=True)
     text = paragraphs({"x": result([main], in_advance=in_advance)})
-    assert text.endswith(end)
+    numbers, _, main_results = text.partition("\n\n")
+    assert numbers.endswith(end)
+    assert main_results == (
+        "Of its 1 main result:\n\n"
+        "- 1 holds as a direction only: “a leads” ([x](jsa.md#x))"
+    )
 
 
 def test_a_paragraph_counts_by_outcome_and_names_the_main_results() -> None:
@@ -83,12 +88,13 @@ def test_a_paragraph_counts_by_outcome_and_names_the_main_results() -> None:
     text = paragraphs({"made-fig1": result(claims, in_advance=False)})
     assert text == (
         "**JSA.** Of 3 sentences 1 holds with its number, 1 holds as a "
-        "direction only, 1 does not hold and 0 cannot be decided. Of its 1 "
-        "main result 1 does not hold: “b leads” "
-        "([made-fig1](jsa.md#made-fig1)). By the rule that stands beside, "
-        "and is not counted, “b leads” ([made-fig1](jsa.md#made-fig1)) "
-        "holds. Of the 3, 3 were judged on values known before their rules "
-        "and 1 took part in choosing an interpretation."
+        "direction only, 1 does not hold and 0 cannot be decided. Of the 3, "
+        "3 were judged on values known before their rules and 1 took part "
+        "in choosing an interpretation.\n\n"
+        "Of its 1 main result:\n\n"
+        "- 1 does not hold: “b leads” ([made-fig1](jsa.md#made-fig1))\n\n"
+        "By the rule that stands beside, and is not counted, “b leads” "
+        "([made-fig1](jsa.md#made-fig1)) holds."
     )
 
 
@@ -97,7 +103,8 @@ def test_a_sentence_of_two_figures_is_quoted_once() -> None:
     text = paragraphs(every)
     links = "[made-fig1](jsa.md#made-fig1), [made-fig2](jsa.md#made-fig2)"
     assert (
-        f"Of its 2 main results 2 do not hold: “b leads” ({links})" in text
+        f"Of its 2 main results:\n\n- 2 do not hold: “b leads” ({links})"
+        in text
     )
 
 
