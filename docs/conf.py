@@ -39,6 +39,8 @@ python_use_unqualified_type_names = True
 
 html_theme = "furo"
 html_title = "Hosenet"
+html_static_path = ["site"]
+html_css_files = ["wide-tables.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False

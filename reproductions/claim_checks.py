@@ -302,6 +302,11 @@ class Claim:
 
 def rule_of(checks: Sequence[Check]) -> str:
     """Checks in words, those of one quantity and band together."""
+    return "; ".join(rule_parts(checks))
+
+
+def rule_parts(checks: Sequence[Check]) -> list[str]:
+    """Checks in words, a text for those of one quantity and band."""
     places_of: dict[tuple[str, str], list[str]] = {}
     for check in checks:
         rule = (check.quantity.subject, str(check.band))
@@ -309,7 +314,7 @@ def rule_of(checks: Sequence[Check]) -> str:
     texts = []
     for (subject, band), places in places_of.items():
         texts.append(f"{subject} at {', '.join(places)} {band}")
-    return "; ".join(texts)
+    return texts
 
 
 @dataclass(frozen=True)
@@ -432,12 +437,16 @@ class JudgedClaim:
         """Our values; those of the deciding checks alone where not all are
         reproduced.
         """
+        return "; ".join(self.ours_parts)
+
+    @property
+    def ours_parts(self) -> list[str]:
+        """As ``ours``, a text for each quantity."""
         by_subject: dict[str, list[Judged]] = {}
         for judged in self.deciding:
             subject = judged.check.quantity.subject
             by_subject.setdefault(subject, []).append(judged)
-        texts = starmap(_values, by_subject.items())
-        return "; ".join(texts)
+        return list(starmap(_values, by_subject.items()))
 
 
 def _values(subject: str, own: Sequence[Judged]) -> str:

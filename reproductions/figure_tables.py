@@ -6,7 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reproductions.claim_checks import Judged, JudgedClaim
+from reproductions.claim_checks import (
+    Claim,
+    Judged,
+    JudgedClaim,
+    rule_parts,
+)
 from reproductions.claim_ledger import named
 from reproductions.claim_power import LAST_SOUGHT, seeds_to_decide
 from reproductions.published_figure import Panel, Reproduced
@@ -18,6 +23,8 @@ MACHINE = ("cpu_model", "cpus", "memory_bytes")
 """Parts of the machine's description that results name."""
 # More columns do not fit beside each other on a page.
 MOST_COLUMNS = 6
+NEW_LINE = "<br>"
+"""A new line within a field of a table in Markdown."""
 MARKS = {
     "reproduced": "reproduced",
     "not reproduced": "**not reproduced**",
@@ -220,30 +227,36 @@ def _head(header: Sequence[str]) -> list[str]:
 
 
 def _texts(judged: JudgedClaim, would_decide: str) -> tuple[str, ...]:
-    claim = judged.claim
-    # The ledger's sentence first, then the paper's own words.
-    text = claim.text
-    if claim.quote.startswith(DRAWN):
-        text = f"{text} ({claim.quote})"
-    elif claim.quote:
-        text = f"{text}: “{claim.quote}” ({claim.where})"
-    if claim.interpretation:
-        text = f"{text}. Here: {claim.interpretation}"
-    ours = judged.ours
-    if judged.beside is not None:
-        ours = (
-            f"{ours}. Beside, judged alone: {judged.beside.ours}: "
-            f"{judged.beside.verdict}"
-        )
     return (
-        text,
-        claim.published,
-        ours,
+        NEW_LINE.join(_sentence_parts(judged.claim)),
+        judged.claim.published,
+        NEW_LINE.join(_value_parts(judged)),
         MARKS[judged.verdict],
-        claim.rule,
+        NEW_LINE.join(rule_parts(judged.claim.checks)),
         f"{judged.seeds}{would_decide}",
-        claim.status,
+        judged.claim.status,
     )
+
+
+def _sentence_parts(claim: Claim) -> list[str]:
+    """The ledger's sentence, the paper's own words, what they are taken for."""
+    parts = [claim.text]
+    if claim.quote.startswith(DRAWN):
+        parts = [f"{claim.text} ({claim.quote})"]
+    elif claim.quote:
+        parts.append(f"“{claim.quote}” ({claim.where})")
+    if claim.interpretation:
+        parts.append(f"Here: {claim.interpretation}")
+    return parts
+
+
+def _value_parts(judged: JudgedClaim) -> list[str]:
+    """Our values, and those of the rule that stands beside."""
+    parts = judged.ours_parts
+    if judged.beside is not None:
+        parts.append(f"Beside, judged alone ({judged.beside.verdict}):")
+        parts.extend(judged.beside.ours_parts)
+    return parts
 
 
 def corrections_table(done: Reproduced) -> str:
