@@ -7,7 +7,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from reproductions.adaba.adaba_acceptance import EMBEDDERS
+from reproductions.adaba.adaba_acceptance import (
+    EMBEDDERS,
+    FIRST,
+    KTH_ACCEPTED,
+    NASA_ACCEPTED,
+)
 from reproductions.adaba.adaba_acceptance import SERIES as FOUR
 from reproductions.adaba.adaba_setup import (
     ACCEPTED,
@@ -22,7 +27,10 @@ from reproductions.adaba.adaba_setup import (
 from reproductions.adaba.bgmbf_scheduling import (
     POLICIES,
     SERIES,
+    migrated_jobs,
     migrations,
+    slowdown,
+    vm_use,
     waiting,
 )
 from reproductions.configuration import (
@@ -50,9 +58,11 @@ PLACED: dict[str, Settings] = {
     "16 VMs a job": settings(mean_vms=16),
     "sigma 50 %": settings(**{"bandwidth.sigma": "50 %"}),
 }
-ROWS = rows_of(FOUR, PLACED)
-# Where less is asked for, all embedders accept everything.
-MEANS = (400.0, 700.0)
+# First fit is in one sentence of the text, and not in the picture.
+FIVE = (*FOUR, FIRST)
+ROWS = rows_of(FIVE, PLACED)
+# Where little is asked for, where curves are to bend, and the highest.
+MEANS = (50.0, 400.0, 700.0)
 
 
 def _placed(
@@ -82,10 +92,57 @@ INTERPRETATIONS_OF_ADABA = Figure(
     xs=MEANS,
     series=tuple(ROWS),
     configuration=_placed,
-    panels=panels_of(ACCEPTED, FOUR, PLACED),
+    panels=panels_of(ACCEPTED, FIVE, PLACED),
     also=(CPU,),
     size=f"{SERVERS}; {JOBS:,} random jobs",
     quick_size=f"{SERVERS}; {QUICK_JOBS:,} random jobs",
+    seeds=4,
+)
+
+# Settings in place of the interpretation's, where jobs are a log's.
+LOGGED: dict[str, Settings] = {
+    "as judged": (),
+    "tree": TREE,
+    "bandwidths without a cap": settings(**{"bandwidth.max_b_cap": "none"}),
+    "sigma 50 %": settings(**{"bandwidth.sigma": "50 %"}),
+}
+LOGGED_ROWS = rows_of(FOUR, LOGGED)
+LOGGED_LOADS = (0.2, 0.6, 1.0)
+
+
+def _logged(row: str, load: float, seed: int, quick: bool) -> Together:
+    series, name = LOGGED_ROWS[row]
+    jobs = jobs_of(quick=quick)
+    parts = []
+    for log in LOGS:
+        values = settings(path=log.file, first=jobs, load=load)
+        variant = Variant(
+            "adaba/bgmbf-logs.yaml",
+            "vc",
+            (("embedder", EMBEDDERS[series]), *values, *LOGGED[name]),
+        )
+        run = RunConfiguration(
+            variant, seed, QUEUE_METRICS, weight=jobs * load, trace=log.file
+        )
+        parts.append((log.name, run))
+    return Together(tuple(parts))
+
+
+LOGS_OF_ADABA = Figure(
+    name="adaba-log-interpretations",
+    title="Accepted jobs of two logs under other networks and bandwidths",
+    source="AdaBa, Fig. 5",
+    x_label="system load",
+    xs=LOGGED_LOADS,
+    series=tuple(LOGGED_ROWS),
+    configuration=_logged,
+    panels=(
+        *panels_of(KTH_ACCEPTED, FOUR, LOGGED),
+        *panels_of(NASA_ACCEPTED, FOUR, LOGGED),
+    ),
+    also=(CPU,),
+    size=f"{SERVERS}; the first {JOBS:,} jobs of each log",
+    quick_size=f"{SERVERS}; the first {QUICK_JOBS:,} jobs of each log",
     seeds=4,
 )
 
@@ -123,7 +180,7 @@ SCHEDULED = {
     "tree": Alternative(settings=TREE),
 }
 SCHEDULES = rows_of(SERIES, SCHEDULED)
-LOADS = (0.5, 0.7)
+LOADS = (0.3, 0.5, 0.7, 0.8)
 
 
 def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
@@ -155,7 +212,7 @@ INTERPRETATIONS_OF_BGMBF = Figure(
         "Five schedulers under other interpretations of evictions, "
         "migrations and network"
     ),
-    source="BgMBF, Figs. 6 and 8",
+    source="BgMBF, Figs. 6 to 8",
     x_label="system load",
     xs=LOADS,
     series=tuple(SCHEDULES),
@@ -164,7 +221,13 @@ INTERPRETATIONS_OF_BGMBF = Figure(
         *panels_of(waiting(KTH), SERIES, SCHEDULED),
         *panels_of(waiting(NASA), SERIES, SCHEDULED),
     ),
-    also=(*map(migrations, LOGS), CPU),
+    also=(
+        *map(migrations, LOGS),
+        *map(migrated_jobs, LOGS),
+        *map(slowdown, LOGS),
+        *map(vm_use, LOGS),
+        CPU,
+    ),
     size=f"{SERVERS}; the first {JOBS:,} jobs of each log",
     quick_size=f"{SERVERS}; the first {QUICK_JOBS:,} jobs of each log",
     seeds=4,

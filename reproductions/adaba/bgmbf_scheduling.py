@@ -45,13 +45,24 @@ def waiting(log: Log) -> Measure:
     return _in_hours(log, "queued_s", "mean waiting")
 
 
-def _slowdown(log: Log) -> Measure:
+def slowdown(log: Log) -> Measure:
+    """Mean bounded slowdown in a log."""
     return log.measure("slowdown", "mean bounded slowdown")
 
 
 def migrations(log: Log) -> Measure:
     """Number of migrations in a log."""
     return log.measure("migrations", "migrations", digits=0)
+
+
+def migrated_jobs(log: Log) -> Measure:
+    """Number of jobs of a log that migrated."""
+    return log.measure("migrated_jobs", "jobs that migrated", digits=0)
+
+
+def vm_use(log: Log) -> Measure:
+    """Use of the VM slots by a log's jobs."""
+    return log.measure("utilisation", "VM use", "%", 100.0)
 
 
 def _restoring(log: Log) -> Measure:
@@ -76,8 +87,8 @@ def _beside_panels(log: Log) -> tuple[Measure, ...]:
         log.measure("acceptance", "accepted jobs", "%", 100.0),
         _in_hours(log, "wide_queued_s", "mean waiting, larger bandwidths"),
         log.measure("preemptions", "preemptions", digits=0),
-        log.measure("migrated_jobs", "jobs that migrated", digits=0),
-        log.measure("utilisation", "VM use", "%", 100.0),
+        migrated_jobs(log),
+        vm_use(log),
     )
 
 
@@ -113,7 +124,7 @@ FIGURE_7 = _by_load(
     title="Bounded slowdown under five schedulers",
     source="BgMBF, Fig. 7",
     series=SERIES,
-    panels=tuple(Panel(_slowdown(log), logarithmic=True) for log in LOGS),
+    panels=tuple(Panel(slowdown(log), logarithmic=True) for log in LOGS),
     also=(CPU,),
 )
 
