@@ -197,6 +197,7 @@ SENSITIVITY = (
     "jsa-interpretations",
     "jsa-large-interpretations",
     "adaba-interpretations",
+    "adaba-log-interpretations",
     "bgmbf-interpretations",
     "mbfcbs-priority",
     "mbfcbs-haizea",
@@ -214,6 +215,9 @@ AS_JUDGED = {
         ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
     ),
     "adaba-interpretations": labels_of(
+        ("AdaBa", "best fit", "Oktopus", "greedy", "first fit"), "as judged"
+    ),
+    "adaba-log-interpretations": labels_of(
         ("AdaBa", "best fit", "Oktopus", "greedy"), "as judged"
     ),
     "bgmbf-interpretations": labels_of(
@@ -291,6 +295,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "adaba-fig4": ("embedder", _BANDWIDTH),
     "adaba-fig5": ("embedder", *_LOGS),
     "adaba-interpretations": ("embedder", _BANDWIDTH),
+    "adaba-log-interpretations": ("embedder", *_LOGS),
     "adaba-fig4-live": ("embedder",),
     "bgmbf-fig6": _LOGS,
     "bgmbf-fig7": _LOGS,

@@ -6,6 +6,7 @@ from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
 from reproductions.adaba.adaba_interpretations import (
     INTERPRETATIONS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
+    LOGS_OF_ADABA,
 )
 from reproductions.adaba.adaba_live import FIGURE_4_LIVE
 from reproductions.adaba.bgmbf_live import KTH_LIVE
@@ -22,6 +23,7 @@ FIGURES = (
     FIGURE_7,
     FIGURE_8,
     INTERPRETATIONS_OF_ADABA,
+    LOGS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
 )
 LIVE_FIGURES = (FIGURE_4_LIVE, KTH_LIVE)
