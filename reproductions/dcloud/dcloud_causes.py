@@ -1,0 +1,103 @@
+"""Figures that look for causes: how Figure 7's ratio is split between racks and
+aggregation, what Figure 9's two halves of DCloud do with arrivals over a day,
+and what Figure 4's relax index costs at other loads.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reproductions.configuration import RunConfiguration
+from reproductions.dcloud.dcloud_setup import (
+    ALSO,
+    BS,
+    DCLOUD,
+    FULL,
+    LINK_USE,
+    PER_HOUR,
+    QUICK,
+    REVENUE,
+    SUCCESS,
+    TS,
+    VC,
+    VM_USE,
+    configuration,
+)
+from reproductions.published_figure import Figure, Panel
+
+_figure = partial(
+    Figure, also=ALSO, size=FULL.words, quick_size=QUICK.words, seeds=5
+)
+
+# -- the ratio of 16:1 -----------------------------------------------------------
+
+RATIO = 16.0
+RACKS = (1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def _split(
+    series: str, racks: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return configuration(
+        series, seed, quick=quick, splits=(racks, RATIO / racks)
+    )
+
+
+SPLITS_OF_A_RATIO = _figure(
+    name="dcloud-splits",
+    title="An oversubscription of 16:1, split between racks and aggregation",
+    source="DCloud, Fig. 7",
+    x_label="the racks' ratio, n:1; the aggregation's is 16/n",
+    xs=RACKS,
+    series=(DCLOUD, VC),
+    configuration=_split,
+    panels=(Panel(SUCCESS), Panel(REVENUE)),
+)
+
+# -- time sliding and bandwidth scaling --------------------------------------------
+
+
+def _arriving(
+    series: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return configuration(series, seed, quick=quick, per_hour=per_hour)
+
+
+HALVES = _figure(
+    name="dcloud-halves",
+    title="Time sliding and bandwidth scaling where jobs arrive over a day",
+    source="DCloud, Fig. 9",
+    x_label="jobs per hour by day, λ (8,000 servers)",
+    xs=(80.0, PER_HOUR),
+    series=(DCLOUD, TS, BS, VC),
+    configuration=_arriving,
+    panels=(Panel(SUCCESS), Panel(REVENUE)),
+)
+
+# -- the relax index ---------------------------------------------------------------
+
+INDICES = {"γ = 0": "0.0", "γ = 12 %": "0.12"}
+
+
+def _relaxed(
+    series: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
+    return configuration(
+        DCLOUD,
+        seed,
+        quick=quick,
+        per_hour=per_hour,
+        parameters={"gamma": INDICES[series]},
+    )
+
+
+INDEX_BY_LOAD = _figure(
+    name="dcloud-index",
+    title="What the profiling relax index costs at other loads",
+    source="DCloud, Fig. 4",
+    x_label="jobs per hour by day, λ (8,000 servers)",
+    xs=(40.0, 80.0, PER_HOUR, 250.0),
+    series=tuple(INDICES),
+    configuration=_relaxed,
+    panels=tuple(map(Panel, (SUCCESS, VM_USE, LINK_USE, REVENUE))),
+)
