@@ -273,6 +273,9 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "dcloud-bl": ("workload.per_hour",),
     "dcloud-requests": ("topology.oversubscription",),
     "dcloud-revenue": (_BANDWIDTH,),
+    "dcloud-splits": ("topology.oversubscription",),
+    "dcloud-halves": ("workload.per_hour",),
+    "dcloud-index": ("workload.per_hour", "policies.dcloud.gamma"),
     "dcloud-profiles": (
         "policies.dcloud.gamma",
         "policies.dcloud.best_effort_servers",

@@ -9,6 +9,11 @@ from reproductions.dcloud.dcloud_arrivals import (
     REQUESTS,
     REVENUE_INTERPRETATIONS,
 )
+from reproductions.dcloud.dcloud_causes import (
+    HALVES,
+    INDEX_BY_LOAD,
+    SPLITS_OF_A_RATIO,
+)
 from reproductions.dcloud.dcloud_live import (
     FIGURE_11,
     FIGURE_11_FAT_TREE,
@@ -35,5 +40,8 @@ FIGURES = (
     REQUESTS,
     PROFILES,
     REVENUE_INTERPRETATIONS,
+    SPLITS_OF_A_RATIO,
+    HALVES,
+    INDEX_BY_LOAD,
 )
 LIVE_FIGURES = (*FIGURES_10, FIGURE_11, FIGURE_11_FAT_TREE)
