@@ -123,19 +123,28 @@ def _shares(
     series: str, advance: float, seed: int, quick: bool
 ) -> RunConfiguration:
     del quick  # it takes a second as it is
-    share = advance / 100.0
+    return with_advance(POLICIES[series], advance, seed, load=1.5)
+
+
+def with_advance(
+    entry: str, advance_percent: float, seed: int, *, load: float
+) -> RunConfiguration:
+    """The run of a policy with so many advance reservations; the other leases
+    are immediate or best effort, as many of each.
+    """
+    share = advance_percent / 100.0
     values = settings(
-        jobs=100, load=1.5, advance=share, immediate=(1.0 - share) / 2.0
+        jobs=100, load=load, advance=share, immediate=(1.0 - share) / 2.0
     )
     variant = Variant(
         "mbfcbs/mbfcbs-large.yaml",
-        POLICIES[series],
+        entry,
         (("topology.nodes", "5"), *values),
     )
     return RunConfiguration(variant, seed, LEASE_METRICS, _cost_ms(100))
 
 
-_FIGURE_6_SIZE = (
+FIGURE_6_SIZE = (
     "5 hosts of 6 cores; 100 leases of 1 to 6 cores, a load of 1.5; IM and "
     "BE alike"
 )
@@ -149,8 +158,8 @@ FIGURE_6 = Figure(
     series=(MBFCBS,),
     configuration=_shares,
     panels=(Panel(AR), Panel(IM), Panel(BE)),
-    size=_FIGURE_6_SIZE,
-    quick_size=_FIGURE_6_SIZE,
+    size=FIGURE_6_SIZE,
+    quick_size=FIGURE_6_SIZE,
 )
 
 _by_leases = partial(
