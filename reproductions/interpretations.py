@@ -201,6 +201,7 @@ SENSITIVITY = (
     "bgmbf-interpretations",
     "mbfcbs-priority",
     "mbfcbs-haizea",
+    "mbfcbs-shares",
 )
 
 # The series of a sensitivity figure that have the interpretation itself.
@@ -225,6 +226,7 @@ AS_JUDGED = {
     ),
     "mbfcbs-priority": ("MBFCBS", "V-MCT", "priority"),
     "mbfcbs-haizea": ("MBFCBS", "V-MCT", "priority"),
+    "mbfcbs-shares": ("as judged",),
 }
 
 
@@ -322,6 +324,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "mbfcbs-fig5": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-leases-live": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-fig6": ("workload.advance", "workload.immediate"),
+    "mbfcbs-shares": ("workload.advance", "workload.immediate"),
     "mbfcbs-fig7": _LEASES,
     "mbfcbs-fig8": _LEASES,
     "mbfcbs-fig9": _LEASES,
@@ -432,7 +435,7 @@ OTHERWISE = (
         ),
     ),
     Otherwise(
-        ("mbfcbs-fig6",),
+        ("mbfcbs-fig6", "mbfcbs-shares"),
         ("topology.nodes", *_LEASES),
         "100 leases: a load of 1.5 for five of the hosts",
     ),

@@ -5,6 +5,7 @@ and its small cluster live.
 from reproductions.mbfcbs.mbfcbs_interpretations import (
     HAIZEA,
     PRIORITIES,
+    SHARES_OF_ADVANCE,
 )
 from reproductions.mbfcbs.mbfcbs_leases import (
     FIGURE_4,
@@ -29,5 +30,6 @@ FIGURES = (
     FIGURE_11,
     PRIORITIES,
     HAIZEA,
+    SHARES_OF_ADVANCE,
 )
 LIVE_FIGURES = (LEASES,)
