@@ -314,23 +314,15 @@ def _checked(
         file["topology"],
         location / "topology",
     )
-    workload = LoadedWorkload(applications=None)
-    kind = ""
-    if file["workload"] is not None:
-        workload = file.workload.loaded(location / "workload", context)
-        kind = file.workload.kind
+    kind = _workload_kind(file)
+    workload = _loaded_workload(file, location / "workload", context)
     interference = _interference(
         file.interference, location / "interference"
     )
     controller = controller_choice(file.controller, location / "controller")
     policies = read_policies(location / "policies", kind)
-    if kind == SWEEP_WORKLOAD and known.enforcement != "strict":
-        location.report(
-            "must be strict: a profile is measured at given bandwidths",
-            "enforcement",
-        )
-    if file.expect is not None:
-        _check_expect(file.expect, location / "expect", workload)
+    _check_enforcement(known.enforcement, kind, location)
+    _check_expect(file.expect, location / "expect", workload)
     check_sweep(file.sweep, location / "sweep")
     failures = read_failures(
         file["failures"] or (), location / "failures", context.datacentre
@@ -386,6 +378,34 @@ def _form(location: Location) -> ExperimentFile:
     if file is None:
         raise SpecErrors(document.problems)
     return file
+
+
+def _workload_kind(file: ExperimentFile) -> str:
+    """The workload's kind; empty where it cannot be read."""
+    if file["workload"] is None:
+        return ""
+    return file.workload.kind
+
+
+def _loaded_workload(
+    file: ExperimentFile, location: Location, context: LoadContext
+) -> LoadedWorkload:
+    """The jobs of the workload; none, and unknown applications, where its kind
+    cannot be read.
+    """
+    if file["workload"] is None:
+        return LoadedWorkload(applications=None)
+    return file.workload.loaded(location, context)
+
+
+def _check_enforcement(
+    enforcement: Enforcement, kind: str, location: Location
+) -> None:
+    if kind == SWEEP_WORKLOAD and enforcement != "strict":
+        location.report(
+            "must be strict: a profile is measured at given bandwidths",
+            "enforcement",
+        )
 
 
 def _embedder(file: ExperimentFile, location: Location) -> str:
@@ -466,8 +486,12 @@ def _interference(
 
 
 def _check_expect(
-    section: ExpectSection, location: Location, workload: LoadedWorkload
+    section: ExpectSection | None,
+    location: Location,
+    workload: LoadedWorkload,
 ) -> None:
+    if section is None:
+        return
     _check_band(section.estimate_ratio, location / "estimate_ratio")
     known = workload.applications
     for name, band in (section.applications or {}).items():
