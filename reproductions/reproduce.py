@@ -206,28 +206,18 @@ def reproduce(
             figure = replace(
                 published, first_seed=published.first_seed + after
             )
-            # At quick size no number is judged: it needs no more seeds.
-            repeated = seeds or (DEFAULT_SEEDS if quick else figure.seeds)
             request = Request(
                 out=out,
-                seeds=repeated,
+                seeds=seeds or _default_seeds(figure, quick=quick),
                 quick=quick,
                 command=command,
                 most=most_seeds,
                 after=after,
             )
             try:
-                if after and figure.exact:
-                    raise BadInput(
-                        f"{figure.name} has nothing random in it",
-                        "one seed says all: leave --after away",
-                    )
-                if isinstance(figure, LiveFigure):
-                    record = _one_live(
-                        figure, request, again=again, as_json=as_json
-                    )
-                else:
-                    record = _one(figure, request, runs, as_json=as_json)
+                record = _one(
+                    figure, request, runs, again=again, as_json=as_json
+                )
                 records.append(record)
             except TestbedError as error:
                 # A figure whose logs are not here must not keep the others
@@ -292,7 +282,34 @@ def _wanted(
     return figures(names)
 
 
+def _default_seeds(figure: Figure | LiveFigure, *, quick: bool) -> int:
+    """The number of seeds where the command line gives none."""
+    # At quick size no number is judged: it needs no more seeds.
+    if quick:
+        return DEFAULT_SEEDS
+    return figure.seeds
+
+
 def _one(
+    figure: Figure | LiveFigure,
+    request: Request,
+    runs: Executor,
+    *,
+    again: bool,
+    as_json: bool,
+) -> dict[str, Any]:
+    """Reproduces a figure on its backend; returns its record."""
+    if request.after and figure.exact:
+        raise BadInput(
+            f"{figure.name} has nothing random in it",
+            "one seed says all: leave --after away",
+        )
+    if isinstance(figure, LiveFigure):
+        return _one_live(figure, request, again=again, as_json=as_json)
+    return _one_simulated(figure, request, runs, as_json=as_json)
+
+
+def _one_simulated(
     figure: Figure, request: Request, runs: Executor, *, as_json: bool
 ) -> dict[str, Any]:
     with shown_progress(figure.name) as report:
