@@ -5,6 +5,7 @@ p·b/b', with p measured.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -25,7 +26,9 @@ from testbed.units import (
 
 if TYPE_CHECKING:
     from testbed.sweeps.measured_scaling import MeasuredScaling
+    from testbed.sweeps.scaling_file import ScalingFile
     from testbed.sweeps.scaling_run import Scaling
+    from testbed.sweeps.sweep_plan import SweepPlan
 
 STYLES = {
     "holds": "green",
@@ -100,8 +103,6 @@ def scaling(
     Exit codes: 0 done, 1 a bound is violated (with --strict), 2 bad file, 3
     this machine cannot, 4 a repetition failed, 130 interrupted and cleaned up.
     """
-    from testbed.spec.document import read_text
-    from testbed.sweeps.scaling_file import scaling_file
     from testbed.sweeps.scaling_run import (
         run_scaling,
         scaling_plan,
@@ -109,13 +110,8 @@ def scaling(
     )
     from testbed.sweeps.sweep_folder import SweepOptions
 
-    rates_bps = _bandwidths_bps(bandwidths)
-    values = options.overrides_of(settings)
     # All of them are read before the first is run.
-    scaled = [
-        scaling_file(file, read_text(file), values, rates_bps)
-        for file in files
-    ]
+    applications = _scaling_files(files, bandwidths, settings)
     # Seeds are repetitions: the same seed is the same measurement, and is not
     # made twice.
     first_seed = 1 if seed is None else seed
@@ -126,14 +122,12 @@ def scaling(
         command=["testbed", *sys.argv[1:]],
     )
     ended = []
-    for application in scaled:
+    for application in applications:
         plan = scaling_plan(
             application, first_seed, repetitions, live=not simulated
         )
         if not simulated:
-            lasts = clock(application.repetition_s)
-            number = number_of(repetitions, "repetition")
-            console.say(f"{plan.name}: {number} of about {lasts} each")
+            _announce(plan, application, repetitions)
         with shown_progress(plan.name, "repetitions") as report:
             ended.append(
                 run_scaling(plan, sweep_options, report, console.say)
@@ -151,6 +145,31 @@ def scaling(
         raise typer.Exit(RunFailed.exit_code)
     if strict and done.violated:
         raise typer.Exit(1)
+
+
+def _scaling_files(
+    files: Sequence[Path],
+    bandwidths: str | None,
+    settings: Sequence[str] | None,
+) -> list[ScalingFile]:
+    """The files with the options' values, ready to be run."""
+    from testbed.spec.document import read_text
+    from testbed.sweeps.scaling_file import scaling_file
+
+    rates_bps = _bandwidths_bps(bandwidths)
+    values = options.overrides_of(settings)
+    return [
+        scaling_file(file, read_text(file), values, rates_bps)
+        for file in files
+    ]
+
+
+def _announce(
+    plan: SweepPlan, application: ScalingFile, repetitions: int
+) -> None:
+    lasts = clock(application.repetition_s)
+    number = number_of(repetitions, "repetition")
+    console.say(f"{plan.name}: {number} of about {lasts} each")
 
 
 def _bandwidths_bps(text: str | None) -> tuple[int, ...]:
