@@ -326,9 +326,7 @@ def load_test(
     are left out. Jobs that send without a reservation are in ``together`` with
     their share of the bandwidth (:func:`testbed.plan.peak_load.peak`).
     """
-    together = [
-        job for job in together if _n_vms(job) > 1 and job.rate_bps > 0
-    ]
+    together = _sending(together)
     if not together:
         return Finding(
             "ok", "preflight", "the plan asks nothing of the switches", {}
@@ -336,27 +334,14 @@ def load_test(
     slowest_bps = min(job.rate_bps for job in together) * scale.rate
     length_s = _length_s(slowest_bps, long=again)
     ideal_s = length_s * scale.time
-    # Packets get the size that the shortest of the jobs would use.
-    estimates_s = [job.estimate_s for job in together if job.estimate_s]
-    lasts_s = min(estimates_s, default=0.0) / scale.time
-    backend = LiveBackend(
-        emulation, scale, seed, lambda _: None, played_for_s=lasts_s
-    )
-    backend.progress_every_s = min(
-        PROGRESS_EVERY_S, backend.progress_every_s
-    )
-    started: list[str] = []
-    for reserved in together:
-        pattern: Pattern = "permutation"
-        if reserved.job_id in rings:
-            pattern = "ring"
-        try:
-            started.append(_start(backend, reserved, pattern, ideal_s))
-        except StartFailed as error:
-            for job_id in started:
-                backend.remove(job_id)
-            reason = f"the plan's busiest instant could not be load-tested: {error}"
-            return Finding("invalid", "preflight", reason, {})
+    backend = _test_backend(emulation, seed, together, scale)
+    try:
+        started = _start_all(backend, together, rings, ideal_s)
+    except StartFailed as error:
+        reason = (
+            f"the plan's busiest instant could not be load-tested: {error}"
+        )
+        return Finding("invalid", "preflight", reason, {})
     asked_bps = sum(map(reserved_port_load_bps, together)) * scale.rate
     taken = TAKEN_SHARE if again else 0.0
     with processors_taken(taken):
@@ -380,6 +365,51 @@ def load_test(
 
 def _n_vms(reserved: events.JobReserved) -> int:
     return sum(count for _, count in reserved.vms_on)
+
+
+def _sending(together: Peak) -> Peak:
+    """The jobs that ask something of the switches."""
+    return [job for job in together if _n_vms(job) > 1 and job.rate_bps > 0]
+
+
+def _test_backend(
+    emulation: Emulation, seed: int, together: Peak, scale: Scale
+) -> LiveBackend:
+    """The backend of the test transfers in the place of ``together``."""
+    # Packets get the size that the shortest of the jobs would use.
+    estimates_s = [job.estimate_s for job in together if job.estimate_s]
+    lasts_s = min(estimates_s, default=0.0) / scale.time
+    backend = LiveBackend(
+        emulation, scale, seed, lambda _: None, played_for_s=lasts_s
+    )
+    backend.progress_every_s = min(
+        PROGRESS_EVERY_S, backend.progress_every_s
+    )
+    return backend
+
+
+def _start_all(
+    backend: LiveBackend,
+    together: Peak,
+    rings: Collection[str],
+    ideal_s: float,
+) -> list[str]:
+    """Starts a test transfer in each job's place; returns their ids.
+
+    Raises StartFailed, with none left running.
+    """
+    started: list[str] = []
+    for reserved in together:
+        pattern: Pattern = "permutation"
+        if reserved.job_id in rings:
+            pattern = "ring"
+        try:
+            started.append(_start(backend, reserved, pattern, ideal_s))
+        except StartFailed:
+            for job_id in started:
+                backend.remove(job_id)
+            raise
+    return started
 
 
 def _start(
