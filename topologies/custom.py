@@ -14,11 +14,13 @@ from topologies.datacentre import (
     PLAIN,
     Capacity,
     DataCentre,
+    IntArray,
     LinkQuality,
     Path,
     Problems,
     QualityPair,
     TopologyError,
+    Tree,
     check_at_least,
     check_capacity,
     directed_array,
@@ -428,7 +430,29 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
     names = [*graph.servers, *switches]
     number = {name: i for i, name in enumerate(names)}
     level = frozen_array([height[name] for name in names])
-    made_trees = []
+    return DataCentre(
+        kind="custom",
+        names=tuple(names),
+        level=level,
+        slots=frozen_array(list(graph.servers.values())),
+        link_lower=frozen_array([number[end] for end, _ in graph.ends]),
+        link_upper=frozen_array([number[end] for _, end in graph.ends]),
+        directed_capacity_bps=directed_array(graph.capacities),
+        trees=_numbered(trees, number, level),
+        parameters={
+            "servers": len(graph.servers),
+            "switches": len(graph.switches),
+            "roots": list(trees),
+        },
+        qualities=_stated_qualities(graph),
+    )
+
+
+def _numbered(
+    trees: Mapping[str, Edges], number: Mapping[str, int], level: IntArray
+) -> tuple[Tree, ...]:
+    """The trees with numbers in place of names, in order of their roots."""
+    made = []
     for root in sorted(trees, key=lambda name: number[name]):
         edges = trees[root]
         tree = make_tree(
@@ -438,27 +462,15 @@ def _build(graph: _Graph, trees: Mapping[str, Edges]) -> DataCentre:
             parents=[number[above] for above, _ in edges.values()],
             links=[link for _, link in edges.values()],
         )
-        made_trees.append(tree)
-    qualities: tuple[LinkQuality, ...] = ()
-    # Empty unless a link has a quality.
+        made.append(tree)
+    return tuple(made)
+
+
+def _stated_qualities(graph: _Graph) -> tuple[LinkQuality, ...]:
+    """The qualities of all directed links; empty if all are plain."""
     if any(map(str, graph.qualities)):
-        qualities = tuple(graph.qualities)
-    return DataCentre(
-        kind="custom",
-        names=tuple(names),
-        level=level,
-        slots=frozen_array(list(graph.servers.values())),
-        link_lower=frozen_array([number[end] for end, _ in graph.ends]),
-        link_upper=frozen_array([number[end] for _, end in graph.ends]),
-        directed_capacity_bps=directed_array(graph.capacities),
-        trees=tuple(made_trees),
-        parameters={
-            "servers": len(graph.servers),
-            "switches": len(graph.switches),
-            "roots": list(trees),
-        },
-        qualities=qualities,
-    )
+        return tuple(graph.qualities)
+    return ()
 
 
 def _heights(graph: _Graph) -> dict[str, int]:
