@@ -58,13 +58,9 @@ def tree(
     """
     problems = Problems()
     counts = _level_counts(problems, fanout)
-    levels = len(fanout)
-    if oversubscription is None:
-        per_level = capacities(problems, link_bps, levels)
-    else:
-        per_level = _oversubscribed(
-            problems, fanout, link_bps, oversubscription
-        )
+    per_level = _level_capacities(
+        problems, fanout, link_bps, oversubscription
+    )
     n_servers = counts[0] if counts else None
     slots = slot_array(
         problems, slots_per_server, n_servers, "slots_per_server"
@@ -72,15 +68,12 @@ def tree(
     if problems:
         raise TopologyError(problems)
     root = sum(counts) - 1
-    level = np.repeat(np.arange(levels + 1), counts)
+    level = np.repeat(np.arange(len(counts)), counts)
     parent = _parents(counts, fanout)
     links = np.arange(root)
     ratios = None
     if oversubscription is not None:
         ratios = list(oversubscription)
-    # Levels are given from the top down, links numbered from the bottom up:
-    # link l is the uplink of node l, for every node but the root.
-    level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
     return DataCentre(
         kind="tree",
         names=tree_names(counts),
@@ -88,9 +81,7 @@ def tree(
         slots=frozen_array(slots),
         link_lower=frozen_array(links),
         link_upper=frozen_array(parent),
-        directed_capacity_bps=frozen_array(
-            np.repeat(level_bps, counts[:-1], axis=0).ravel()
-        ),
+        directed_capacity_bps=_uplink_capacities_bps(per_level, counts),
         trees=(
             make_tree(
                 root=root,
@@ -107,6 +98,16 @@ def tree(
             "oversubscription": ratios,
         },
     )
+
+
+def _uplink_capacities_bps(
+    per_level: Sequence[Capacity], counts: Sequence[int]
+) -> IntArray:
+    """Capacities of the directed links, in the links' order."""
+    # Levels are given from the top down, links numbered from the bottom up:
+    # link l is the uplink of node l, for every node but the root.
+    level_bps = directed_array(per_level[::-1]).reshape(-1, 2)
+    return frozen_array(np.repeat(level_bps, counts[:-1], axis=0).ravel())
 
 
 def _parents(counts: Sequence[int], fanout: Sequence[int]) -> IntArray:
@@ -162,6 +163,18 @@ def _level_counts(problems: Problems, fanout: Sequence[int]) -> list[int]:
             )
             return []
     return from_root[::-1]
+
+
+def _level_capacities(
+    problems: Problems,
+    fanout: Sequence[int],
+    link_bps: Capacity | Sequence[Capacity],
+    ratios: Sequence[float] | None,
+) -> list[Capacity]:
+    """Capacities of links per level from the top down."""
+    if ratios is None:
+        return capacities(problems, link_bps, len(fanout))
+    return _oversubscribed(problems, fanout, link_bps, ratios)
 
 
 def _oversubscribed(
