@@ -9,6 +9,7 @@ import numpy as np
 from topologies.datacentre import (
     MAX_NODES,
     DataCentre,
+    IntArray,
     Problems,
     TopologyError,
     check_at_least,
@@ -32,26 +33,11 @@ def flat(
     problems.
     """
     problems = Problems()
-    if (
-        check_at_least(problems, ("nodes",), nodes, "the number of nodes")
-        and nodes >= MAX_NODES
-    ):
-        problems.report(
-            f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported",
-            "nodes",
-        )
-    n_servers = None if problems else int(nodes)
+    n_servers = _server_count(problems, nodes)
     slot_counts = slot_array(problems, slots, n_servers, "slots")
     memory = None if memory_mib is None else np.ravel(memory_mib)
-    if (
-        memory is not None
-        and n_servers is not None
-        and len(memory) not in (1, n_servers)
-    ):
-        problems.report(
-            f"{len(memory)} amounts of memory for {nodes} servers",
-            "memory_mib",
-        )
+    if memory is not None and n_servers is not None:
+        _check_memory(problems, memory, n_servers)
     if problems:
         raise TopologyError(problems)
     level = np.append(np.zeros(nodes, dtype=np.int64), 1)
@@ -82,3 +68,28 @@ def flat(
         parameters=parameters,
         memory_mib=memory,
     )
+
+
+def _server_count(problems: Problems, nodes: int) -> int | None:
+    """The number of servers; None where it is unusable, which is noted."""
+    if not check_at_least(
+        problems, ("nodes",), nodes, "the number of nodes"
+    ):
+        return None
+    if nodes >= MAX_NODES:
+        problems.report(
+            f"{nodes:,} nodes: fewer than {MAX_NODES:,} are supported",
+            "nodes",
+        )
+        return None
+    return int(nodes)
+
+
+def _check_memory(
+    problems: Problems, memory: IntArray, n_servers: int
+) -> None:
+    if len(memory) not in (1, n_servers):
+        problems.report(
+            f"{len(memory)} amounts of memory for {n_servers} servers",
+            "memory_mib",
+        )
