@@ -305,21 +305,53 @@ def _played_live(
     points = _points(figure, request)
     # Several points may share a run, which has a folder of its own.
     runs = list({point.folder.path: point for point in points}.values())
+    simulations = _simulate_all(runs, backends, report)
+    _run_missing(runs, simulations, backends, report, again=again)
+    outcome_in = _outcomes(runs, simulations, backends, report)
+    outcomes: dict[Point, tuple[Outcome, ...]] = {}
+    for point in points:
+        outcome = outcome_in[point.folder.path]
+        outcomes[point.at] = (*outcomes.get(point.at, ()), outcome)
+    done = Reproduced(
+        figure=figure,
+        seeds=len({point.repetition for point in points}),
+        quick=request.quick,
+        grid=_grid(figure, outcomes),
+        stages=stages,
+    )
+    return LiveReproduced(done, figure, outcomes)
+
+
+def _simulate_all(
+    runs: Sequence[LivePoint], backends: Backends, report: Report
+) -> list[RecordedRun]:
     simulations = []
     for number, point in enumerate(runs):
         report(_stage("simulating first", number, len(runs)))
         simulations.append(_simulate(point, backends))
-    _run_missing(runs, simulations, backends, report, again=again)
+    return simulations
+
+
+def _outcomes(
+    runs: Sequence[LivePoint],
+    simulations: Sequence[RecordedRun],
+    backends: Backends,
+    report: Report,
+) -> dict[Path, Outcome]:
+    """The outcome of each live run, by its folder."""
     outcome_in = {}
     for number, point in enumerate(runs):
         report(_stage("replaying and auditing", number, len(runs)))
         outcome_in[point.folder.path] = _outcome(
             point, simulations[number], backends
         )
-    outcomes: dict[Point, tuple[Outcome, ...]] = {}
-    for point in points:
-        outcome = outcome_in[point.folder.path]
-        outcomes[point.at] = (*outcomes.get(point.at, ()), outcome)
+    return outcome_in
+
+
+def _grid(
+    figure: LiveFigure, outcomes: Mapping[Point, tuple[Outcome, ...]]
+) -> Grid:
+    """The measures of each point's repetitions."""
     measures = {}
     for at, repetitions in outcomes.items():
         series, x = at
@@ -328,14 +360,7 @@ def _played_live(
         for outcome in repetitions:
             of_repetitions.append(measured(outcome, measures_of_figure))
         measures[at] = tuple(of_repetitions)
-    done = Reproduced(
-        figure=figure,
-        seeds=len({point.repetition for point in points}),
-        quick=request.quick,
-        grid=Grid(measures),
-        stages=stages,
-    )
-    return LiveReproduced(done, figure, outcomes)
+    return Grid(measures)
 
 
 def _stage(name: str, done: int, of: int) -> SweepProgress:
@@ -343,6 +368,45 @@ def _stage(name: str, done: int, of: int) -> SweepProgress:
     return SweepProgress(
         done=done, of=of, cost=done, of_cost=of, kept=0, stage=name
     )
+
+
+@dataclass(frozen=True)
+class _LiveProgress:
+    """Progress of ``of`` live runs by the time that they are expected to take.
+
+    ``kept``: complete ones, which are not run. ``total_s``: the expected time
+    of the others.
+    """
+
+    report: Report
+    of: int
+    kept: int
+    total_s: float
+
+    def report_at(self, done: int, passed_s: float) -> None:
+        self.report(
+            SweepProgress(
+                done=done,
+                of=self.of,
+                cost=passed_s,
+                of_cost=self.total_s,
+                kept=self.kept,
+                in_seconds=True,
+            )
+        )
+
+    def advance(
+        self,
+        now_s: float,
+        *,
+        done: int,
+        begin_s: float,
+        end_s: float,
+        time_scale: float,
+    ) -> None:
+        """Reports the progress within a run, at ``now_s`` of its own time."""
+        # A run that outlasts its estimate stands at the estimate's end.
+        self.report_at(done, min(begin_s + now_s / time_scale, end_s))
 
 
 def _run_missing(
@@ -366,52 +430,39 @@ def _run_missing(
     missing.sort(key=_drawn_place)
     if missing:
         backends.ready(missing[0].experiment)
-    expected_s = {}
-    for point, simulation in zip(points, simulations, strict=True):
-        jobs_s = simulation.summary.span_s / point.experiment.scale.time
-        expected_s[point.folder.path] = SET_UP_S + jobs_s
+    expected_s = _expected_s(points, simulations)
     total_s = 0.0
     for point in missing:
         total_s += expected_s[point.folder.path]
     kept = len(points) - len(missing)
-
-    def report_at(done: int, passed_s: float) -> None:
-        report(
-            SweepProgress(
-                done=done,
-                of=len(points),
-                cost=passed_s,
-                of_cost=total_s,
-                kept=kept,
-                in_seconds=True,
-            )
-        )
-
-    def advance(
-        now_s: float,
-        *,
-        done: int,
-        begin_s: float,
-        end_s: float,
-        time_scale: float,
-    ) -> None:
-        # A run that outlasts its estimate stands at the estimate's end.
-        report_at(done, min(begin_s + now_s / time_scale, end_s))
-
-    report_at(kept, 0.0)
+    progress = _LiveProgress(report, len(points), kept, total_s)
+    progress.report_at(kept, 0.0)
     begin_s = 0.0
     for done, point in enumerate(missing, kept):
         end_s = begin_s + expected_s[point.folder.path]
         advance_run = partial(
-            advance,
+            progress.advance,
             done=done,
             begin_s=begin_s,
             end_s=end_s,
             time_scale=point.experiment.scale.time,
         )
         _run_live(point, backends, advance_run)
-        report_at(done + 1, end_s)
+        progress.report_at(done + 1, end_s)
         begin_s = end_s
+
+
+def _expected_s(
+    points: Sequence[LivePoint], simulations: Sequence[RecordedRun]
+) -> dict[Path, float]:
+    """The wall time that each point's live run is expected to take, by its
+    folder.
+    """
+    expected_s = {}
+    for point, simulation in zip(points, simulations, strict=True):
+        jobs_s = simulation.summary.span_s / point.experiment.scale.time
+        expected_s[point.folder.path] = SET_UP_S + jobs_s
+    return expected_s
 
 
 def _drawn_place(point: LivePoint) -> tuple[int, float]:
