@@ -293,30 +293,42 @@ def lease_measures(
         end_s = row.end_s if row.outcome == "finished" else None
         finished[record["lease"]].append(bool(end_s))
         if end_s:
-            since_s = record["wanted_s"]
-            if since_s is None:
-                since_s = row.submit_s
-            completions_s.append(end_s - since_s)
+            completions_s.append(end_s - _counted_from_s(row, record))
             makespan_s = max(makespan_s, end_s)
-    success = {}
-    for kind, short in LEASE_TYPES.items():
-        of_type = finished[kind]
-        # Where there is no lease of a type, none of them has failed.
-        success[f"success_{short}"] = 1.0
-        if of_type:
-            success[f"success_{short}"] = sum(of_type) / len(of_type)
     mean_s = _over(sum(completions_s), len(completions_s))
     return {
         "leases": len(rows),
         "accepted": accepted,
         "success": len(completions_s) / len(rows),
-        **success,
+        **_success_by_type(finished),
         "preemptions": preemptions,
         "use": _over(held.slot_s(), cores * makespan_s),
         "use_early": _over(held.slot_s(arrivals_s), cores * arrivals_s),
         "makespan_h": makespan_s / HOUR_S,
         "completion_h": mean_s / HOUR_S,
     }
+
+
+def _counted_from_s(row: JobRow, record: Mapping[str, Any]) -> float:
+    """The wanted start of an advance reservation; the arrival of other leases."""
+    wanted_s: float | None = record["wanted_s"]
+    if wanted_s is None:
+        return row.submit_s
+    return wanted_s
+
+
+def _success_by_type(
+    finished: Mapping[str, Sequence[bool]],
+) -> dict[str, float]:
+    """The share of each type's leases that finished."""
+    success = {}
+    for kind, short in LEASE_TYPES.items():
+        of_type = finished.get(kind)
+        # Where there is no lease of a type, none of them has failed.
+        success[f"success_{short}"] = 1.0
+        if of_type:
+            success[f"success_{short}"] = sum(of_type) / len(of_type)
+    return success
 
 
 def _leases(run: PlayedRun) -> Measures:
