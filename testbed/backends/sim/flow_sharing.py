@@ -44,7 +44,7 @@ from testbed.reservation.maxmin import (
     max_min_rates,
 )
 from testbed.schedulers.policy import SharingModel
-from topologies.datacentre import DataCentre, IntArray
+from topologies.datacentre import DataCentre, IntArray, Tree
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,23 +156,22 @@ def paths(
     ``links[start[k] : start[k + 1]]`` are those of pair k, in no particular
     order.
     """
-    tree = tree_of(datacentre, root)
+    owner, links = _used_links(tree_of(datacentre, root), source, target)
+    order = np.argsort(owner, kind="stable")
+    counts = np.bincount(owner, minlength=len(source))
+    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
+    return start, links[order]
+
+
+def _used_links(
+    tree: Tree, source: IntArray, target: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Directed links that the pairs use, level by level; returns the pair of
+    each, and the links.
+    """
     # An empty one first: pairs within a server have no link.
     pairs: list[IntArray] = [np.empty(0, dtype=np.int64)]
     links: list[IntArray] = [np.empty(0, dtype=np.int64)]
-
-    def rise(
-        nodes: IntArray,
-        rising: IntArray,
-        downward: int,
-    ) -> None:
-        """Moves nodes to their parents, by links that the pairs use."""
-        link = tree.uplink[nodes[rising]]
-        linked = link >= 0
-        pairs.append(rising[linked])
-        links.append(2 * link[linked] + downward)
-        nodes[rising] = tree.parent[nodes[rising]]
-
     near = source.copy()
     far = target.copy()
     while np.any(near != far):
@@ -181,13 +180,27 @@ def paths(
         high = tree.level[far]
         # Bottom-up pass: the lower end moves to its parent, both where they are
         # equally high.
-        rise(near, np.flatnonzero(unconnected & (low <= high)), downward=0)
-        rise(far, np.flatnonzero(unconnected & (high <= low)), downward=1)
-    owner = np.concatenate(pairs)
-    order = np.argsort(owner, kind="stable")
-    counts = np.bincount(owner, minlength=len(source))
-    start = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)
-    return start, np.concatenate(links)[order]
+        rising = np.flatnonzero(unconnected & (low <= high))
+        owner, link = _rise(tree, near, rising)
+        pairs.append(owner)
+        links.append(2 * link)
+        rising = np.flatnonzero(unconnected & (high <= low))
+        owner, link = _rise(tree, far, rising)
+        pairs.append(owner)
+        links.append(2 * link + 1)
+    return np.concatenate(pairs), np.concatenate(links)
+
+
+def _rise(
+    tree: Tree, nodes: IntArray, rising: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Moves the ``rising`` ones of ``nodes`` to their parents; returns those
+    that go over a link, and these links.
+    """
+    link = tree.uplink[nodes[rising]]
+    linked = link >= 0
+    nodes[rising] = tree.parent[nodes[rising]]
+    return rising[linked], link[linked]
 
 
 # -------------------------------------------------------------------------------------- rates
