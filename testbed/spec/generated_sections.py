@@ -48,6 +48,7 @@ from testbed.spec.workload_section import (
     WorkloadSection,
 )
 from testbed.units import format_share
+from topologies.datacentre import IntArray
 
 # G was fitted: of some fifty interpretations of the paper's distributions
 # it comes nearest to the published figures (decision 25).
@@ -366,13 +367,7 @@ class SyntheticLeases(LeaseWorkload):
             0, len(sizes), count
         )
         cores = np.array([cores for cores, _ in sizes])[size_index]
-        # By the running sum of the shares: 0 advance, 1 immediate, 2 best
-        # effort.
-        kind_index = np.searchsorted(
-            np.cumsum(self.shares),
-            stream(seed, self.kind, "type").random(count),
-            side="right",
-        )
+        kind_index = self._kind_index(seed)
         work = float(cores @ duration_s)
         arrival_s = self._arrivals_s(seed, work / (slots * self.load))
         # Advance leases start after their lead time, immediate ones at once.
@@ -399,6 +394,14 @@ class SyntheticLeases(LeaseWorkload):
     def _exponential(self, seed: int, name: str) -> Floats:
         """A value for each lease, exponential with mean 1."""
         return stream(seed, self.kind, name).standard_exponential(self.jobs)
+
+    def _kind_index(self, seed: int) -> IntArray:
+        """The type of each lease: 0 advance, 1 immediate, 2 best effort."""
+        uniform = stream(seed, self.kind, "type").random(self.jobs)
+        # By the running sum of the shares.
+        return np.searchsorted(
+            np.cumsum(self.shares), uniform, side="right"
+        )
 
     def _arrivals_s(self, seed: int, span_s: float) -> Floats:
         """Poisson arrivals, the first at 0 s and the last at ``span_s``."""
