@@ -141,12 +141,7 @@ def start_controller(
         ready=writer,
         passes=passes.descriptor,
     )
-    if confined_to is None:
-        # In namespaces of its own it has another parent, which does this.
-        command += ["--exit-with-parent", str(os.getpid())]
-    else:
-        needed = (Path(sys.prefix), PROJECT, *confined_to)
-        command = confined(command, needed)
+    command = _exiting_with_parent(command, confined_to)
     descriptors = (writer, passes.descriptor, *listeners, *held.values())
     # Without a buffer, in which a second line would wait unseen.
     with os.fdopen(reader, "rb", buffering=0) as ready:
@@ -156,9 +151,7 @@ def start_controller(
             # The child's alone: its end ends the wait.
             os.close(writer)
         try:
-            answer = _next_line(ready)
-            if answer.pop("executes_app", False):
-                answer |= _answer_of_app(ready, narrate)
+            answer = _answer(ready, narrate)
         except BaseException:
             # Interrupted, for one: nobody else knows the process.
             process.kill()
@@ -176,6 +169,19 @@ def start_controller(
         )
     answer.pop("pid")
     return ControllerProcess(process, passes, token, **answer)
+
+
+def _exiting_with_parent(
+    command: list[str], confined_to: Iterable[Path] | None
+) -> list[str]:
+    """The command of a controller that ends with this process; in namespaces
+    of its own if it is confined.
+    """
+    if confined_to is None:
+        # In namespaces of its own it has another parent, which does this.
+        return [*command, "--exit-with-parent", str(os.getpid())]
+    needed = (Path(sys.prefix), PROJECT, *confined_to)
+    return confined(command, needed)
 
 
 def _started(
@@ -196,6 +202,16 @@ def _started(
         # Ctrl-C in the terminal is the parent's to handle.
         start_new_session=True,
     )
+
+
+def _answer(
+    ready: IO[bytes], narrate: Callable[[str], object]
+) -> dict[str, Any]:
+    """The outcome of a controller's start; empty if there is none in time."""
+    answer = _next_line(ready)
+    if answer.pop("executes_app", False):
+        answer |= _answer_of_app(ready, narrate)
+    return answer
 
 
 def _answer_of_app(
