@@ -9,6 +9,7 @@ installation, ``HOSENET_TEST_REQUIRE`` (feature names, separated by blanks) turn
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import importlib.util
@@ -17,9 +18,10 @@ import resource
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
 
@@ -308,22 +310,48 @@ def _remove(found: list[str]) -> None:
                 Path(name).rmdir()
 
 
+def _claimed(prefix: str) -> socket.socket | None:
+    """A socket that stands for a prefix; None if another one does.
+
+    It has a name and no file, and goes with its process, however that ends.
+    """
+    claim = socket.socket(socket.AF_UNIX)
+    try:
+        claim.bind(f"\0hosenet-tests-{prefix}")
+    except OSError as error:
+        claim.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
+    return claim
+
+
 @pytest.fixture(scope="session")
 def make_prefix() -> Iterator[Callable[[], str]]:
-    """Names nobody else has, at most four characters; at the session's end none may be in use."""
+    """Names nobody else has, at most four characters; at the session's end none may be in use.
+
+    Tests in network namespaces run beside those on Open vSwitch, and networks of whole files beside
+    their tests: of 46,656 names two of these would be alike in one of a hundred runs of all tests,
+    and each would then find, and remove, the other's.
+    """
     given: list[str] = []
 
     def make() -> str:
-        # Not from `random`: it is seeded alike in every worker.
-        prefix = "t" + "".join(
-            secrets.choice(PREFIX_ALPHABET) for _ in range(3)
-        )
-        given.append(prefix)
-        return prefix
+        while True:
+            # Not from `random`: it is seeded alike in every worker.
+            prefix = "t" + "".join(
+                secrets.choice(PREFIX_ALPHABET) for _ in range(3)
+            )
+            claim = _claimed(prefix)
+            if claim is not None:
+                claims.enter_context(claim)
+                given.append(prefix)
+                return prefix
 
-    yield make
-    found = [entry for prefix in given for entry in left_behind(prefix)]
-    _remove(found)
+    with ExitStack() as claims:
+        yield make
+        found = [entry for prefix in given for entry in left_behind(prefix)]
+        _remove(found)
     if found:
         pytest.fail(
             f"left behind at the session's end: {', '.join(found)}",
