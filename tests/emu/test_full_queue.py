@@ -16,12 +16,13 @@ from testbed.embedding.placement import Placement
 from testbed.plan.network_plan import TenantPlan, tenant_plan
 from testbed.spec.experiment import Scale
 from tests.emu.test_actions import MBIT
+from tests.support.agent_watch import wait_until
 from tests.support.scripted_run import small_emulation
 from topologies.tree import tree
 
 FLOOD = """
 import socket, sys, time
-out, until = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), time.monotonic() + 60
+out, until = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), time.monotonic() + 600
 while time.monotonic() < until:
     out.sendto(bytes(1400), (sys.argv[1], 9))
 """
@@ -50,6 +51,20 @@ def tenant(
     return tenant_plan(*given, number, f"tenant{number}", rate_bps)
 
 
+def dropped(own: Emulation) -> int:
+    """Packets that the flooded tenant's queue has refused at its receiver's port."""
+    port = own.plan.sending_port(7).name
+    shown = subprocess.run(
+        ["tc", "-s", "class", "show", "dev", port],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    found = re.search(r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL)
+    assert found, shown
+    return int(found[1])
+
+
 def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(
     own: Emulation,
 ) -> None:
@@ -74,6 +89,9 @@ def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(
             process = subprocess.Popen([*flood, str(receiver.ip)])
             stack.callback(process.wait)
             stack.callback(process.kill)
+        # Programs take their time to start on a busy machine.
+        wait_until(lambda: dropped(own) > 0, "the flood")
+        before = dropped(own)
         here, there = beside.vms
         ping = (
             "ping",
@@ -90,21 +108,8 @@ def test_what_a_full_queue_refuses_takes_nothing_of_others_with_it(
         said = subprocess.run(
             [*in_vm, *ping], capture_output=True, text=True, check=False
         ).stdout
-        port = own.plan.sending_port(7).name
-        shown = subprocess.run(
-            ["tc", "-s", "class", "show", "dev", port],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    dropped = [
-        int(n)
-        for n in re.findall(
-            r"class htb 1:2 .*?dropped (\d+)", shown, re.DOTALL
-        )
-    ]
-    assert dropped
-    assert dropped[0] > PINGS  # there was something to lose them by
+        meanwhile = dropped(own) - before
+    assert meanwhile > PINGS  # there was something to lose them by
     found = re.search(r"(\d+) received", said)
     assert found
     assert int(found[1]) == PINGS, said
