@@ -25,6 +25,9 @@ from tests.support.scripted_run import (
 from topologies.tree import tree
 
 ALONE_S, BORROWER_S, LENDER_S = 3.0, 24.0, 5.0
+# Of a borrower whose lender may come some seconds late, as on a busy machine:
+# it needs the link for 7.2 s alone, and still competes then.
+LONG_BORROWER_S = 36.0
 # A neighbour on the machine only takes away: what one try in three shows can be had.
 TRIES = 3
 ALONE, BORROWER, LENDER = 500 * MBIT, 200 * MBIT, 800 * MBIT
@@ -54,10 +57,12 @@ def alone(own: Emulation, mode: Enforcement) -> float:
     return measured(history) / ALONE_S
 
 
-def beside(own: Emulation, mode: Enforcement) -> float:
+def beside(
+    own: Emulation, mode: Enforcement, borrower_s: float = BORROWER_S
+) -> float:
     """That of a job whose neighbour has had the whole link before it came, and wants it still."""
     jobs = [
-        JobRequest("borrower", 0.0, 2, BORROWER, BORROWER_S),
+        JobRequest("borrower", 0.0, 2, BORROWER, borrower_s),
         JobRequest("lender", 0.0, 2, LENDER, LENDER_S),
     ]
     scripted = ScriptedPolicy(
@@ -74,8 +79,8 @@ def beside(own: Emulation, mode: Enforcement) -> float:
     for history in histories.values():
         whole(history)
     # The borrower had more than it reserves, and the link carried no more than it can.
-    assert measured(histories["borrower"]) < 0.9 * BORROWER_S
-    volume_s = (BORROWER * BORROWER_S + LENDER * LENDER_S) / (1000 * MBIT)
+    assert measured(histories["borrower"]) < 0.9 * borrower_s
+    volume_s = (BORROWER * borrower_s + LENDER * LENDER_S) / (1000 * MBIT)
     last_s = max(ended(history).t for history in histories.values())
     assert last_s - begun(histories["borrower"]) > 0.97 * volume_s
     return measured(histories["lender"]) / LENDER_S
@@ -122,4 +127,4 @@ def test_without_enforcement_a_neighbour_takes_a_part_of_the_guarantee(
     own: Emulation,
 ) -> None:
     # Eight tenths are asked for; of two flows that compete each has about a half.
-    assert beside(own, "none") > 1.15
+    assert beside(own, "none", LONG_BORROWER_S) > 1.15
