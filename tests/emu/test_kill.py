@@ -426,7 +426,7 @@ def test_after_a_reboot_the_switchs_memory_is_cleaned_and_names_are_left(
     tools = tools_of(run, prefix)
     run.end(signal.SIGKILL, 0.0)
     # One that was at work has not been stopped, and comes to its end.
-    psutil.wait_procs(tools, timeout=10)
+    psutil.wait_procs(tools, timeout=60)
     (journal,) = journals()
     text = journal.path.read_text()
     journal.path.write_text(text.replace(boot_id(), "an earlier boot"))
