@@ -465,7 +465,8 @@ def test_a_launched_program_has_names_and_takes_its_daemons_along(
     assert int(spared) >= 0
     # The first one, the start, the shell, the daemon and what counts them.
     assert int(processes) < 10
-    assert _sleepers() == 1
+    # The shell does not wait until its daemon has become a sleep.
+    wait_until(lambda: _sleepers() == 1, "the daemon")
     pool.signal("vm0", signal.SIGTERM)
     watch.until(["vm0"], AgentExited)
     shutil.rmtree(of_all)
