@@ -66,7 +66,7 @@ def opened(folder: Path, tmp_path: Path, *arguments: str) -> list[str]:
         },
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=500,
         check=False,
     )
     # 1: this machine is too busy for a verdict.

@@ -13,7 +13,7 @@ from typing import Any
 
 CHROMIUM = "chromium"
 DRIVER = "chromedriver"
-WAIT_S = 30
+WAIT_S = 120
 SEVERE = "SEVERE"
 
 

@@ -20,7 +20,7 @@ DONE_AGAIN = re.compile(
 )
 """What a sweep says of a worker or a process that held tasks."""
 
-WAIT_S = 60.0
+WAIT_S = 180.0
 
 
 @dataclass(frozen=True)
