@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from jobs.live.agent_protocol import (
 )
 from jobs.live.patterns import VmTransfer
 from jobs.live.transfer_plan import Incoming, Outgoing, TransferPlan
+from tests.support.own_addresses import loopback_subnet
 
 # Seconds of silence after which a test has failed; none waits for it. Counted in turns of a loop
 # and not by a clock: a machine that is paused in between must not fail a test.
@@ -112,8 +112,8 @@ def loopback_ips(n: int) -> list[str]:
     """Addresses below 127/8 that no other test has."""
     # All of 127/8 leads to the loopback device: no address has to be added
     # to it.
-    middle = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
-    return [f"{middle}.{1 + i}" for i in range(n)]
+    subnet = loopback_subnet()
+    return [f"{subnet}.{1 + i}" for i in range(n)]
 
 
 def transfer_plans(

@@ -266,12 +266,16 @@ def test_a_wrong_token(service: Service) -> None:
 
 
 def test_nobody_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as placeholder:
-        port = placeholder.getsockname()[1]
-    client = WatchingClient(port, TOKEN)
-    assert not client.health()
-    with pytest.raises(ControllerUnreachable, match=f"127.0.0.1:{port}"):
-        client.state()
+    # Held, but nobody listens there.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        client = WatchingClient(port, TOKEN)
+        assert not client.health()
+        with pytest.raises(
+            ControllerUnreachable, match=f"127.0.0.1:{port}"
+        ):
+            client.state()
 
 
 def _answer_once(listener: socket.socket, answer: bytes) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import struct
 import time
 import urllib.request
@@ -21,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from controller.process import ControllerProcess, start_controller
+from tests.support.own_addresses import free_port
 from tests.support.wired_switches import (
     FLOOD,
     FLOW_MOD,
@@ -100,11 +100,6 @@ def running(folder: Path, library: str, *apps: str) -> Iterator[Running]:
             # Its handshake is done.
             switch.until(FLOW_MOD, b"")
         yield found
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        return int(free.getsockname()[1])
 
 
 @pytest.fixture(scope="module", params=LIBRARIES)

@@ -17,6 +17,7 @@ import pytest
 
 from testbed.backends.emu.held_ports import held_ports, port_user
 from testbed.errors import BadInput, MachineCannot
+from tests.support.own_addresses import free_port
 
 NOBODY = 65534
 ADDRESSES = ("127.0.0.1", "", "::1", "::", "::ffff:127.0.0.1")
@@ -56,11 +57,6 @@ def strange_socket(stranger: Stranger, port: int) -> socket.socket:
         made.settimeout(0)
         on_failure.pop_all()
     return made
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def switches_of(stranger: Stranger, *, held: bool) -> int:
@@ -220,8 +216,10 @@ def test_who_listens_at_another_address_is_not_named_for_it(
 
     monkeypatch.setattr(psutil, "net_connections", other_address_first)
     with ExitStack() as stack:
-        other = stack.enter_context(socket.create_server(("127.0.0.2", 0)))
-        port = other.getsockname()[1]
+        port = free_port()
+        other = stack.enter_context(
+            socket.create_server(("127.0.0.2", port))
+        )
         worker = stack.enter_context(
             subprocess.Popen(
                 ["cat"], stdin=subprocess.PIPE, pass_fds=[other.fileno()]

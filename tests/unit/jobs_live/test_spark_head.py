@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import socket
 import sys
 import time
 from itertools import pairwise
@@ -15,6 +14,7 @@ import psutil
 import pytest
 
 from jobs.live import spark_head
+from tests.support.own_addresses import free_port
 
 SPARK_CLASS = """#!{python}
 import json, os, socket, sys, time
@@ -93,9 +93,7 @@ def made(
         PYTHON.format(home=home, code=code, python=sys.executable),
     )
     script(tmp_path / "spark-driver", DRIVER.format(folder=str(kept)))
-    with socket.create_server(("localhost", 0)) as free:
-        port = free.getsockname()[1]
-    monkeypatch.setattr(spark_head, "PORT", port)
+    monkeypatch.setattr(spark_head, "PORT", free_port())
     monkeypatch.setattr(spark_head, "RETRY_S", 0.01)
     monkeypatch.chdir(tmp_path)
     return [

@@ -13,6 +13,7 @@ from jobs.demand import Program
 from testbed.spec.document import read_text
 from testbed.spec.experiment_file import load_experiment, parse_experiment
 from testbed.sweeps.scaling_file import scaling_file
+from tests.support.agent_watch import loopback_ips
 
 WILD = Path(__file__).parents[3] / "examples" / "wild"
 FILES = sorted(WILD.glob("*.yaml"))
@@ -44,7 +45,7 @@ def test_there_are_eight_programs_of_others_and_one_that_breaks_the_rule() -> (
 
 @pytest.mark.slow
 def test_the_impatient_program_sends_all_of_its_blocks() -> None:
-    peers = [f"127.0.9.{number}" for number in (1, 2, 3)]
+    peers = loopback_ips(3)
     command = [sys.executable, str(WILD / "impatient.py"), "5", "30", "400"]
     ranks = []
     for rank in range(len(peers)):

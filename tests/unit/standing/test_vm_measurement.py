@@ -14,6 +14,7 @@ from testbed.errors import RunFailed
 from testbed.standing import vm_measurement
 from testbed.standing.network_state import TenantState
 from testbed.standing.vm_measurement import Pair, measure
+from tests.support.own_addresses import free_port
 
 WIRE_BPS = 30_000_000
 
@@ -92,15 +93,13 @@ def test_a_port_where_somebody_listens_is_left_to_him(
         vm_measurement, "inside_network_namespace", lambda _: nullcontext()
     )
     here = replace(place(0), ip="127.0.0.1")
-    with socket.socket(family) as theirs, socket.socket() as free:
+    port = free_port()
+    with socket.socket(family) as theirs:
         if family == socket.AF_INET6:
             theirs.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         theirs.bind((address, 0))
         theirs.listen()
         taken = theirs.getsockname()[1]
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-        free.close()
         monkeypatch.setattr(vm_measurement, "PORTS", (taken, port))
         assert vm_measurement._free_port(here) == port
         monkeypatch.setattr(vm_measurement, "PORTS", (taken,))

@@ -31,6 +31,7 @@ from testbed.web.gauges import Gauge, network_gauges, run_gauges
 from testbed.web.openmetrics import metrics_text
 from testbed.web.page_layout import page_layout
 from testbed.web.page_server import PageServer, serve_page
+from tests.support.own_addresses import free_port
 from tests.unit.record import sample
 from tests.unit.record.written import FIG10, write_run
 from topologies.tree import tree
@@ -176,8 +177,7 @@ def prometheus(folder: Path, target: int) -> Iterator[int]:
         for above in folder.parents:
             if above.stat().st_uid == 0 and above != Path("/"):
                 above.chmod(above.stat().st_mode | 0o011)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     process = subprocess.Popen(
         [
             "prometheus",
@@ -195,7 +195,7 @@ def prometheus(folder: Path, target: int) -> Iterator[int]:
         yield port
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(60)
 
 
 @pytest.mark.needs("prometheus")
