@@ -544,6 +544,7 @@ def test_an_interrupted_start_leaves_no_controller(
     assert started[0].poll() == -signal.SIGKILL
 
 
+@pytest.mark.usefixtures("slow_ends")
 @pytest.mark.parametrize("which", ["OpenFlow", "API"])
 def test_a_taken_port_is_exit_3_and_named(
     any_library: str, which: str
@@ -633,7 +634,7 @@ def launch(
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
 
@@ -788,7 +789,7 @@ def test_a_token_file_serves_as_well(
     process = subprocess.Popen(
         [*COMMAND, *arguments], cwd=ROOT, stdout=subprocess.PIPE
     )
-    stack.callback(process.wait, 10)
+    stack.callback(process.wait, 60)
     stack.callback(process.terminate)
     assert process.stdout is not None
     stack.callback(process.stdout.close)
@@ -814,7 +815,7 @@ def test_it_does_not_outlive_who_started_it(library: str) -> None:
         [sys.executable, "-c", PARENT, *ports(), "--library", library],
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert parent.returncode == -signal.SIGKILL
@@ -941,7 +942,7 @@ def test_nothing_is_imported_after_root_is_given_up(
         pass_fds=[writer],
         extra_groups=[54323],
     )
-    stack.callback(process.wait, 10)
+    stack.callback(process.wait, 60)
     stack.callback(process.terminate)
     os.close(writer)
     output = json.loads(os.read(reader, 4096))
@@ -958,6 +959,7 @@ def test_nothing_is_imported_after_root_is_given_up(
     assert flows_of(switches) == wanted(EMPTY)
 
 
+@pytest.mark.usefixtures("slow_ends")
 @pytest.mark.needs("root")
 def test_a_state_directory_of_somebody_else_is_refused(
     tmp_path: Path, any_library: str, monkeypatch: pytest.MonkeyPatch

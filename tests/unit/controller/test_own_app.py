@@ -201,6 +201,7 @@ def test_the_library_is_the_one_that_it_imports(
     ],
     ids=["import", "start", "exit", "class"],
 )
+@pytest.mark.usefixtures("slow_ends")
 def test_one_that_does_not_start_is_explained(
     library: str, parts: dict[str, str], message: str, tmp_path: Path
 ) -> None:
@@ -241,6 +242,7 @@ os._exit(3)
     ],
     ids=["exit", "forged", "list"],
 )
+@pytest.mark.usefixtures("slow_ends")
 def test_its_exit_code_and_its_lines_say_nothing_of_the_machine(
     library: LibraryName, code: str, message: str, tmp_path: Path
 ) -> None:
@@ -317,7 +319,8 @@ for path in ("/var/NAME", __file__):
     except OSError as error:
         print("refused:", error.strerror)
 print("variables:", *os.environ.values())
-print("uid", os.getuid(), "of", [pid for pid in os.listdir("/proc") if pid.isdigit()])
+print("uid", os.getuid())
+print("processes:", *[pid for pid in os.listdir("/proc") if pid.isdigit()])
 subprocess.Popen(["sleep", "86399.PID"], start_new_session=True)
 """
 
@@ -365,7 +368,8 @@ def test_a_confined_one_leaves_no_file_and_no_process(
         assert f"no socket: {errno.EAFNOSUPPORT}" in said
         assert "variables: " in said
         assert "of-root" not in said
-        assert str(os.getpid()) not in said.partition("of [")[2]
+        (shown,) = re.findall("^processes: (.*)$", said, re.MULTILINE)
+        assert str(os.getpid()) not in shown.split()
         assert process.user == "61333"
         assert len(sleepers()) == 1
         assert process.openflow_port == listener.getsockname()[1]

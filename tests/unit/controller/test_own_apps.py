@@ -26,6 +26,7 @@ from controller.process import (
     ControllerProcess,
     start_controller,
 )
+from tests.support.own_addresses import free_port
 from tests.unit.controller.test_own_app import (
     EXAMPLE,
     LIBRARIES,
@@ -181,16 +182,14 @@ class Heard(KIND):
     ],
     ids=["error", "no-class", "option"],
 )
+@pytest.mark.usefixtures("slow_ends")
 def test_of_several_the_one_that_is_wrong_is_named(
     library: LibraryName,
     code: str,
     options: tuple[str, ...],
     message: str,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # A busy machine may take seconds to end a process.
-    monkeypatch.setattr("controller.process.STOP_TIMEOUT_S", 120.0)
     first = write(
         tmp_path, library, "first.py", "class One(KIND):\n    pass\n"
     )
@@ -363,8 +362,7 @@ def test_pages_are_served_on_loopback_at_a_port_that_is_told(
 ) -> None:
     """Beside a module of the library's, which has pages too."""
     app = write(tmp_path, "ryu", "mine.py", PAGES)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     options = ("--app", app, "--app", "ryu.app.ofctl_rest")
     chosen = f"--app-option=--wsapi-port={port}"
     log = tmp_path / "log"
@@ -498,13 +496,15 @@ def test_switches_reach_a_controller_that_runs_already(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("slow_ends")
 def test_an_address_where_nobody_listens_is_named(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with pytest.raises(ControllerNotStarted) as caught:
-        started(
-            tmp_path / "log", "auto", "--remote", f"tcp:127.0.0.1:{port}"
-        )
+    # Held, but nobody listens there.
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        remote = ("--remote", f"tcp:127.0.0.1:{port}")
+        with pytest.raises(ControllerNotStarted) as caught:
+            started(tmp_path / "log", "auto", *remote)
     assert str(caught.value) == (
         f"nobody listens at tcp:127.0.0.1:{port}: Connection refused"
     )

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
 from controller.passes import PASS_EVERY_S, LoopPass, Passes
@@ -66,6 +67,9 @@ def test_a_stopped_process_stands_still_until_it_continues() -> None:
         until(lambda: passes.last() is not None)
         before_s = stood_s()
         process.send_signal(signal.SIGSTOP)
+        # On a busy machine it has to wait for a processor first, to stop.
+        stopped = psutil.STATUS_STOPPED
+        until(lambda: psutil.Process(process.pid).status() == stopped)
         stopped_s = time.monotonic()
         until(lambda: stood_s() >= before_s + 1.0)
         process.send_signal(signal.SIGCONT)

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -247,19 +248,22 @@ def test_one_whose_body_does_not_come_is_told(
         assert connection.recv(65536).startswith(b"HTTP/1.1 408 ")
 
 
-@pytest.mark.slow
 def test_requests_on_a_kept_connection_have_each_their_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Enough for a request, which the thread that reads it may wait to do.
-    monkeypatch.setattr(api_module, "REQUEST_TIMEOUT_S", 1.0)
+    clock = SimpleNamespace(now_s=0.0, sleep=time.sleep)
+    clock.monotonic = lambda: clock.now_s
+    monkeypatch.setattr(api_module, "time", clock)
     with service.client() as client:
         assert client.health()
         first = client._connection
+        assert first is not None
+        sock = first.sock
         for _ in range(2):
-            time.sleep(0.8)
+            clock.now_s += 0.8 * api_module.REQUEST_TIMEOUT_S
             assert client.health()
         assert client._connection is first
+        assert first.sock is sock
 
 
 # --------------------------------------------------------------------------------------- the log
