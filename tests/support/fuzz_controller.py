@@ -502,10 +502,12 @@ class _Probe:
         self.switch.close()
 
 
-def connected(port: int, dpid: int) -> socket.socket:
-    """A switch that has done its handshake."""
+def connected(
+    port: int, dpid: int, timeout_s: float | None = None
+) -> socket.socket:
+    """A switch that has done its handshake, and waits for PROBE_TIMEOUT_S."""
     switch = socket.create_connection(
-        ("127.0.0.1", port), timeout=PROBE_TIMEOUT_S
+        ("127.0.0.1", port), timeout=timeout_s or PROBE_TIMEOUT_S
     )
     ports = openflow13.MULTIPART.pack(OFPMP_PORT_DESC, 0)
     switch.sendall(HELLO + features(dpid))
