@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from testbed.embedding.installed_embedder import (
 from testbed.embedding.placement import Embedder
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
+from testbed.events import Event, JobSubmitted
 from testbed.plugin_guard.policy_guard import guarded, limited
 from testbed.schedulers.policy import Policy
 from testbed.schedulers.registry import build_policy
@@ -63,18 +65,21 @@ def module(path: Path, source: str) -> ModuleType:
     return made
 
 
-def spread(folder: Path, body: str, limit_s: float = 10.0) -> Embedder:
+def spread(folder: Path, body: str) -> CheckedEmbedder:
     text = EMBEDDER.format(
         body="\n".join(f"        {line}" for line in body.splitlines())
     )
-    made = CheckedEmbedder(
+    return CheckedEmbedder(
         "spread", module(folder / "spread.py", text).Spread()
     )
-    return limited(made, limit_s)
 
 
 def of(
-    kind: str, folder: Path, embedder: Embedder, body: str = "pass"
+    kind: str,
+    folder: Path,
+    embedder: Embedder,
+    body: str = "pass",
+    limit_s: float = 60.0,
 ) -> Policy:
     if kind == "ours":
         return build_policy("vc", embedder, {})
@@ -82,18 +87,30 @@ def of(
     made = module(folder / "mine.py", POLICY.format(body=lines)).Mine(
         embedder
     )
-    return guarded(made, "mine", 0.5)
+    return guarded(made, "mine", limit_s)
 
 
-def failure(policy: Policy) -> RunFailed:
+def failure(
+    policy: Policy, before_second: Callable[[], object] = lambda: None
+) -> RunFailed:
+    """The error that a run ends with; ``before_second``: called before the
+    second job is placed.
+    """
     machine = tree([2, 2], [GBIT, GBIT], 2)
     jobs = [
         JobRequest(name, at_s, 2, 100_000_000, 10.0)
         for name, at_s in (("a", 0.0), ("b", 1.5))
     ]
-    engine = Engine(
-        machine, jobs, policy, SimulatedBackend(machine), lambda _: None
-    )
+    submitted: list[Event] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, JobSubmitted):
+            submitted.append(event)
+            if len(submitted) == len(jobs):
+                before_second()
+
+    backend = SimulatedBackend(machine)
+    engine = Engine(machine, jobs, policy, backend, hear)
     with pytest.raises(RunFailed) as failed:
         engine.run()
     engine.reservations.check()
@@ -113,7 +130,11 @@ SLOW = (
 def test_an_embedder_that_never_returns_is_interrupted(
     tmp_path: Path, kind: str, body: str
 ) -> None:
-    error = failure(of(kind, tmp_path, spread(tmp_path, body, 0.1)))
+    embedder = spread(tmp_path, body)
+    # Not the first one's limit too, which may wait for a processor so long.
+    error = failure(
+        of(kind, tmp_path, embedder), lambda: limited(embedder, 0.1)
+    )
     assert isinstance(error, EmbedderFailed)
     assert (
         "embedder spread, asked to place 2 VMs at 100 Mbit/s, has not answered"
@@ -126,8 +147,10 @@ def test_an_embedder_that_never_returns_is_interrupted(
 def test_a_policy_that_asks_an_embedder_stays_limited(
     tmp_path: Path,
 ) -> None:
-    embedder = spread(tmp_path, "return Placement(6, ((1, 2),))")
-    policy = of("outside", tmp_path, embedder, "while True: placed()")
+    embedder = limited(
+        spread(tmp_path, "return Placement(6, ((1, 2),))"), 10.0
+    )
+    policy = of("outside", tmp_path, embedder, "while True: placed()", 0.5)
     error = failure(policy)
     assert not isinstance(error, EmbedderFailed)
     assert error.message.startswith("policy mine, at ")

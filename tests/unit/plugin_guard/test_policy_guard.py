@@ -30,6 +30,7 @@ from testbed.embedding.base import embedder
 from testbed.embedding.placement import Placement
 from testbed.engine.engine import Engine
 from testbed.errors import RunFailed
+from testbed.events import Event, JobSubmitted
 from testbed.play.playing import play, run_simulated, simulated
 from testbed.plugin_guard.action_checks import Nonsense, _wake_time
 from testbed.plugin_guard.decision_limit import (
@@ -263,20 +264,27 @@ SLOW = (
 
 
 def failing(policy: Policy, limit_s: float) -> tuple[str, Engine]:
-    """The message that a guarded policy ends a run with."""
+    """The message that a guarded policy ends a run with.
+
+    The limit is that of decisions from the third job on: the others' would
+    have it too where the machine is busy.
+    """
     machine = tree([2, 2], [GBIT, GBIT], 2)
     jobs = [
         JobRequest(name, at_s, 2, 100_000_000, 10.0)
         for name, at_s in (("first", 0.0), ("second", 1.0), ("third", 12.5))
     ]
     backend = SimulatedBackend(machine)
-    engine = Engine(
-        machine,
-        jobs,
-        guarded(policy, "mine", limit_s),
-        backend,
-        lambda _: None,
-    )
+    guard: Any = guarded(policy, "mine", LIMIT_S)
+    submitted: list[Event] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, JobSubmitted):
+            submitted.append(event)
+        if len(submitted) == len(jobs):
+            guard._limit_s = limit_s
+
+    engine = Engine(machine, jobs, guard, backend, hear)
     with pytest.raises(RunFailed) as failed:
         engine.run()
     engine.reservations.check()
