@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from testbed.errors import BadInput, RunFailed
 from testbed.labs import live_runs
+from tests.support.agent_watch import wait_until
 
 pytestmark = pytest.mark.slow
 
@@ -36,6 +39,14 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_run_that_lasts_too_long_cleans_up_and_is_no_students_fault(
     network: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    class Started(subprocess.Popen[str]):
+        """A run that is not waited for before its network is up."""
+
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            wait_until(network.exists, "the network")
+
+    monkeypatch.setattr(subprocess, "Popen", Started)
     monkeypatch.setattr(live_runs, "LONGEST_S", 2)
     with (
         pytest.raises(RunFailed, match="not ended after 2 s"),
@@ -47,6 +58,9 @@ def test_a_run_that_lasts_too_long_cleans_up_and_is_no_students_fault(
 
 def test_an_interrupted_run_cleans_up(network: Path) -> None:
     def interrupt(*_: object) -> None:
+        if not network.exists():
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            return
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, interrupt)

@@ -234,21 +234,31 @@ def test_interrupted_after_its_answer_the_network_is_taken_down(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The command has printed that the network is up, but has not ended."""
-    answered = tmp_path / "answered"
+    answered, interrupted = tmp_path / "answered", tmp_path / "interrupted"
     stub(
         monkeypatch,
         tmp_path,
-        f"trap '' INT; echo '{{\"pid\": 8}}'; sleep 1; touch {answered}; sleep 1",
+        f"trap '' INT; echo '{{\"pid\": 8}}'; touch {answered};"
+        f" until [ -e {interrupted} ]; do sleep 0.05; done",
     )
+
+    class Interrupted(subprocess.Popen[bytes]):
+        """Ctrl-C while one waits for the process."""
+
+        def communicate(self, *arguments: Any, **options: Any) -> Any:
+            if not interrupted.exists():
+                signal.setitimer(signal.ITIMER_REAL, 0.05)
+            return super().communicate(*arguments, **options)
 
     def interrupt(*_: object) -> None:
         if not answered.exists():
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             return
+        interrupted.touch()
         raise KeyboardInterrupt
 
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
     before = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
             testbed.up("x.yaml")
