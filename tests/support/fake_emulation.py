@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from jobs.live.agent_pool import Message
 from jobs.live.agent_protocol import (
@@ -164,6 +165,26 @@ class FakeAgents:
             self.exit(name, 143)
         else:
             self.exit(name, None, number)
+
+
+def own_clock(patch: pytest.MonkeyPatch) -> None:
+    """Time that passes while messages are waited for, and a microsecond with each look
+    at it, however busy the machine is.
+    """
+    now_ns = time.monotonic_ns()
+
+    def monotonic_ns() -> int:
+        nonlocal now_ns
+        now_ns += 1_000
+        return now_ns
+
+    def sleep(length_s: float) -> None:
+        nonlocal now_ns
+        now_ns += round(length_s * 1e9)
+
+    patch.setattr(time, "monotonic_ns", monotonic_ns)
+    patch.setattr(time, "monotonic", lambda: monotonic_ns() / 1e9)
+    patch.setattr(time, "sleep", sleep)
 
 
 def unread(limiters: list[Limiter]) -> np.ndarray:

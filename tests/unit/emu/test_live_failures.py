@@ -22,7 +22,11 @@ from testbed.play.backend_trace import ReplayBackend, TracingBackend
 from testbed.record.comparison import decisions
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from tests.support.fake_emulation import (
+    SCALE_RATE,
+    FakeEmulation,
+    own_clock,
+)
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree
@@ -143,8 +147,7 @@ def test_a_vm_that_its_limit_has_stopped_is_in_the_reason() -> None:
 def test_a_job_that_is_cut_is_not_given_up_before_its_link_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # Before its link goes and after it is back, a job does nothing for a tenth
-    # of a second, or on a busy machine for more.
+    own_clock(monkeypatch)
     monkeypatch.setattr(emu, "STALL_S", 1.0)
     monkeypatch.setattr(emu, "CHECK_EVERY_NS", 10_000_000)
     fake, backend = network(TREE)

@@ -14,8 +14,18 @@ from testbed.events import OUTLASTED, Event, JobEnded
 from testbed.plan.direct_evidence import job_findings
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from tests.support.fake_emulation import (
+    SCALE_RATE,
+    FakeEmulation,
+    own_clock,
+)
 from topologies.flat import flat
+
+
+@pytest.fixture(autouse=True)
+def _own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease is over within milliseconds, in which a busy machine has not begun it."""
+    own_clock(monkeypatch)
 
 
 def stopped(lease: LeaseRecord) -> LiveBackend:

@@ -19,7 +19,11 @@ from testbed.engine.engine import Engine
 from testbed.events import Event, JobEnded
 from testbed.schedulers.registry import build_policy
 from testbed.spec.experiment import Scale
-from tests.support.fake_emulation import SCALE_RATE, FakeEmulation
+from tests.support.fake_emulation import (
+    SCALE_RATE,
+    FakeEmulation,
+    own_clock,
+)
 from topologies.tree import tree
 
 MBPS = 1_000_000
@@ -132,12 +136,12 @@ def test_a_start_that_misses_one_namespace_takes_none() -> None:
     assert emulation.here == {"x", "v"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["bgmbf", "cmbf"])
 def test_two_that_end_a_moment_apart_while_the_head_of_the_queue_waits(
-    policy: str,
+    policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The policy would preempt the second for the head, on hearing of the first."""
+    own_clock(monkeypatch)
     emulation, backend = live((3, 3, 3, 3))
     hear = emulation.agents.poll
 
