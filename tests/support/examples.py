@@ -30,4 +30,11 @@ def examples(number: int, **more: Any) -> Callable[[Test], Test]:
     """
     if settings.default == settings.get_profile("quick"):
         number = min(number, QUICK)
-    return settings(max_examples=number, **more)
+    # A list of one's own would take the place of the profile's.
+    suppressed = {
+        *settings.default.suppress_health_check,
+        *more.pop("suppress_health_check", ()),
+    }
+    return settings(
+        max_examples=number, suppress_health_check=suppressed, **more
+    )
