@@ -76,10 +76,12 @@ def test_flows_at_once_share_the_vms_rate(
     for outcome in outcomes:
         report = outcome.report
         assert report.error is None
-        assert report.start_ns is not None
         for flow in report.received:
             assert flow.last_ns is not None
-            took_s = (flow.last_ns - report.start_ns) / 1e9
+            # The sender's start: a receiver may wait for a processor first.
+            start_ns = outcomes[flow.peer].report.start_ns
+            assert start_ns is not None
+            took_s = (flow.last_ns - start_ns) / 1e9
             assert took_s > 0.5 * 8 * 4_800_000 / 32_000_000
 
 

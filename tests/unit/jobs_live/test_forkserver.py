@@ -52,12 +52,13 @@ def test_a_fork_that_fails_is_answered_and_leaves_no_file_open(
     # Files of other tests that nobody holds any more are closed first, not in
     # between.
     gc.collect()
-    before = sorted(Path("/proc/self/fd").iterdir())
+    before = set(Path("/proc/self/fd").iterdir())
     socket.send_fds(caller, [packet], [caller.fileno()])
     fork_server._handle()
     answer = pickle.loads(caller.recv(1 << 16))  # noqa: S301 - of this process
     assert answer == ("vm0", AgentRefused("no processes are left"))
-    assert sorted(Path("/proc/self/fd").iterdir()) == before
+    # A thread of an earlier test may close one meanwhile.
+    assert set(Path("/proc/self/fd").iterdir()) <= before
 
 
 def test_an_agent_whose_channel_did_not_arrive_is_refused(
