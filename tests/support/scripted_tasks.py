@@ -20,7 +20,8 @@ DONE_AGAIN = re.compile(
 )
 """What a sweep says of a worker or a process that held tasks."""
 
-WAIT_S = 180.0
+# Four workers of Dask compute for ten seconds to start.
+WAIT_S = 240.0
 
 
 @dataclass(frozen=True)

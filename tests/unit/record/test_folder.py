@@ -248,15 +248,17 @@ def test_threads_do_not_mix_their_lines(tmp_path: Path) -> None:
 
 
 KILLED = """
-import sys
+import sys, time
 from pathlib import Path
 from testbed import events
 from testbed.record.event_file import EventLog
 log = EventLog(Path(sys.argv[1]))
-for n in range(10**9):
+# 100 MB at most: on a busy machine the signal comes late.
+for n in range(20_000):
     log(events.JobPreempted(float(n), "job", "x" * 5000))
     if n == 50:
         print("going", flush=True)
+time.sleep(600)
 """
 
 
