@@ -21,7 +21,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 500
+TIMEOUT_S = 300
 OTHER_SETTINGS = {
     "TZ": "Pacific/Auckland",
     "LC_ALL": "C",

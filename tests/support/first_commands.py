@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 NOBODY = 65534
-TIMEOUT_S = 500
+TIMEOUT_S = 300
 EXPERIMENT = """\
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}
 policies: [vc, fcfs, dcloud]

@@ -39,7 +39,7 @@ def main(notebook: str, folder: str) -> None:
     nbformat.validate(cells)
     resources = {"metadata": {"path": folder}}
     NotebookClient(
-        cells, km=Here(ip="127.0.0.1"), timeout=500, resources=resources
+        cells, km=Here(ip="127.0.0.1"), timeout=240, resources=resources
     ).execute()
     sys.stdout.write(nbformat.writes(cells))
 

@@ -132,7 +132,7 @@ def test_the_way_of_one_job_is_short() -> None:
         cwd=shape.ROOT,
         capture_output=True,
         check=True,
-        timeout=110,
+        timeout=300,
     )
     [way] = [
         one

@@ -74,7 +74,7 @@ def opened(folder: Path, out: Path, *arguments: str) -> set[str]:
         | by_sudo,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

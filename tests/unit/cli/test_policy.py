@@ -420,7 +420,7 @@ def test_the_tests_of_a_new_repository_pass_at_once(
 ) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
-        cwd=repository, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=115,
+        cwd=repository, env=os.environ | {"PYTHONPATH": str(ROOT)}, timeout=300,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -69,7 +69,7 @@ def test_an_addition_works_with_these_files_alone(
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=300,
     )
     assert result.stdout.split("\n")[-2:] == ["added", ""], result.stderr
 

@@ -36,7 +36,7 @@ def executed(path: Path, folder: Path) -> Any:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -79,7 +79,7 @@ def test_a_module_is_run_whatever_lies_in_the_folder(
 ) -> None:
     done = subprocess.run(
         python_command(module, arguments),
-        capture_output=True, text=True, check=False, timeout=110,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
@@ -101,7 +101,7 @@ def test_an_installation_behind_a_link_is_searched_after_the_library(
     )
     done = subprocess.run(
         [tmp_path / "link/bin/python", *ISOLATED, start, "program"],
-        capture_output=True, text=True, check=False, timeout=110,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -128,7 +128,7 @@ def test_arguments_and_name_are_the_modules(tmp_path: Path) -> None:
     flags = (*ISOLATED, "-S", "-X", "importtime")
     done = subprocess.run(
         python_command("jobs.live.forkserver", "1", "2", flags=flags),
-        capture_output=True, text=True, check=False, timeout=110, cwd=tmp_path,
+        capture_output=True, text=True, check=False, timeout=300, cwd=tmp_path,
     )  # fmt: skip
     # It was to be the child of process 2.
     assert (done.returncode, done.stdout) == (1, "")
