@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -285,50 +286,53 @@ def test_nothing_is_cleaned_while_a_run_is_alive(tmp_path: Path) -> None:
     assert token.exists()
 
 
-@pytest.fixture
+@contextmanager
 def full_disk() -> Iterator[None]:
-    """No file takes another byte, as on a full disk."""
+    """No file takes another byte, as on a full disk.
+
+    No fixture: pytest writes a test's result before it ends them, into a file
+    where its output goes into one.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_is_cleaned(
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cleanup_journal, "GRACE_S", 0.0)
     token = tmp_path / "token"
     token.touch()
     journal = CleanupJournal.create("a", tmp_path)
     journal.add([JournalEntry("file", str(token))])
-    request.getfixturevalue("full_disk")
-    assert clean(state=tmp_path) == [Removed("file", str(token))]
-    assert journals(tmp_path) == []
-    # The holder of the lock is without a name.
-    with (
-        machine_lock("night run", tmp_path),
-        pytest.raises(MachineCannot),
-    ):
-        clean(state=tmp_path)
+    with full_disk():
+        removed = clean(state=tmp_path)
+        left = journals(tmp_path)
+        # The holder of the lock is without a name.
+        with (
+            machine_lock("night run", tmp_path),
+            pytest.raises(MachineCannot),
+        ):
+            clean(state=tmp_path)
+    assert removed == [Removed("file", str(token))]
+    assert left == []
 
 
 def test_a_full_disk_has_no_shared_temporary_folder(
-    tmp_path: Path,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Python looks for one that takes a file, and raises without it."""
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(cleaning, "ROOTS_BASE", tmp_path)
     (tmp_path / "left").mkdir()
     os.utime(tmp_path / "left", (0, 0))
-    request.getfixturevalue("full_disk")
-    assert remove_temporary_folders(dry_run=False) == [
-        Removed("temporary folder", str(tmp_path / "left"))
-    ]
+    with full_disk():
+        removed = remove_temporary_folders(dry_run=False)
+    assert removed == [Removed("temporary folder", str(tmp_path / "left"))]
 
 
 def test_an_interrupt_waits_for_the_end_of_the_block() -> None:
