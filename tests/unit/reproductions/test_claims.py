@@ -467,7 +467,8 @@ def test_what_stands_beside_is_judged_alone_and_marked() -> None:
         for run in runs
     }
     done = Reproduced.of(stated, 2, results, quick=False)
-    assert "Beside, judged alone: yield, b − a" in claims_table(done)
+    said = "Beside, judged alone (reproduced):<br>yield, b − a at 1: 50.0"
+    assert said in claims_table(done)
 
 
 def test_own_checks_are_no_part_of_the_family() -> None:

@@ -191,7 +191,8 @@ def test_all_policies_meet_the_same_leases_and_more_of_them_begin_alike() -> (
 def test_every_figure_of_the_evaluation_is_there_under_its_name() -> None:
     names = [figure.name for figure in FIGURES]
     assert names[:8] == [f"mbfcbs-fig{n}" for n in range(4, 12)]
-    assert names[8:] == ["mbfcbs-priority", "mbfcbs-haizea"]
+    others = ["mbfcbs-priority", "mbfcbs-haizea", "mbfcbs-shares"]
+    assert names[8:] == others
     for figure in FIGURES:
         assert catalogue.FIGURES[figure.name].claims
         for own in figure.configurations(1, quick=True).values():
