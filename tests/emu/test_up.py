@@ -257,6 +257,7 @@ def b_ip(standing: Standing) -> str:
 
 RATE = ("--bandwidth", "100 Mbit/s")
 TRIES = 3
+MOST_MEASUREMENTS = 8
 
 
 def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
@@ -269,11 +270,14 @@ def measured_ratios(standing: Standing, name: str) -> dict[str, float]:
 
 
 def measured(standing: Standing, name: str, reserved_bps: int) -> None:
-    """Never more than is reserved, and each within 1 % in one of three
+    """Never more than is reserved, and each within 1 % in one of eight
     measurements: what else the machine does only takes away.
+
+    Half a per cent is missing on an idle machine: 15 ms in which three seconds'
+    packets of one VM wait for a processor are enough to miss the bound.
     """
     found = []
-    while len(found) < TRIES:
+    while len(found) < MOST_MEASUREMENTS:
         ratios = judged(standing, name, reserved_bps)
         if all(abs(ratio - 1) <= 0.01 for ratio in ratios):
             return
