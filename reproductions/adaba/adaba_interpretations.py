@@ -48,6 +48,35 @@ from reproductions.published_figure import Figure
 TREE: Settings = (("topology.network", "tree"),)
 SERVERS = "54 servers × 8 slots"
 
+
+def _both_logs(
+    *,
+    entry: str,
+    embedder: str,
+    alternative: Settings,
+    load: float,
+    seed: int,
+    quick: bool,
+) -> Together:
+    """Both logs under a policy's entry, with other settings than the
+    interpretation's; measures begin with the log's name.
+    """
+    jobs = jobs_of(quick=quick)
+    parts = []
+    for log in LOGS:
+        values = settings(path=log.file, first=jobs, load=load)
+        variant = Variant(
+            "adaba/bgmbf-logs.yaml",
+            entry,
+            (("embedder", embedder), *values, *alternative),
+        )
+        run = RunConfiguration(
+            variant, seed, QUEUE_METRICS, weight=jobs * load, trace=log.file
+        )
+        parts.append((log.name, run))
+    return Together(tuple(parts))
+
+
 # -- AdaBa ---------------------------------------------------------------------
 
 # Settings in place of the interpretation's.
@@ -112,20 +141,14 @@ LOGGED_LOADS = (0.2, 0.6, 1.0)
 
 def _logged(row: str, load: float, seed: int, quick: bool) -> Together:
     series, name = LOGGED_ROWS[row]
-    jobs = jobs_of(quick=quick)
-    parts = []
-    for log in LOGS:
-        values = settings(path=log.file, first=jobs, load=load)
-        variant = Variant(
-            "adaba/bgmbf-logs.yaml",
-            "vc",
-            (("embedder", EMBEDDERS[series]), *values, *LOGGED[name]),
-        )
-        run = RunConfiguration(
-            variant, seed, QUEUE_METRICS, weight=jobs * load, trace=log.file
-        )
-        parts.append((log.name, run))
-    return Together(tuple(parts))
+    return _both_logs(
+        entry="vc",
+        embedder=EMBEDDERS[series],
+        alternative=LOGGED[name],
+        load=load,
+        seed=seed,
+        quick=quick,
+    )
 
 
 LOGS_OF_ADABA = Figure(
@@ -190,20 +213,14 @@ def _scheduled(row: str, load: float, seed: int, quick: bool) -> Together:
     entry = INTERPRETATIONS["adaba"].entry(
         policy, alternative.parameters.get(policy)
     )
-    jobs = jobs_of(quick=quick)
-    parts = []
-    for log in LOGS:
-        values = settings(path=log.file, first=jobs, load=load)
-        variant = Variant(
-            "adaba/bgmbf-logs.yaml",
-            entry,
-            (("embedder", "adaba"), *values, *alternative.settings),
-        )
-        run = RunConfiguration(
-            variant, seed, QUEUE_METRICS, weight=jobs * load, trace=log.file
-        )
-        parts.append((log.name, run))
-    return Together(tuple(parts))
+    return _both_logs(
+        entry=entry,
+        embedder="adaba",
+        alternative=alternative.settings,
+        load=load,
+        seed=seed,
+        quick=quick,
+    )
 
 
 INTERPRETATIONS_OF_BGMBF = Figure(

@@ -23,6 +23,7 @@ from reproductions.dcloud.dcloud_setup import (
     TS,
     VC,
     VM_USE,
+    arriving,
     configuration,
     panels,
 )
@@ -38,12 +39,6 @@ from reproductions.published_values import published_points
 RATES = (20.0, 40.0, 80.0, 120.0, 160.0, 200.0, 250.0)
 
 
-def _arriving(
-    series: str, per_hour: float, seed: int, quick: bool
-) -> RunConfiguration:
-    return configuration(series, seed, quick=quick, per_hour=per_hour)
-
-
 FIGURE_8 = Figure(
     name="dcloud-fig8",
     title="The job arrival rate",
@@ -51,7 +46,7 @@ FIGURE_8 = Figure(
     x_label="jobs per hour by day, λ (8,000 servers)",
     xs=RATES,
     series=THREE,
-    configuration=_arriving,
+    configuration=arriving,
     panels=panels(),
     also=ALSO,
     size=FULL.words,

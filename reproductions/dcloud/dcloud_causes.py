@@ -21,6 +21,7 @@ from reproductions.dcloud.dcloud_setup import (
     TS,
     VC,
     VM_USE,
+    arriving,
     configuration,
 )
 from reproductions.published_figure import Figure, Panel
@@ -57,12 +58,6 @@ SPLITS_OF_A_RATIO = _figure(
 # -- time sliding and bandwidth scaling --------------------------------------------
 
 
-def _arriving(
-    series: str, per_hour: float, seed: int, quick: bool
-) -> RunConfiguration:
-    return configuration(series, seed, quick=quick, per_hour=per_hour)
-
-
 HALVES = _figure(
     name="dcloud-halves",
     title="Time sliding and bandwidth scaling where jobs arrive over a day",
@@ -70,7 +65,7 @@ HALVES = _figure(
     x_label="jobs per hour by day, λ (8,000 servers)",
     xs=(80.0, PER_HOUR),
     series=(DCLOUD, TS, BS, VC),
-    configuration=_arriving,
+    configuration=arriving,
     panels=(Panel(SUCCESS), Panel(REVENUE)),
 )
 

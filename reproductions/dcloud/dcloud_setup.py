@@ -166,6 +166,13 @@ def configuration(
     return RunConfiguration(variant, seed, DAY_METRICS, weight=cost)
 
 
+def arriving(
+    series: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
+    """The run of a series at so many jobs an hour by day."""
+    return configuration(series, seed, quick=quick, per_hour=per_hour)
+
+
 def panels() -> tuple[Panel, ...]:
     """The four plots of all figures but one."""
     measures = (SUCCESS, VM_USE, LINK_USE, REVENUE)

@@ -314,10 +314,10 @@ HAIZEA = _compared(
 )
 
 
-# -- why immediate leases succeed whatever is reserved -------------------------
+# -- immediate leases beside advance reservations -------------------------------
 
 # The policy's entry, and the load.
-SHARED_WITH: dict[str, tuple[str, float]] = {
+ALTERNATIVES: dict[str, tuple[str, float]] = {
     "as judged": ("mbfcbs", 1.5),
     "nobody makes way": ("{name: mbfcbs, preemption: false}", 1.5),
     "a load of 3": ("mbfcbs", 3.0),
@@ -328,7 +328,7 @@ def _beside_advance(
     series: str, advance_percent: float, seed: int, quick: bool
 ) -> RunConfiguration:
     del quick  # it takes a second as it is
-    entry, load = SHARED_WITH[series]
+    entry, load = ALTERNATIVES[series]
     return with_advance(entry, advance_percent, seed, load=load)
 
 
@@ -338,7 +338,7 @@ SHARES_OF_ADVANCE = Figure(
     source="MBFCBS, Fig. 6",
     x_label="share of advance reservations [%]",
     xs=(10.0, 60.0),
-    series=tuple(SHARED_WITH),
+    series=tuple(ALTERNATIVES),
     configuration=_beside_advance,
     panels=(Panel(AR), Panel(IM), Panel(BE)),
     size=FIGURE_6_SIZE,

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emu.test_run import free_port
 from tests.emu.test_up import Standing
+from tests.support.own_addresses import free_port
 
 KINDS = Path(__file__).parents[1] / "support" / "kinds"
 ROOT = Path(__file__).parents[2]

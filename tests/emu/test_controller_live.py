@@ -32,9 +32,9 @@ from controller.values import (
     Tenant,
     TreeEdge,
 )
-from tests.emu.test_run import free_port
 from tests.support.fake_datacentre import FakeDataCentre, Slot, mac_of
 from tests.support.fake_switch import Packet, tagged, text_of_dumped_flow
+from tests.support.own_addresses import free_port
 from tests.support.watching_client import WatchingClient
 
 LIBRARIES = [
@@ -586,11 +586,10 @@ def assert_heard(
 def test_traffic_does_not_notice_a_restart_of_the_controller(
     fabric: Fabric, library: str, tmp_path: Path
 ) -> None:
-    kept = (
-        *("--state-dir", str(tmp_path / "state")),
-        # One of the kernel's own could be another program's while nobody listens.
-        *("--openflow-port", str(free_port())),
-    )
+    folder = str(tmp_path / "state")
+    # One of the kernel's own could be another program's while nobody listens.
+    port = str(free_port())
+    kept = ("--state-dir", folder, "--openflow-port", port)
     process, client = started(fabric, library, *kept)
     fabric.connect(process.openflow_port)
     state = bring_up(fabric, client)

@@ -23,8 +23,9 @@ import testbed
 from testbed.backends.emu.cleanup_journal import STATE_VARIABLE
 from testbed.errors import BadInput
 from testbed.standing import vm_measurement
-from tests.emu.test_run import REPOSITORY, free_port
+from tests.emu.test_run import REPOSITORY
 from tests.emu.test_up import Standing, machine, standing  # noqa: F401 - a fixture
+from tests.support.own_addresses import free_port
 
 pytestmark = [
     pytest.mark.needs("mininet"),

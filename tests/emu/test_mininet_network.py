@@ -34,7 +34,8 @@ from testbed.plan.network_plan import (
 )
 from testbed.spec.experiment import Scale
 from tests.emu.test_network import flood
-from tests.emu.test_run import REPOSITORY, free_port
+from tests.emu.test_run import REPOSITORY
+from tests.support.own_addresses import free_port
 from topologies.datacentre import DataCentre
 from topologies.fat_tree import fat_tree
 from topologies.tree import tree

@@ -22,8 +22,8 @@ from reproductions.live_figure import (
 )
 from reproductions.published_figure import Panel
 from testbed.backends.emu.emulation import LiveOptions
-from tests.emu.test_run import free_port
 from tests.support.made_claims import backends_agree, replays_alike
+from tests.support.own_addresses import free_port
 
 EXAMPLE = """
 topology: {kind: tree, fanout: [2, 2], links: 1 Gbit/s, slots_per_server: 2}

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from tests.support.control_groups import control_groups
+from tests.support.own_addresses import free_port
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -68,30 +69,6 @@ COMPUTING = "".join(
 LONG = SMALL.replace(
     "duration: 1 s, pattern: ring", "duration: 300 s, pattern: ring"
 )
-
-
-# In an order of this process alone (tests' random numbers are seeded alike),
-# so that tests that run beside these begin elsewhere.
-NEXT_PORTS = iter(
-    random.SystemRandom().sample(range(10_000, 30_000), 20_000)
-)
-
-
-def free_port() -> int:
-    """A port that this process gave to nobody before, below the kernel's own."""
-    for port in NEXT_PORTS:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
-    raise RuntimeError("no port from 10000 to 30000 is free")
-
-
-def test_no_two_ports_are_alike() -> None:
-    ports = [free_port() for _ in range(500)]
-    assert len(set(ports)) == len(ports)
 
 
 class Testbed:

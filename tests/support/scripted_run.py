@@ -26,7 +26,7 @@ from testbed.schedulers.actions import (
 )
 from testbed.schedulers.policy import View
 from testbed.spec.experiment import Scale
-from tests.emu.test_run import free_port
+from tests.support.own_addresses import free_port
 from topologies.datacentre import DataCentre
 
 # A server's Gbit/s is 20 Mbit/s on the wire.
