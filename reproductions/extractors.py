@@ -250,6 +250,18 @@ def _nodes(run: PlayedRun) -> Measures:
     }
 
 
+def _waits(run: PlayedRun) -> Measures:
+    """Those of nodes, and ``beyond``: the share of all response times that is not
+    the time that the jobs run for when alone.
+    """
+    alone_s = 0.0
+    responses_s = 0.0
+    for row in run.rows:
+        alone_s += row.duration_s
+        responses_s += row.response_s or 0.0
+    return {**_nodes(run), "beyond": 1.0 - alone_s / responses_s}
+
+
 def _cpus(record: Mapping[str, Any]) -> float:
     """The processors that a job keeps busy when alone."""
     use = record["cpu_use"]
@@ -344,3 +356,4 @@ REWARD_METRICS = Extractor(_rewards)
 QUEUE_METRICS = Extractor(_queue)
 NODE_METRICS = Extractor(_nodes)
 LEASE_METRICS = Extractor(_leases, occupancy=True)
+WAIT_METRICS = Extractor(_waits)

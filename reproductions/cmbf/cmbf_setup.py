@@ -6,7 +6,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from reproductions.configuration import RunConfiguration, Variant, settings
+from reproductions.configuration import (
+    Extractor,
+    RunConfiguration,
+    Variant,
+    settings,
+)
 from reproductions.extractors import NODE_METRICS
 from reproductions.grid_quantities import Measure
 from reproductions.interpretations import INTERPRETATIONS
@@ -72,13 +77,17 @@ def nodes(
     cpu_low: float = 0.4,
     cpu_error: float | None = 0.0,
     migration_cost_s: float | None = None,
+    overestimate: float | None = None,
+    extractor: Extractor = NODE_METRICS,
 ) -> RunConfiguration:
     """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1
     and 5.2).
 
     ``cpu_low``: the least share of a node's CPU that a process uses; the
     greatest is all of it. ``cpu_error``: the greatest error of the schedulers'
-    estimates of that share; None where they have no estimates.
+    estimates of that share; None where they have no estimates. With
+    ``overestimate``, EASY plans with the running times that users state: theirs
+    times a factor, uniform from 1 to this.
     """
     policy = POLICIES[series]
     jobs = jobs_of(model, quick=quick)
@@ -88,6 +97,9 @@ def nodes(
         use = f"{use}, error: {cpu_error}"
     values = settings(jobs=jobs, load=load, cpu=f"{{{use}}}")
     parameters = {}
+    if overestimate is not None:
+        values = (*values, *settings(overestimate=overestimate))
+        parameters["estimates"] = "user"
     # The other policies have no such parameter.
     if migration_cost_s is not None and policy not in ("fcfs", "easy"):
         parameters["migration_cost"] = f"{migration_cost_s:g} s"
@@ -102,4 +114,4 @@ def nodes(
         # Two tiers on a node: rates follow from the CPU use of both.
         weight *= 8.0
     variant = Variant(f"cmbf/cmbf-{model}.yaml", entry, values)
-    return RunConfiguration(variant, seed, NODE_METRICS, weight)
+    return RunConfiguration(variant, seed, extractor, weight)

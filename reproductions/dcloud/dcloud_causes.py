@@ -1,6 +1,7 @@
 """Figures that look for causes: how Figure 7's ratio is split between racks and
 aggregation, what Figure 9's two halves of DCloud do with arrivals over a day,
-and what Figure 4's relax index costs at other loads.
+what Figure 4's relax index costs at other loads, and Figure 5's lead in revenue
+under other distributions of the requests.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from reproductions.dcloud.dcloud_setup import (
     arriving,
     configuration,
 )
+from reproductions.interpretation_rows import panels_of, rows_of
 from reproductions.published_figure import Figure, Panel
 
 _figure = partial(
@@ -95,4 +97,39 @@ INDEX_BY_LOAD = _figure(
     series=tuple(INDICES),
     configuration=_relaxed,
     panels=tuple(map(Panel, (SUCCESS, VM_USE, LINK_USE, REVENUE))),
+)
+
+# -- revenue where jobs have room ----------------------------------------------------
+
+TWO = (DCLOUD, VC)
+# Values of the workload's key ``reading``.
+READINGS = ("G", "literal", "literal-clamped")
+WITH_ROOM = rows_of(TWO, READINGS)
+
+
+def _with_room(
+    row: str, ratio: float, seed: int, quick: bool
+) -> RunConfiguration:
+    series, reading = WITH_ROOM[row]
+    # Clamped are VMs, bandwidths and durations; deadlines are drawn again in
+    # every interpretation.
+    room = f"{{mean: {ratio}, rule: redraw}}"
+    return configuration(
+        series,
+        seed,
+        quick=quick,
+        workload={"reading": reading, "deadline_ratio": room},
+    )
+
+
+LEAD_WITH_ROOM = _figure(
+    name="dcloud-room",
+    title="DCloud's lead where jobs have room, by the requests' distributions",
+    source="DCloud, Fig. 5 (d)",
+    x_label="mean deadline extension ratio r̄",
+    xs=(20.0,),
+    series=tuple(WITH_ROOM),
+    configuration=_with_room,
+    panels=panels_of(REVENUE, TWO, READINGS),
+    also=(SUCCESS, *ALSO),
 )

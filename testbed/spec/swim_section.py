@@ -46,6 +46,7 @@ _LEAST_LINK_BPS = 2
 
 Number = Annotated[float, Field(ge=0, le=1e9)]
 Ends = Annotated[list[Number], Field(min_length=2, max_length=2)]
+Times = Annotated[list[Duration], Field(min_length=2, max_length=2)]
 
 
 class SwimWorkload(TraceWorkload):
@@ -80,6 +81,10 @@ class SwimWorkload(TraceWorkload):
     """uniform (default [100, 1000])"""
     deadline_factor: Ends = Field([2.0, 7.0])
     """deadline over running time at B̄, uniform (default [2, 7])"""
+    deadline_slack: Times | None = None
+    """deadline less running time at B̄, uniform, in place of the factor
+    (default: the factor)
+    """
     speedup: Ends = Field([0.0, 0.14])
     """α, uniform (default [0, 0.14])"""
     pattern: Pattern = "all-to-all"
@@ -140,6 +145,12 @@ class SwimWorkload(TraceWorkload):
                 location.report(
                     "a range rises from a number of at least 0", key
                 )
+        slack = self.deadline_slack
+        if slack is not None and slack[0] > slack[1]:
+            location.report(
+                "a range rises from a time of at least 0 s",
+                "deadline_slack",
+            )
         if not self.speedup[0] <= self.speedup[1] < STEEPEST:
             location.report(
                 f"must rise, from at least 0 to below {STEEPEST}", "speedup"
@@ -147,9 +158,11 @@ class SwimWorkload(TraceWorkload):
 
     def _parameters(self, link_bps: int) -> dict[str, Any]:
         """The keys as provenance names them."""
-        bounds = {}
+        bounds: dict[str, Any] = {}
         if self.longest is not None:
             bounds["longest_s"] = self.longest
+        if self.deadline_slack is not None:
+            bounds["slack_s"] = self.deadline_slack
         return {
             **bounds,
             "count": self.jobs,
@@ -253,7 +266,9 @@ class SwimWorkload(TraceWorkload):
         """
         ends: dict[str, Sequence[float]] = {
             "value": self.reward,
-            "deadline": self.deadline_factor,
+            # A slack takes the factor's quantiles: a job that has the most of
+            # one has the most of the other.
+            "deadline": self.deadline_slack or self.deadline_factor,
             "speedup": self.speedup,
             "bandwidth": (0.0, 2.0 * self.bandwidth),
         }
@@ -279,13 +294,16 @@ class SwimWorkload(TraceWorkload):
         took_s = self._run_s(job)
         bandwidth_bps = int(values["bandwidth"])
         profile = linear_profile(bandwidth_bps, took_s, values["speedup"])
+        deadline_s = values["deadline"] * took_s
+        if self.deadline_slack is not None:
+            deadline_s = took_s + values["deadline"]
         return JobRequest(
             id=name,
             submit_s=batch * self.spacing,
             n_vms=job.tasks,
             bandwidth_bps=bandwidth_bps,
             duration_s=took_s,
-            deadline_s=values["deadline"] * took_s,
+            deadline_s=deadline_s,
             value=values["value"],
             tags=(("batch", str(batch + 1)),),
             demand=Transfer(

@@ -99,6 +99,22 @@ def test_every_distribution_is_kept() -> None:
         )
 
 
+def test_a_slack_is_what_is_left_beyond_the_running_time() -> None:
+    by_factor, _ = RECIPE.requests(trace(), 3, LINK_BPS)
+    by_slack, _ = changed(deadline_slack=[10.0, 60.0]).requests(
+        trace(), 3, LINK_BPS
+    )
+    for job, same in zip(by_slack, by_factor, strict=True):
+        assert job.deadline_s is not None
+        assert same.deadline_s is not None
+        # By the same quantile as the factor, and nothing else changes.
+        factor = same.deadline_s / same.duration_s
+        slack_s = 10.0 + 50.0 * (factor - 2.0) / 5.0
+        assert job.deadline_s - job.duration_s == pytest.approx(slack_s)
+        assert job.duration_s == same.duration_s
+        assert job.value == same.value
+
+
 def test_a_fixed_volume_is_that_of_the_measured_bandwidth() -> None:
     by_profile, _ = RECIPE.requests(trace(), 1, LINK_BPS)
     fixed, _ = changed(volume="fixed").requests(trace(), 1, LINK_BPS)
@@ -242,8 +258,12 @@ def test_where_no_job_is_short_enough_the_bound_is_named(
 def test_all_errors_in_the_distributions_are_reported_at_once(
     tmp_path: Path,
 ) -> None:
-    keys = "  batches: 9\n  vms: 200\n  speedup: [0.1, 0.3]\n  deadline_factor: [5, 2]\n"
+    keys = (
+        "  batches: 9\n  vms: 200\n  speedup: [0.1, 0.3]\n"
+        "  deadline_factor: [5, 2]\n  deadline_slack: [1 min, 5 s]\n"
+    )
     with pytest.raises(
-        BadInput, match=r"(?s)batches.*vms.*speedup.*deadline_factor"
+        BadInput,
+        match=r"(?s)batches.*vms.*speedup.*deadline_factor.*deadline_slack",
     ):
         load_experiment(written(tmp_path, keys, "job0\t1\t1\t5\t5\t5\n"))
