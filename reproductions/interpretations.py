@@ -194,6 +194,7 @@ SENSITIVITY = (
     "dcloud-bl",
     "dcloud-requests",
     "dcloud-revenue",
+    "dcloud-room",
     "jsa-interpretations",
     "jsa-large-interpretations",
     "adaba-interpretations",
@@ -209,6 +210,7 @@ AS_JUDGED = {
     "dcloud-bl": ("permutation, independent",),
     "dcloud-requests": labels_of(("DCloud", "VC"), "G"),
     "dcloud-revenue": labels_of(("DCloud", "VC"), "as judged"),
+    "dcloud-room": labels_of(("DCloud", "VC"), "G"),
     "jsa-interpretations": labels_of(
         ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
     ),
@@ -275,6 +277,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "dcloud-bl": ("workload.per_hour",),
     "dcloud-requests": ("topology.oversubscription",),
     "dcloud-revenue": (_BANDWIDTH,),
+    "dcloud-room": ("workload.deadline_ratio.mean",),
     "dcloud-splits": ("topology.oversubscription",),
     "dcloud-halves": ("workload.per_hour",),
     "dcloud-index": ("workload.per_hour", "policies.dcloud.gamma"),
@@ -291,6 +294,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "jsa-fig4b": ("workload.vms",),
     "jsa-fig4c": ("workload.deadline_factor",),
     "jsa-fig4d": ("workload.speedup",),
+    "jsa-deadlines": ("workload.deadline_slack",),
     "jsa-fig5a-live": (_COUNT,),
     "jsa-fig5b-live": ("workload.vms",),
     "jsa-fig5c-live": ("workload.deadline_factor",),
@@ -320,6 +324,12 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
         "policies.amcbf.migration_cost",
     ),
     "cmbf-capacity": (_LOAD, *_MODELS, "workload.cpu.low"),
+    "cmbf-waiting": (
+        _LOAD,
+        *_MODELS,
+        "workload.overestimate",
+        "policies.easy.estimates",
+    ),
     "mbfcbs-fig4": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-fig5": (*_LEASES, *_DEFAULT_OF_HAIZEA),
     "mbfcbs-leases-live": (*_LEASES, *_DEFAULT_OF_HAIZEA),
@@ -391,7 +401,7 @@ OTHERWISE = (
         "placing exactly takes minutes a run on 8,000 servers",
     ),
     Otherwise(
-        ("dcloud-requests",),
+        ("dcloud-requests", "dcloud-room"),
         ("workload.deadline_ratio.mean", "workload.deadline_ratio.rule"),
         "the defaults of the other figures, written out",
     ),

@@ -10,6 +10,14 @@ from reproductions.cmbf.cmbf_studies import (
     CPU_ESTIMATE,
     MIGRATION_COST,
 )
+from reproductions.cmbf.cmbf_waiting import WAITING
 
-FIGURES = (FIGURE_3, FIGURE_4, CPU_ESTIMATE, MIGRATION_COST, CAPACITY)
+FIGURES = (
+    FIGURE_3,
+    FIGURE_4,
+    CPU_ESTIMATE,
+    MIGRATION_COST,
+    CAPACITY,
+    WAITING,
+)
 LIVE_FIGURES = (EXAMPLE_1, EXAMPLE_2, STUDY)

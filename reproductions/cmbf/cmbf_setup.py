@@ -78,6 +78,7 @@ def nodes(
     cpu_error: float | None = 0.0,
     migration_cost_s: float | None = None,
     overestimate: float | None = None,
+    by_statements: bool = False,
     extractor: Extractor = NODE_METRICS,
 ) -> RunConfiguration:
     """One policy over jobs of one model at one load, on 320 nodes (Sections 5.1
@@ -86,8 +87,8 @@ def nodes(
     ``cpu_low``: the least share of a node's CPU that a process uses; the
     greatest is all of it. ``cpu_error``: the greatest error of the schedulers'
     estimates of that share; None where they have no estimates. With
-    ``overestimate``, EASY plans with the running times that users state: theirs
-    times a factor, uniform from 1 to this.
+    ``overestimate`` users state their running time times a factor, uniform from
+    1 to this; EASY plans with what they state where ``by_statements``.
     """
     policy = POLICIES[series]
     jobs = jobs_of(model, quick=quick)
@@ -99,6 +100,7 @@ def nodes(
     parameters = {}
     if overestimate is not None:
         values = (*values, *settings(overestimate=overestimate))
+    if by_statements:
         parameters["estimates"] = "user"
     # The other policies have no such parameter.
     if migration_cost_s is not None and policy not in ("fcfs", "easy"):

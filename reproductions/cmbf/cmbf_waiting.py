@@ -44,17 +44,16 @@ def _waiting(
     row: str, load: float, seed: int, quick: bool
 ) -> RunConfiguration:
     series, label = ROWS[row]
-    # What users state changes no job: policies that do not read it decide
-    # the same.
-    overestimate = OVERESTIMATE if series == STATED else None
-    policy = EASY if series == STATED else series
+    by_statements = series == STATED
+    policy = EASY if by_statements else series
     return nodes(
         MODELS[label],
         policy,
         seed,
         load,
         quick=quick,
-        overestimate=overestimate,
+        overestimate=OVERESTIMATE,
+        by_statements=by_statements,
         extractor=WAIT_METRICS,
     )
 

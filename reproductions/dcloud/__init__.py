@@ -12,6 +12,7 @@ from reproductions.dcloud.dcloud_arrivals import (
 from reproductions.dcloud.dcloud_causes import (
     HALVES,
     INDEX_BY_LOAD,
+    LEAD_WITH_ROOM,
     SPLITS_OF_A_RATIO,
 )
 from reproductions.dcloud.dcloud_live import (
@@ -43,5 +44,6 @@ FIGURES = (
     SPLITS_OF_A_RATIO,
     HALVES,
     INDEX_BY_LOAD,
+    LEAD_WITH_ROOM,
 )
 LIVE_FIGURES = (*FIGURES_10, FIGURE_11, FIGURE_11_FAT_TREE)

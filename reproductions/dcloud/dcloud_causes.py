@@ -103,8 +103,8 @@ INDEX_BY_LOAD = _figure(
 
 TWO = (DCLOUD, VC)
 # Values of the workload's key ``reading``.
-READINGS = ("G", "literal", "literal-clamped")
-WITH_ROOM = rows_of(TWO, READINGS)
+INTERPRETATIONS = ("G", "literal", "literal-clamped")
+WITH_ROOM = rows_of(TWO, INTERPRETATIONS)
 
 
 def _with_room(
@@ -130,6 +130,6 @@ LEAD_WITH_ROOM = _figure(
     xs=(20.0,),
     series=tuple(WITH_ROOM),
     configuration=_with_room,
-    panels=panels_of(REVENUE, TWO, READINGS),
+    panels=panels_of(REVENUE, TWO, INTERPRETATIONS),
     also=(SUCCESS, *ALSO),
 )

@@ -2,6 +2,7 @@
 the optimum.
 """
 
+from reproductions.jsa.jsa_deadlines import DEADLINES
 from reproductions.jsa.jsa_interpretations import (
     INTERPRETATIONS_OF_JSA,
     LARGE_INTERPRETATIONS_OF_JSA,
@@ -28,5 +29,6 @@ FIGURES = (
     OPTIMALITY,
     INTERPRETATIONS_OF_JSA,
     LARGE_INTERPRETATIONS_OF_JSA,
+    DEADLINES,
 )
 LIVE_FIGURES = (FIGURE_5A, FIGURE_5B, FIGURE_5C, FIGURE_5D)

@@ -1,5 +1,6 @@
-"""Whether EDF is ahead because deadlines are multiples of running times, so that
-it takes short jobs first (docs/decisions/34).
+"""JSA's Figure 4 with deadlines that are no multiples of running times: such
+multiples may be why EDF, which then takes short jobs first, is ahead
+(docs/decisions/34).
 
 In place of a multiple a deadline is the running time and a slack, which is drawn
 whatever the job takes. Without a spread of the slack, the order of deadlines is

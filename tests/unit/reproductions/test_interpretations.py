@@ -42,6 +42,7 @@ SERIES_ARE_WORKLOADS = (
     "cmbf-cpu-estimate",
     "cmbf-migration-cost",
     "cmbf-capacity",
+    "cmbf-waiting",
 )
 
 
