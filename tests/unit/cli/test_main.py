@@ -250,6 +250,18 @@ def test_a_file_that_cannot_be_read_or_written_is_2_with_its_name(
     assert json.loads(capsys.readouterr().out).get("hint") == hint
 
 
+def test_the_package_is_the_command_too() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-m", "testbed", "--version"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert shown.stdout == f"testbed {installed_version()}\n"
+    assert shown.returncode == 0
+
+
 def test_a_closed_output_pipe_is_not_reported_as_an_error(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
