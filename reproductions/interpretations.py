@@ -199,6 +199,7 @@ SENSITIVITY = (
     "jsa-large-interpretations",
     "adaba-interpretations",
     "adaba-log-interpretations",
+    "adaba-anywhere",
     "bgmbf-interpretations",
     "mbfcbs-priority",
     "mbfcbs-haizea",
@@ -223,6 +224,7 @@ AS_JUDGED = {
     "adaba-log-interpretations": labels_of(
         ("AdaBa", "best fit", "Oktopus", "greedy"), "as judged"
     ),
+    "adaba-anywhere": ("AdaBa", "Oktopus"),
     "bgmbf-interpretations": labels_of(
         ("FCFS", "SBF", "SDF", "BgMBF", "BgMBF-SDF"), "as judged"
     ),
@@ -304,6 +306,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "adaba-fig4": ("embedder", _BANDWIDTH),
     "adaba-fig5": ("embedder", *_LOGS),
     "adaba-interpretations": ("embedder", _BANDWIDTH),
+    "adaba-anywhere": ("embedder", _BANDWIDTH),
     "adaba-log-interpretations": ("embedder", *_LOGS),
     "adaba-fig4-live": ("embedder",),
     "bgmbf-fig6": _LOGS,
@@ -416,7 +419,7 @@ OTHERWISE = (
         "the VMs of the live figures' jobs, and the long ones that these leave out",
     ),
     Otherwise(
-        ("adaba-fig4", "adaba-interpretations"),
+        ("adaba-fig4", "adaba-interpretations", "adaba-anywhere"),
         (
             "workload.kind",
             "workload.bandwidth.rule",

@@ -3,6 +3,7 @@ simulated and live, and both under other interpretations.
 """
 
 from reproductions.adaba.adaba_acceptance import FIGURE_4, FIGURE_5
+from reproductions.adaba.adaba_anywhere import OTHERS_ANYWHERE
 from reproductions.adaba.adaba_interpretations import (
     INTERPRETATIONS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
@@ -25,5 +26,6 @@ FIGURES = (
     INTERPRETATIONS_OF_ADABA,
     LOGS_OF_ADABA,
     INTERPRETATIONS_OF_BGMBF,
+    OTHERS_ANYWHERE,
 )
 LIVE_FIGURES = (FIGURE_4_LIVE, KTH_LIVE)
