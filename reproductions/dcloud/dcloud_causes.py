@@ -1,16 +1,19 @@
 """Figures that look for causes: how Figure 7's ratio is split between racks and
 aggregation, what Figure 9's two halves of DCloud do with arrivals over a day,
-what Figure 4's relax index costs at other loads, and Figure 5's lead in revenue
-under other distributions of the requests.
+what Figure 4's relax index costs at other loads, Figure 5's lead in revenue under
+other distributions of the requests, and Figure 9's bandwidth scaling where every
+job is scaled as far as it can be.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from reproductions.configuration import RunConfiguration
 from reproductions.dcloud.dcloud_setup import (
     ALSO,
+    BL,
     BS,
     DCLOUD,
     FULL,
@@ -132,4 +135,55 @@ LEAD_WITH_ROOM = _figure(
     configuration=_with_room,
     panels=panels_of(REVENUE, TWO, INTERPRETATIONS),
     also=(SUCCESS, *ALSO),
+)
+
+# -- bandwidth scaling -----------------------------------------------------------------
+
+LEAST = "least bandwidth"
+_LEAST_ENTRY = "{class: ./least_bandwidth.py:LeastBandwidth, gamma: 0.12}"
+
+
+def _with_least(series: str, run: RunConfiguration) -> RunConfiguration:
+    """The run, under the policy of its own where the series has that."""
+    if series != LEAST:
+        return run
+    return replace(run, variant=replace(run.variant, policy=_LEAST_ENTRY))
+
+
+def _scaled_at_once(
+    series: str, count: float, seed: int, quick: bool
+) -> RunConfiguration:
+    policy = BS if series == LEAST else series
+    run = configuration(policy, seed, quick=quick, batch=count)
+    return _with_least(series, run)
+
+
+LEAST_IN_A_BATCH = _figure(
+    name="dcloud-least",
+    title="A batch whose jobs all have the least bandwidth",
+    source="DCloud, Fig. 9 (b)",
+    x_label="jobs in the batch (8,000 servers)",
+    xs=(200.0, 500.0),
+    series=(BS, LEAST, VC, BL),
+    configuration=_scaled_at_once,
+    panels=(Panel(SUCCESS), Panel(REVENUE)),
+)
+
+
+def _scaled_by_day(
+    series: str, per_hour: float, seed: int, quick: bool
+) -> RunConfiguration:
+    policy = BS if series == LEAST else series
+    return _with_least(series, arriving(policy, per_hour, seed, quick))
+
+
+LEAST_BY_DAY = _figure(
+    name="dcloud-least-day",
+    title="Arrivals over a day whose jobs all have the least bandwidth",
+    source="DCloud, Fig. 9 (b)",
+    x_label="jobs per hour by day, λ (8,000 servers)",
+    xs=(PER_HOUR,),
+    series=(BS, LEAST, VC),
+    configuration=_scaled_by_day,
+    panels=(Panel(SUCCESS), Panel(REVENUE)),
 )
