@@ -195,6 +195,8 @@ SENSITIVITY = (
     "dcloud-requests",
     "dcloud-revenue",
     "dcloud-room",
+    "dcloud-least",
+    "dcloud-least-day",
     "jsa-interpretations",
     "jsa-large-interpretations",
     "adaba-interpretations",
@@ -212,6 +214,8 @@ AS_JUDGED = {
     "dcloud-requests": labels_of(("DCloud", "VC"), "G"),
     "dcloud-revenue": labels_of(("DCloud", "VC"), "as judged"),
     "dcloud-room": labels_of(("DCloud", "VC"), "G"),
+    "dcloud-least": ("DCloud-BS", "VC", "BL"),
+    "dcloud-least-day": ("DCloud-BS", "VC"),
     "jsa-interpretations": labels_of(
         ("JSA", "EDF", "Oktopus", "PS-P"), "as judged"
     ),
@@ -280,6 +284,7 @@ ABOUT: Mapping[str, tuple[str, ...]] = {
     "dcloud-requests": ("topology.oversubscription",),
     "dcloud-revenue": (_BANDWIDTH,),
     "dcloud-room": ("workload.deadline_ratio.mean",),
+    "dcloud-least": ("workload.kind", _COUNT),
     "dcloud-splits": ("topology.oversubscription",),
     "dcloud-halves": ("workload.per_hour",),
     "dcloud-index": ("workload.per_hour", "policies.dcloud.gamma"),

@@ -13,6 +13,8 @@ from reproductions.dcloud.dcloud_causes import (
     HALVES,
     INDEX_BY_LOAD,
     LEAD_WITH_ROOM,
+    LEAST_BY_DAY,
+    LEAST_IN_A_BATCH,
     SPLITS_OF_A_RATIO,
 )
 from reproductions.dcloud.dcloud_live import (
@@ -45,5 +47,7 @@ FIGURES = (
     HALVES,
     INDEX_BY_LOAD,
     LEAD_WITH_ROOM,
+    LEAST_IN_A_BATCH,
+    LEAST_BY_DAY,
 )
 LIVE_FIGURES = (*FIGURES_10, FIGURE_11, FIGURE_11_FAT_TREE)
