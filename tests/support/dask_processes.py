@@ -10,11 +10,14 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from unittest import mock
 
 from tests.support.scripted_tasks import wait_until
 
 ROOT = Path(__file__).parents[2]
 END_S = 30.0
+# On a busy machine a scheduler may answer late.
+ANSWER_S = 120.0
 
 
 class DaskProcesses:
@@ -33,6 +36,9 @@ class DaskProcesses:
     def __enter__(self) -> DaskProcesses:
         # Where the scheduler does not come up, all is ended here.
         with self._stack:
+            self._stack.enter_context(
+                mock.patch("testbed.sweeps.cluster.ANSWER_S", ANSWER_S)
+            )
             self.address = self._scheduler()
             self._stack = self._stack.pop_all()
         return self

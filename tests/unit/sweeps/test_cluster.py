@@ -93,7 +93,10 @@ def test_a_worker_that_cannot_be_reached_is_named(
     ]
 
 
-def test_a_scheduler_that_does_not_answer(said: list[str]) -> None:
+def test_a_scheduler_that_does_not_answer(
+    said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("testbed.sweeps.cluster.ANSWER_S", 0.5)
     with pytest.raises(
         BadInput, match=r"no Dask scheduler answers at tcp://127\.0\.0\.1:9"
     ):
